@@ -129,6 +129,8 @@ pub(crate) enum Fault {
     MarkUnseen,
     /// A reservation is made beside callers in line that have no place yet.
     ReserveOvertakes,
+    /// Places in line stay where they are when tokens come back.
+    ReturnsUnseen,
     /// The head of a line keeps its timer when its turn comes earlier.
     HeadUnwoken,
     /// A line is found without the number of removals in its key's shard.

@@ -103,7 +103,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         self.with_bank(&self.store.pin(), &id, |bank| bank.granted(n))
     }
 
-    /// Serves the lines of an entry that was removed, or of all entries: callers without a place
+    /// Serves the lines of an entry, or of all entries. Once it is removed, callers without a place
     /// join again.
     pub(crate) fn serve_lines(&self, pin: &StoreGuard<'_, K>, origin: Option<Origin>) {
         if !self.parts().lines.are_made() {
@@ -131,9 +131,10 @@ impl<K: Hash + Eq> Keyspace<K> {
         wakes: &mut Wakes,
     ) {
         shard.retain(|id, line| {
-            if origin.is_none_or(|origin| origin == id.origin) {
-                self.with_bank(pin, id, |bank| line.serve(bank, wakes));
+            if origin.is_some_and(|origin| origin != id.origin) {
+                return true;
             }
+            self.with_bank(pin, id, |bank| line.serve(bank, wakes));
             !line.is_over()
         });
     }

@@ -16,11 +16,23 @@ use crate::word::plan::Plan;
 use crate::word::state::Origin;
 
 impl<K: Hash + Eq> Keyspace<K> {
-    /// Settles a take on the bucket that was found, and returns the tokens charged.
-    pub(crate) fn settle_found(&self, bucket: impl BucketRef, plan: Option<Plan>, settle: Settle<'_>) -> u64 {
+    /// Settles a take on the bucket that was found, and returns the tokens charged. Tokens that
+    /// come back go to the callers in line.
+    pub(crate) fn settle_found(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        (bucket, origin): (impl BucketRef, impl FnOnce() -> Option<Origin>),
+        plan: Option<Plan>,
+        settle: Settle<'_>,
+    ) -> u64 {
         let charged = self.engine.settle(bucket, plan, settle);
         if !matches!(settle, Settle::Charge(_)) {
             self.was_given();
+            if self.parts().lines.are_made()
+                && let Some(origin) = origin()
+            {
+                self.serve_lines(pin, Some(origin));
+            }
         }
         charged.unwrap_or(0)
     }
@@ -61,7 +73,7 @@ impl<K: Hash + Eq> Ledger for Keyspace<K> {
         match self.bucket_of(&pin, receipt) {
             // Tokens refunded to a bucket that keys share would be granted to other keys.
             Some(_) if shared && matches!(settle, Settle::Refund(_) | Settle::Excess(..)) => 0,
-            Some(bucket) => self.settle_found(bucket, receipt.plan, settle),
+            Some(bucket) => self.settle_found(&pin, (bucket, || Some(receipt.origin)), receipt.plan, settle),
             None => 0,
         }
     }

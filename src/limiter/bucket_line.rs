@@ -7,7 +7,7 @@ use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::line::caller_line::{CallerLine, LineTurn, Wakes};
 use crate::bucket::line::word_bank::{Entered, Wish, WordBank};
-use crate::bucket::receipt::Receipt;
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Reservation, Reserved};
 use crate::keyed::lines::LineId;
 use crate::limiter::all_of::BucketLimit;
@@ -29,12 +29,8 @@ impl TokenBucket {
             let (granted, receipt) = self.receive(n, Take::Exactly(n))?;
             return Ok(Reservation::new(self, receipt, granted));
         }
-        let mut wakes = Wakes::default();
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = self.bank().reserve(line.as_deref_mut(), n, max_wait, &mut wakes).expect(NEVER_LOST);
-        drop(line);
-        wakes.wake();
-        let done = match done {
+        let done = self.with_line(|line, bank, wakes| bank.reserve(Some(line), n, max_wait, wakes));
+        let done = match done.expect(NEVER_LOST) {
             Ok(done) => done,
             Err(denied) => {
                 let granted = self.hook.observe(n, Err(denied))?;
@@ -55,8 +51,8 @@ impl TokenBucket {
         run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Wakes) -> T,
     ) -> T {
         let mut wakes = Wakes::default();
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = run(line.get_or_insert_default(), &mut self.bank(), &mut wakes);
+        let mut line = self.line.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let result = run(&mut line, &mut self.bank(), &mut wakes);
         drop(line);
         wakes.wake();
         result
@@ -64,11 +60,19 @@ impl TokenBucket {
 
     /// Lets callers in line set their timers anew, after a change of quota.
     pub(crate) fn unset_timers(&self) {
-        let mut wakes = Wakes::default();
-        if let Some(line) = self.line.lock().unwrap_or_else(PoisonError::into_inner).as_deref_mut() {
-            line.unset_timers(&mut wakes);
+        if self.line.get().is_some() {
+            self.with_line(|line, _, wakes| line.unset_timers(wakes));
         }
-        wakes.wake();
+    }
+
+    /// Settles a take, and returns the tokens charged. Tokens that come back go to the callers in
+    /// line.
+    pub(super) fn settle_word(&self, settle: Settle<'_>) -> u64 {
+        let charged = self.mode().settle(&self.engine, None, settle);
+        if !matches!(settle, Settle::Charge(_)) && self.line.get().is_some() {
+            self.with_line(|line, bank, wakes| _ = line.serve(bank, wakes));
+        }
+        charged
     }
 }
 

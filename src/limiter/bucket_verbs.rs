@@ -171,7 +171,7 @@ impl Ledger for TokenBucket {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
         match receipt.origin {
             Origin::Nowhere => 0,
-            _ => self.mode().settle(&self.engine, None, settle),
+            _ => self.settle_word(settle),
         }
     }
 }

@@ -84,7 +84,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
 
     pub(crate) fn refund(self, n: u64) {
         if let (Some(found), Ok(plan)) = (self.entry.get(), self.plan()) {
-            self.inner.keyspace.settle_found(found, plan, Settle::Refund(n));
+            let found = (found, || self.entry.origin());
+            self.inner.keyspace.settle_found(self.entry.pin, found, plan, Settle::Refund(n));
         }
     }
 
@@ -229,7 +230,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
             _ => keyspace.bucket_of(entry.pin, receipt),
         };
         if let Some(found) = found {
-            keyspace.settle_found(found, receipt.plan, Settle::Undo(receipt));
+            let found = (found, || Some(self.entry_of(receipt.origin)));
+            keyspace.settle_found(entry.pin, found, receipt.plan, Settle::Undo(receipt));
         }
     }
 }

@@ -19,6 +19,9 @@ use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::{Origin, State};
 use crate::word::verb::{Call, Take};
 
+/// The shared bucket.
+const ORIGIN: Origin = Origin::Overflow(0);
+
 /// The shared bucket is in no store.
 const NEVER_SEALED: &str = "an overflow bucket is never sealed";
 
@@ -55,7 +58,8 @@ impl<'a, K: Hash + Eq, S> NoKey<'a, K, S> {
     }
 
     pub(crate) fn settle(&self, settle: Settle<'_>) {
-        self.engine().settle(self.bucket(), None, settle);
+        let (keyspace, bucket) = (&self.inner.keyspace, self.bucket());
+        keyspace.settle_found(&keyspace.store.pin(), (bucket, || Some(ORIGIN)), None, settle);
     }
 
     pub(crate) fn refund(&self) {
@@ -88,7 +92,7 @@ impl<K: Hash + Eq, S> NoKey<'_, K, S> {
         let (engine, call) = (self.engine(), Call::from(Take::Exactly(n)));
         let done = engine.charge(self.bucket(), Some(State::FULL), Now(engine), call);
         let Done { outcome, reading, .. } = done.expect(NEVER_SEALED);
-        let line = LineId { origin: Origin::Overflow(0), removals: 0, plan: None };
+        let line = LineId { origin: ORIGIN, removals: 0, plan: None };
         let decision = match call.decision(outcome, reading) {
             Ok(granted) => {
                 let receipt = Receipt::new(outcome, &reading, None).at(line.origin);

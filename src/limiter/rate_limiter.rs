@@ -113,7 +113,7 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// `burst + rate * T` tokens and those refunded to it in `T`. A refund has no receipt: tokens
     /// that were taken long ago come back although the bucket has been full since. A
     /// [hold](Self::hold) that is settled gives back only the tokens that the bucket would still
-    /// have.
+    /// have. Callers in line for the key's tokens move up.
     ///
     /// # Examples
     ///

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::bucket::atomic::Bucket;
@@ -50,7 +51,7 @@ pub struct TokenBucket {
     /// Most callers that wait in line.
     pub(super) max_waiting: usize,
     /// The callers that wait, from the first wait on.
-    pub(super) line: Mutex<Option<Box<CallerLine>>>,
+    pub(super) line: OnceLock<Box<Mutex<CallerLine>>>,
 }
 
 /// A bucket, and 120 bytes that nothing uses. The next field is not on the same line, nor on the
@@ -111,7 +112,7 @@ impl TokenBucket {
                 cells: None,
                 fast_path,
                 max_waiting: usize::MAX,
-                line: Mutex::new(None),
+                line: OnceLock::new(),
             }
         }
     }
@@ -254,9 +255,8 @@ impl TokenBucket {
     ///
     /// Over any time `T` at most `burst + rate * T` tokens are granted, plus those refunded in `T`:
     /// tokens of long ago come back even if the bucket was full since. A [hold](TokenBucket::hold)
-    /// gives back only the tokens that the bucket would still have.
-    /// (The refund of a reservation counts from the time of the reservation, not from when it is
-    /// ready.)
+    /// gives back only the tokens that the bucket would still have. Callers in line move up. The
+    /// refund of a reservation counts from its own time, not from when it is ready.
     ///
     /// # Examples
     ///
@@ -273,7 +273,7 @@ impl TokenBucket {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn refund(&self, n: u64) {
-        self.mode().settle(&self.engine, None, Settle::Refund(n));
+        self.settle_word(Settle::Refund(n));
     }
 
     /// Reserves `n` tokens that are there or will be earned: the bucket goes into debt.

@@ -37,7 +37,8 @@ impl Bank for Scale {
         let (tick, now) = (self.now.cast_unsigned(), self.now - base);
         let Scale { mark, burst, debt, .. } = *self;
         // Early, so that runs count positions anew.
-        Sight { tick, now, mark: Some(mark - base), burst, debt, far: now > 500 }
+        let stands = Mark { empty_at: mark.cast_unsigned(), stamp: 0 };
+        Sight { tick, now, mark: Some((mark - base, stands)), burst, debt, far: now > 500 }
     }
 
     fn take(&mut self, base: u64, units: u64) -> Credit {
@@ -97,6 +98,8 @@ struct Run {
     waiting: BTreeMap<u64, Waiting>,
     /// The due times and units of all grants.
     granted: Vec<(i64, i64)>,
+    /// Whether tokens come back. Then the law holds from the beginning on, for all that did not.
+    returns: bool,
     /// Whether told times hold: the debt has room for the head before the word is out of debt, even
     /// beside a late timer, so that no plain take passes the head.
     told: bool,
@@ -106,7 +109,7 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let mut random = Random(seed);
+        let (mut random, returns) = (Random(seed), seed % 2 == 1);
         let burst = 1 + random.below(30).cast_signed();
         let debt =
             [burst, burst, 3 * burst + 4, 1 + random.below(30).cast_signed(), 0][random.below(5) as usize];
@@ -114,7 +117,7 @@ impl Run {
         let scale = Scale::new(burst, debt);
         let (told, touched) = (debt >= 2 * burst + 4, true);
         let (next, waiting, granted) = (0, BTreeMap::new(), Vec::new());
-        Run { random, scale, line: CallerLine::default(), next, waiting, granted, told, touched }
+        Run { random, scale, line: CallerLine::default(), next, waiting, granted, returns, told, touched }
     }
 
     fn below(&mut self, n: i64) -> i64 {
@@ -165,6 +168,11 @@ impl Run {
             let start = end - units.cast_signed();
             assert!(start >= end_before, "places overlap: {places:?}");
             assert!(!self.touched || end > self.scale.now, "caller {id} is due and still waits");
+            assert!(!self.touched || end <= self.scale.mark, "caller {id} waits for tokens that came back");
+            end_before = end;
+            if self.returns {
+                continue;
+            }
             // Stretches that follow each other are one.
             let mut covered = start;
             for (from, to) in &self.scale.taken {
@@ -173,7 +181,6 @@ impl Run {
                 }
             }
             assert!(covered >= end, "{start} to {end} is not of the line: {:?}", self.scale.taken);
-            end_before = end;
         }
     }
 
@@ -236,6 +243,14 @@ impl Run {
                     self.granted.push((self.scale.now, units));
                 }
             }
+            9 if self.returns => {
+                let level = self.scale.level();
+                self.scale.mark -= 1 + self.below(self.scale.burst.min(6));
+                let back = self.scale.level() - level;
+                self.granted.push((self.scale.now, -back));
+                self.line.serve(&mut self.scale, &mut wakes);
+                self.touched = true;
+            }
             _ => {
                 // The next timers, at most 3 late.
                 let next = self.waiting.values().map(|one| one.timer).min();
@@ -290,7 +305,10 @@ impl Run {
     /// Asserts the law on each interval of due times.
     fn assert_law(&mut self) {
         self.granted.sort_unstable();
-        for first in 0..self.granted.len() {
+        if self.returns {
+            self.granted.insert(0, (0, 0));
+        }
+        for first in 0..if self.returns { 1 } else { self.granted.len() } {
             let mut sum = 0;
             for (until, units) in &self.granted[first..] {
                 sum += units;

@@ -271,6 +271,41 @@ fn a_caller_whose_turn_comes_earlier_is_woken() {
     });
 }
 
+/// Tokens that come back go to the callers in line, in their order, and to no plain take.
+#[test]
+fn tokens_that_come_back_move_all_callers_up() {
+    on_a_paused_clock(async {
+        let quota = Quota::per_second(1).burst(10);
+        let bucket = Arc::new(TokenBucket::with_clock(quota, tokios()));
+        let limiter = Arc::new(RateLimiter::<String>::stored(quota).clock(tokios()).build());
+        let (hold, hold_of_key) = (bucket.hold(10).unwrap(), limiter.hold("ada", 10).unwrap());
+        let start = Instant::now();
+        // They come after 4, 7 and 8 s. Two tokens come back after 1 s, and five after 2 s.
+        let callers = [4, 3, 1].map(|n| {
+            let (bucket, limiter) = (bucket.clone(), limiter.clone());
+            tokio::task::spawn_local(async move {
+                let wait = Duration::from_millis(7_500);
+                let of_bucket =
+                    async { (is_granted(bucket.acquire_n_within(n, wait).await), start.elapsed()) };
+                let of_key =
+                    async { (is_granted(limiter.acquire_n_within("ada", n, wait).await), start.elapsed()) };
+                tokio::join!(of_bucket, of_key)
+            })
+        });
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((hold.settle(8), hold_of_key.settle(8)), (0, 0));
+        assert!(bucket.try_acquire().is_err() && limiter.try_acquire("ada").is_err());
+        sleep(Duration::from_secs(1)).await;
+        bucket.refund(5);
+        limiter.refund("ada", 5);
+        for (caller, (granted, at)) in callers.into_iter().zip([(true, 2), (true, 2), (false, 0)]) {
+            let served = (granted, Duration::from_secs(at));
+            assert_eq!(caller.await.unwrap(), (served, served));
+        }
+        assert_eq!((bucket.peek().remaining(), limiter.peek("ada").remaining()), (2, 2));
+    });
+}
+
 /// Four threads with 25 calls each, at a burst of 1: none is refused, by any way to wait.
 #[test]
 fn patient_threads_are_served_at_any_burst() {

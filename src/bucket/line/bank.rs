@@ -44,8 +44,9 @@ pub(crate) struct Sight {
     pub(crate) tick: u64,
     /// Position of the reading.
     pub(crate) now: i64,
-    /// Position at which the next place of the word begins; `None` if the bucket is lost.
-    pub(crate) mark: Option<i64>,
+    /// Position at which the next place of the word begins, and the word; `None` if the bucket is
+    /// lost.
+    pub(crate) mark: Option<(i64, Mark)>,
     /// Units of a burst.
     pub(crate) burst: i64,
     /// Units that may be promised.

@@ -112,7 +112,7 @@ impl CallerLine {
         let sight = self.sight(bank, wakes);
         self.pump(bank, sight, None, wakes);
         let sight = self.sight(bank, wakes);
-        let Some(mark) = sight.mark else { return Joined::Lost };
+        let Some((mark, _)) = sight.mark else { return Joined::Lost };
         if self.waiting() >= max_waiting {
             // The head is the first node after a pump.
             let wait = match self.queue.nodes.is_empty() {
@@ -224,8 +224,13 @@ impl CallerLine {
         if sight.far {
             self.count_from(&mut sight);
         }
-        if sight.mark.is_none() {
-            self.lose(wakes);
+        match sight.mark {
+            None => self.lose(wakes),
+            // Tokens came back: all callers move up.
+            Some((end, mark)) if self.queue.pull(end) => {
+                self.mark = Some(mark);
+            }
+            Some(_) => {}
         }
         sight
     }
@@ -235,7 +240,7 @@ impl CallerLine {
         let now = sight.now;
         self.queue.shift(now);
         self.base = sight.tick;
-        *sight = Sight { now: 0, mark: sight.mark.map(|mark| mark - now), ..*sight };
+        *sight = Sight { now: 0, mark: sight.mark.map(|(end, mark)| (end - now, mark)), ..*sight };
     }
 
     /// Turns away all callers without a place.

@@ -144,8 +144,10 @@ impl Queue {
         Some(node)
     }
 
-    /// Adds a stretch that was taken from the word.
+    /// Adds a stretch that was taken from the word, where all others end.
     pub(super) fn extend(&mut self, start: i64, end: i64) {
+        // Tokens may have come back since the look.
+        self.pull(start);
         match self.runs.back_mut() {
             Some(last) if last.end == start => last.end = end,
             _ => self.runs.push_back(Run { start, end }),
@@ -220,6 +222,25 @@ impl Queue {
         }
     }
 
+    /// Moves runs to earlier positions, so that the last ends at `mark` and none is within another.
+    /// Returns whether it ended behind `mark`.
+    pub(super) fn pull(&mut self, mark: i64) -> bool {
+        if injected(Fault::ReturnsUnseen) || self.runs.back().is_none_or(|last| last.end <= mark) {
+            return false;
+        }
+        let (mut runs, mut until) = (VecDeque::<Run>::with_capacity(self.runs.len()), mark);
+        while let Some(run) = self.runs.pop_back() {
+            let over = (run.end - until).max(0);
+            until = run.start - over;
+            match runs.front_mut() {
+                Some(next) if next.start == run.end - over => next.start = until,
+                _ => runs.push_front(Run { start: until, end: run.end - over }),
+            }
+        }
+        self.runs = runs;
+        true
+    }
+
     /// Moves all positions back by `by`.
     pub(super) fn shift(&mut self, by: i64) {
         for run in &mut self.runs {
@@ -277,7 +298,7 @@ impl Queue {
         if index < self.placed {
             return self.end_of(index + 1).map_or(sight.now, |(_, end)| end);
         }
-        let Some(mark) = sight.mark else { return sight.now };
+        let Some((mark, _)) = sight.mark else { return sight.now };
         let after: u64 = self.nodes.range(index + 1..).filter(|node| !node.gone).map(|node| node.units).sum();
         let end = self.end_of_tail(mark) - after.cast_signed();
         let is_head = self.nodes.range(..index).all(|node| node.gone);

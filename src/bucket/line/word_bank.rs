@@ -13,7 +13,7 @@ use crate::fault::{Fault, injected};
 use crate::quota::gate::Gate;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
-use crate::word::state::{Reading, Refill, State};
+use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, Take, by_refill};
 use crate::word::wait::Wait;
 
@@ -128,7 +128,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         let counted = gate_of(&self.reading, self.plan) == Gate::Counted;
         if tail > 0 && counted && !injected(Fault::ReserveOvertakes) {
             let Sight { now, mark, debt, .. } = self.sight(None);
-            let behind = mark? + (tail + self.units(n)).cast_signed() - debt - now;
+            let behind = mark?.0 + (tail + self.units(n)).cast_signed() - debt - now;
             let terms = &self.reading.refill;
             return Some(Err(Denied::over_debt(n, terms.tokens(debt.cast_unsigned()), self.nanos(behind))));
         }
@@ -189,7 +189,7 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
             Sight {
                 tick: by.tick,
                 now: position(&by, base, by.tick),
-                mark: outcome.map(|seen| mark_of(&by, base, seen.level, seen.lag)),
+                mark: outcome.map(|seen| mark_of(&by, base, &seen)),
                 burst: burst.cast_signed(),
                 debt: (terms.empty_level - by.refill.min_level()).cast_signed(),
                 far: by.tick.wrapping_sub(base) & terms.mask > terms.mask / 8,
@@ -217,12 +217,8 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
             if !outcome.granted {
                 return if by.refill.is_over_the_burst(n) { Credit::TooLong } else { Credit::NoRoom };
             }
-            let stamp = by.tick.wrapping_add(outcome.lag);
-            let end = mark_of(&by, base, outcome.level, outcome.lag);
-            Credit::Place {
-                end,
-                mark: Mark { empty_at: by.refill.terms().empty_at(stamp, outcome.level), stamp },
-            }
+            let (end, mark) = mark_of(&by, base, &outcome);
+            Credit::Place { end, mark }
         })
     }
 
@@ -252,8 +248,10 @@ fn position<P: Refill>(by: &Reading<P>, base: u64, tick: u64) -> i64 {
     }
 }
 
-/// Returns the position at which the next place begins, from a level after an outcome.
-fn mark_of<P: Refill>(by: &Reading<P>, base: u64, level: u64, lag: u64) -> i64 {
-    let above = level.cast_signed() - by.refill.terms().empty_level.cast_signed();
-    position(by, base, by.tick.wrapping_add(lag)) - above
+/// Returns the position at which the next place begins after an outcome, and the word.
+fn mark_of<P: Refill>(by: &Reading<P>, base: u64, outcome: &TakeOutcome) -> (i64, Mark) {
+    let (terms, stamp) = (by.refill.terms(), by.tick.wrapping_add(outcome.lag));
+    let above = outcome.level.cast_signed() - terms.empty_level.cast_signed();
+    let mark = Mark { empty_at: terms.empty_at(stamp, outcome.level), stamp };
+    (position(by, base, stamp) - above, mark)
 }

@@ -13,7 +13,7 @@ use crate::bucket::atomic::Bucket;
 use crate::bucket::lease::Mode;
 use crate::bucket::line::caller_line::{CallerLine, LineTurn, Wakes};
 use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
-use crate::bucket::receipt::Receipt;
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::idle;
 use crate::keyed::lines::LineId;
 use crate::keyed::removals::UnlessRemoved;
@@ -113,8 +113,8 @@ impl LineWorld {
         let mut caller = locked(&self.callers[index]);
         let Some(waits) = caller.waits else { return false };
         let (fired, waker) = (caller.timer <= self.now(), Waker::from(caller.woken.clone()));
-        let looked = self.touch(|line, bank, wakes| bank.look_at_turn(line, &waits, fired, &waker, wakes).0);
         caller.woken.0.store(false, Ordering::Relaxed);
+        let looked = self.touch(|line, bank, wakes| bank.look_at_turn(line, &waits, fired, &waker, wakes).0);
         match looked {
             LineTurn::Served => {
                 caller.waits = None;
@@ -142,6 +142,11 @@ impl LineWorld {
             self.note(done.reading.nanos() + receipt.delay.as_nanos() as u64, n);
         }
         done.outcome.granted
+    }
+
+    fn refund(&self, n: u64) {
+        self.world.engine.settle(&self.world.alone, None, Settle::Refund(n));
+        self.touch(|line, bank, wakes| _ = line.serve(bank, wakes));
     }
 
     fn take(&self) -> bool {
@@ -280,6 +285,32 @@ fn the_head_has_its_timer_or_is_woken() {
     });
 }
 
+/// A token comes back: the head is served a slot earlier, and the caller behind it after it.
+#[test]
+fn tokens_that_come_back_move_callers_up() {
+    explore("a token comes back, the head looks, another joins", || {
+        let world = LineWorld::empty(2);
+        world.join(0, 2);
+        run(
+            &world,
+            &[
+                |world| world.refund(1),
+                |world| {
+                    world.look(0, 2);
+                },
+                |world| world.join(1, 1),
+            ],
+        );
+        let caller = locked(&world.callers[0]).clone();
+        let woken = caller.woken.0.load(Ordering::Relaxed);
+        assert!(woken || caller.timer <= SLOT, "its turn is at 10 s, its timer at {}", caller.timer);
+        world.advance(10);
+        assert!(!world.look(0, 2) && !world.take() && world.look(1, 1));
+        world.advance(10);
+        assert!(!world.look(1, 1) && !world.take());
+    });
+}
+
 /// A caller does not take a rest before a reservation and a rest behind it: it would get two tokens
 /// a slot after the two of the reservation.
 #[test]
@@ -333,7 +364,7 @@ struct KeyLines {
     world: Arc<World>,
     lines: Mutex<Vec<(LineId, CallerLine)>>,
     /// The callers by number, each with its line. The first is of the bucket that is removed.
-    callers: [Mutex<Option<(LineId, Waits)>>; 3],
+    callers: [Mutex<Option<(LineId, Waits)>>; 2],
     /// Grants of the second bucket.
     granted: Mutex<u64>,
 }
@@ -393,14 +424,14 @@ impl KeyLines {
     }
 
     /// Takes a token of the key's next bucket.
-    fn take(&self) {
-        if self.world.acquire(Take::Exactly(1)).is_ok_and(|done| done.outcome.granted) {
+    fn take(&self, take: Take) {
+        if self.world.acquire(take).is_ok_and(|done| done.outcome.granted) {
             *locked(&self.granted) += 1;
         }
     }
 }
 
-/// A caller of the removed bucket leaves. Its place is not one of the next bucket.
+/// A caller of the removed bucket leaves. Its place does not go back to the next bucket.
 #[test]
 fn a_line_serves_no_later_key_of_its_entry() {
     explore("a caller of a removed key leaves, another joins the next line", || {
@@ -414,20 +445,20 @@ fn a_line_serves_no_later_key_of_its_entry() {
         });
         lines.join(0);
         lines.remove();
-        lines.take();
-        lines.join(1);
+        lines.take(Take::Exactly(1));
+        // It ends where the place of the caller in the removed bucket ended.
+        lines.take(Take::Reserve { n: 1, max_wait: u64::MAX });
         run(
             &lines,
             &[
                 |lines| lines.leave(0),
-                |lines| lines.join(2),
+                |lines| lines.join(1),
                 |lines| lines.world.mock.advance(Duration::from_secs(5)),
             ],
         );
         lines.world.mock.advance(Duration::from_secs(5));
         lines.look(1);
-        lines.look(2);
-        lines.take();
+        lines.take(Take::Exactly(1));
         assert_eq!(*locked(&lines.granted), 2, "one at once, and one after 10 s");
     });
 }

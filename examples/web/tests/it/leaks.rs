@@ -2,13 +2,14 @@
 //! A million requests through the layer among others, of which many are cancelled, time out, fail
 //! or panic. Afterwards no place in line, no ban and no token is left over or lost.
 //!
-//! A second account of the tokens is kept outside of the layer, by the service and its bodies. The
-//! clock moves only by the driver, so both accounts are equal to the token.
+//! A second account of the tokens is kept outside of the layer, by the service, its bodies and the
+//! driver. The clock moves only by the driver, so both accounts are equal to the token.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Bytes, Frame};
 use tollgate::http::key_fn;
 use tollgate::tower::{Cost, RateLimitLayer, ResponseBody};
-use tollgate::{Clock, Quota, RateLimiter};
+use tollgate::{Clock, Quota, RateLimiter, Reason};
 use tower::buffer::BufferLayer;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
@@ -31,23 +32,86 @@ const KEYS: usize = 16;
 /// Keys that ask only while they owe little, so that no request of theirs is refused.
 const CALM: usize = 4;
 const ESTIMATE: i64 = 5;
+/// The least cost of a body.
+const LEAST: i64 = 1;
 const MILLISECOND: Duration = Duration::from_millis(1);
+const BAN: Duration = Duration::from_millis(300);
 const IN_FLIGHT: usize = 64;
 
 /// The account outside of the layer.
 #[derive(Default)]
 struct Account {
-    /// Tokens taken by each key.
-    taken: [i64; KEYS],
+    keys: [KeyAccount; KEYS],
     refused: [u64; KEYS],
     requests: u64,
-    /// The timer of the request that is being decided on.
-    timer: Option<Arc<AtomicBool>>,
-    /// Cancelled requests whose place was given back, and those in the middle of a line.
-    given_back: u64,
+    /// Milliseconds, in each of which a key earns a token.
+    now: i64,
+    /// Cancelled requests that left a line, and those whose tokens were earned.
+    left: u64,
     kept: u64,
     waited: u64,
     panics: u64,
+}
+
+/// The tokens that a key has taken, and its line.
+///
+/// A place in line is a stretch of `ESTIMATE` tokens, and is earned at its end. A caller that leaves
+/// moves all behind it up by a place. The last place goes back to the bucket if no tokens were taken
+/// behind it, and is kept for the next caller otherwise. Tokens that come back move all places up.
+#[derive(Default)]
+struct KeyAccount {
+    taken: i64,
+    /// The ends of the places in order: first those of the callers, then those left over.
+    places: VecDeque<i64>,
+    callers: VecDeque<u64>,
+    /// Whether tokens from the end of the last place on can go back.
+    returns: bool,
+}
+
+impl KeyAccount {
+    /// Serves the callers whose tokens are earned, and gives back what is left over.
+    fn serve(&mut self, now: i64) {
+        let mut until = self.taken;
+        self.returns |= self.places.back().is_some_and(|last| *last > until);
+        for place in self.places.iter_mut().rev() {
+            *place = (*place).min(until);
+            until = *place - ESTIMATE;
+        }
+        while !self.callers.is_empty() && self.places[0] <= now {
+            self.callers.pop_front();
+            self.places.pop_front();
+        }
+        while self.places.len() > self.callers.len()
+            && self.returns
+            && self.places.back() == Some(&self.taken)
+        {
+            self.places.pop_back();
+            self.taken -= ESTIMATE;
+            self.returns = self.places.back() == Some(&self.taken);
+        }
+        if self.callers.is_empty() {
+            self.places.clear();
+        }
+    }
+
+    fn join(&mut self, caller: u64) {
+        if self.places.len() == self.callers.len() {
+            self.taken += ESTIMATE;
+            self.places.push_back(self.taken);
+            self.returns = true;
+        }
+        self.callers.push_back(caller);
+    }
+
+    /// Takes a caller out of the line. Returns whether it was there.
+    fn leave(&mut self, caller: u64, now: i64) -> bool {
+        self.serve(now);
+        let before = self.callers.len();
+        self.callers.retain(|other| *other != caller);
+        let left = self.callers.len() < before;
+        self.serve(now);
+        left
+    }
 }
 
 #[derive(Default)]
@@ -59,7 +123,11 @@ struct World {
 
 impl World {
     fn take(&self, key: usize, tokens: i64) {
-        self.account.lock().unwrap().taken[key] += tokens;
+        let account = &mut *self.account.lock().unwrap();
+        account.keys[key].taken += tokens;
+        if tokens < 0 {
+            account.keys[key].serve(account.now);
+        }
     }
 }
 
@@ -82,8 +150,8 @@ impl Drop for Alive {
 /// The progress of a request.
 enum Stage {
     Asked,
-    /// In line, with the tokens that its key has taken by then.
-    InLine(Arc<AtomicBool>, i64),
+    /// In line, by its number.
+    InLine(u64),
     Decided,
 }
 
@@ -103,22 +171,16 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let stage = std::mem::replace(&mut *self.ticket.stage.lock().unwrap(), Stage::Decided);
-        let Stage::InLine(fired, taken) = stage else { return };
-        if !fired.load(Relaxed) {
-            let mut account = self.alive.0.account.lock().unwrap();
-            // The last in line gives its tokens back.
-            if account.taken[self.ticket.key] == taken {
-                account.taken[self.ticket.key] -= ESTIMATE;
-                account.given_back += 1;
-            } else {
-                account.kept += 1;
-            }
+        let Stage::InLine(caller) = stage else { return };
+        let account = &mut *self.alive.0.account.lock().unwrap();
+        match account.keys[self.ticket.key].leave(caller, account.now) {
+            true => account.left += 1,
+            false => account.kept += 1,
         }
     }
 }
 
-fn request(world: &Arc<World>, key: usize, act: u64) -> Request<Held> {
-    let ticket = Arc::new(Ticket { key, act, stage: Mutex::new(Stage::Asked) });
+fn request(world: &Arc<World>, ticket: Arc<Ticket>) -> Request<Held> {
     let mut request = Request::new(Held { ticket: ticket.clone(), alive: Alive::new(world) });
     request.extensions_mut().insert(ticket);
     request
@@ -164,7 +226,7 @@ impl Body for Frames {
 impl Drop for Frames {
     fn drop(&mut self) {
         if self.metered {
-            self.alive.0.take(self.key, self.passed - self.charged);
+            self.alive.0.take(self.key, self.passed.max(LEAST) - self.charged);
         }
     }
 }
@@ -252,7 +314,7 @@ impl Policy<Request<Held>, Response<ResponseBody<Frames>>, BoxError> for Again {
 
     fn clone_request(&mut self, before: &Request<Held>) -> Option<Request<Held>> {
         let held = before.body();
-        Some(request(&held.alive.0, held.ticket.key, held.ticket.act))
+        Some(request(&held.alive.0, held.ticket.clone()))
     }
 }
 
@@ -306,19 +368,25 @@ impl Random {
 
 /// A request on its way, or the body of its response.
 enum Flight {
-    Asked(Flying),
+    Asked(Flying, Arc<Ticket>),
     Body(ResponseBody<Frames>),
 }
 
 impl Flight {
     /// Polls once. Returns the rest of the flight.
-    fn poll(self, context: &mut Context<'_>) -> Option<Flight> {
+    fn poll(self, world: &World, context: &mut Context<'_>) -> Option<Flight> {
         match self {
-            Flight::Asked(mut asked) => match asked.as_mut().poll(context) {
-                Poll::Pending => Some(Flight::Asked(asked)),
-                Poll::Ready(Ok(response)) => Some(Flight::Body(response.into_body())),
-                Poll::Ready(Err(_)) => None,
-            },
+            Flight::Asked(mut asked, ticket) => {
+                if let Stage::InLine(_) = *ticket.stage.lock().unwrap() {
+                    let account = &mut *world.account.lock().unwrap();
+                    account.keys[ticket.key].serve(account.now);
+                }
+                match asked.as_mut().poll(context) {
+                    Poll::Pending => Some(Flight::Asked(asked, ticket)),
+                    Poll::Ready(Ok(response)) => Some(Flight::Body(response.into_body())),
+                    Poll::Ready(Err(_)) => None,
+                }
+            }
             Flight::Body(mut body) => match Pin::new(&mut body).poll_frame(context) {
                 Poll::Ready(Some(Ok(_))) => Some(Flight::Body(body)),
                 _ => None,
@@ -349,7 +417,7 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
         .key(key_fn(|head| head.extensions.get::<Arc<Ticket>>().map(|ticket| ticket.key)))
         .cost(|_| ESTIMATE as u64)
         .ban_after(50, Duration::from_secs(1))
-        .for_(Duration::from_millis(300))
+        .for_(BAN)
         .unwrap()
         .refund_on(|status| status == StatusCode::INTERNAL_SERVER_ERROR)
         .settle_on(|answer| match answer.extensions.get().expect("each response has one") {
@@ -357,16 +425,13 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
             Kind::Tokens(n) => Cost::tokens(*n),
             Kind::Estimate => Cost::ESTIMATE,
         })
-        .delay_with(Duration::from_secs(4), {
+        .delay_with(200 * MILLISECOND, {
             let world = world.clone();
             move |delay| {
-                let fired = Arc::new(AtomicBool::new(false));
-                world.account.lock().unwrap().timer = Some(fired.clone());
                 let alive = Alive::new(&world);
                 async move {
                     let _alive = alive;
                     tokio::time::sleep(delay).await;
-                    fired.store(true, Relaxed);
                 }
             }
         })
@@ -376,17 +441,23 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
                 let ticket = head.extensions.get::<Arc<Ticket>>().expect("each request has one");
                 let account = &mut *world.account.lock().unwrap();
                 account.requests += 1;
-                let timer = account.timer.take();
-                assert_eq!(timer.is_some(), !decision.delay().is_zero());
+                let key = &mut account.keys[ticket.key];
+                // A request that asks for a place serves the line, and that which begins a ban did.
+                let asks = match decision.result() {
+                    Ok(_) => key.taken + ESTIMATE > account.now,
+                    Err(denied) => denied.reason() == Reason::Deadline || denied.retry_after() == Some(BAN),
+                };
+                if asks {
+                    key.serve(account.now);
+                }
                 if decision.result().is_err() {
                     account.refused[ticket.key] += 1;
-                    return;
-                }
-                let taken = &mut account.taken[ticket.key];
-                *taken += ESTIMATE;
-                if let Some(timer) = timer {
+                } else if decision.delay().is_zero() {
+                    key.taken += ESTIMATE;
+                } else {
+                    key.join(account.requests);
                     account.waited += 1;
-                    *ticket.stage.lock().unwrap() = Stage::InLine(timer, *taken);
+                    *ticket.stage.lock().unwrap() = Stage::InLine(account.requests);
                 }
             }
         })
@@ -395,15 +466,16 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
     let mut random = Random(0x70_11_6a_7e);
     let mut context = Context::from_waker(Waker::noop());
     let mut flights: Vec<Flight> = Vec::new();
-    let (mut elapsed, mut memory) = (Duration::ZERO, 0);
+    let mut memory = 0;
     loop {
         for _ in 0..16 {
             let which = random.below(stacks.len() as u64) as usize;
-            let mut key = random.below(KEYS as u64) as usize;
+            // Half of all are for the last key, so many of its requests are refused.
+            let mut key = (random.below(2 * KEYS as u64) as usize).min(KEYS - 1);
             {
                 let account = world.account.lock().unwrap();
                 let calm = random.below(CALM as u64) as usize;
-                let owed = account.taken[calm] - elapsed.as_millis() as i64;
+                let owed = account.keys[calm].taken - account.now;
                 if owed < 100 {
                     key = calm;
                 } else if key < CALM {
@@ -418,9 +490,10 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
                 Poll::Ready(ready) => ready.unwrap(),
                 Poll::Pending => continue,
             }
-            let asked = request(&world, key, act);
+            let ticket = Arc::new(Ticket { key, act, stage: Mutex::new(Stage::Asked) });
+            let asked = request(&world, ticket.clone());
             match catch_unwind(AssertUnwindSafe(|| stacks[which].call(asked))) {
-                Ok(asked) => flights.push(Flight::Asked(asked)),
+                Ok(asked) => flights.push(Flight::Asked(asked, ticket)),
                 Err(_) => world.account.lock().unwrap().panics += 1,
             }
         }
@@ -428,7 +501,7 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
             // Some are cancelled at any stage.
             let polls = if random.below(32) == 0 { None } else { Some(random.below(3)) };
             let Some(polls) = polls else { continue };
-            let poll = || (0..polls).try_fold(flight, |flight, _| flight.poll(&mut context));
+            let poll = || (0..polls).try_fold(flight, |flight, _| flight.poll(&world, &mut context));
             match catch_unwind(AssertUnwindSafe(poll)) {
                 Ok(rest) => flights.extend(rest),
                 Err(_) => world.account.lock().unwrap().panics += 1,
@@ -437,10 +510,10 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
         while flights.len() > IN_FLIGHT {
             flights.swap_remove(random.below(flights.len() as u64) as usize);
         }
-        let step = random.below(8) as u32 * MILLISECOND;
-        elapsed += step;
-        mock.advance(step);
-        tokio::time::advance(step).await;
+        let step = random.below(8) as u32;
+        world.account.lock().unwrap().now += i64::from(step);
+        mock.advance(step * MILLISECOND);
+        tokio::time::advance(step * MILLISECOND).await;
         let requests = world.account.lock().unwrap().requests;
         if memory == 0 && requests > REQUESTS / 10 {
             memory = resident();
@@ -456,13 +529,13 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
     tokio::task::yield_now().await;
 
     let account = world.account.lock().unwrap();
-    let counts = [account.given_back, account.kept, account.waited, account.panics];
+    let counts = [account.left, account.kept, account.waited, account.panics];
     assert!(counts.iter().all(|count| *count > 1_000), "cases of the test: {counts:?}");
     let stats = layer.stats();
     assert_eq!((stats.waiting, world.alive.load(Relaxed)), (0, 0));
     assert_eq!(stats.delayed, account.waited);
-    for (key, taken) in account.taken.iter().enumerate() {
-        let left = elapsed.as_millis() as i64 - taken;
+    for (key, of_key) in account.keys.iter().enumerate() {
+        let left = account.now - of_key.taken;
         assert_eq!(limiter.peek(&key).remaining() as i64, left.max(0), "{key}");
         let wait = (1 - left).max(0) as u32 * MILLISECOND;
         assert_eq!(limiter.reserve(&key, 1).unwrap().delay(), wait, "{key}");
