@@ -1,6 +1,8 @@
 //! Waiting for tokens of a `TokenBucket`.
 
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use crate::bucket::atomic::Bucket;
@@ -14,6 +16,7 @@ use crate::limiter::all_of::BucketLimit;
 use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::limiter::waiting::{LineTicket, Promise, WaitsInLine};
+use crate::sync::{Mutex, MutexGuard, const_fn};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::State;
@@ -22,6 +25,28 @@ use crate::word::verb::Take;
 /// The bucket of a `TokenBucket` is in no store.
 const NEVER_LOST: &str = "only buckets of a store are lost";
 
+/// The line of a `TokenBucket`, made by the first wait.
+pub(super) struct OwnLine {
+    callers: Mutex<Option<Box<CallerLine>>>,
+    /// Whether a caller has waited.
+    ///
+    /// Relaxed: it is set before a caller's place is committed to the word, and loaded after the
+    /// commit of the verb that gives back.
+    waited: AtomicBool,
+}
+
+impl OwnLine {
+    const_fn! {
+        pub(super) const fn new() -> OwnLine {
+            OwnLine { callers: Mutex::new(None), waited: AtomicBool::new(false) }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<CallerLine>>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl TokenBucket {
     pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
         // In shadow mode no caller waits, either.
@@ -29,8 +54,12 @@ impl TokenBucket {
             let (granted, receipt) = self.receive(n, Take::Exactly(n))?;
             return Ok(Reservation::new(self, receipt, granted));
         }
-        let done = self.with_line(|line, bank, wakes| bank.reserve(Some(line), n, max_wait, wakes));
-        let done = match done.expect(NEVER_LOST) {
+        let mut wakes = Wakes::default();
+        let mut line = self.line.lock();
+        let done = self.bank().reserve(line.as_deref_mut(), n, max_wait, &mut wakes).expect(NEVER_LOST);
+        drop(line);
+        wakes.wake();
+        let done = match done {
             Ok(done) => done,
             Err(denied) => {
                 let granted = self.hook.observe(n, Err(denied))?;
@@ -51,8 +80,9 @@ impl TokenBucket {
         run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Wakes) -> T,
     ) -> T {
         let mut wakes = Wakes::default();
-        let mut line = self.line.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner);
-        let result = run(&mut line, &mut self.bank(), &mut wakes);
+        let mut line = self.line.lock();
+        self.line.waited.store(true, Relaxed);
+        let result = run(line.get_or_insert_default(), &mut self.bank(), &mut wakes);
         drop(line);
         wakes.wake();
         result
@@ -60,16 +90,18 @@ impl TokenBucket {
 
     /// Lets callers in line set their timers anew, after a change of quota.
     pub(crate) fn unset_timers(&self) {
-        if self.line.get().is_some() {
-            self.with_line(|line, _, wakes| line.unset_timers(wakes));
+        let mut wakes = Wakes::default();
+        if let Some(line) = self.line.lock().as_deref_mut() {
+            line.unset_timers(&mut wakes);
         }
+        wakes.wake();
     }
 
     /// Settles a take, and returns the tokens charged. Tokens that come back go to the callers in
     /// line.
     pub(super) fn settle_word(&self, settle: Settle<'_>) -> u64 {
         let charged = self.mode().settle(&self.engine, None, settle);
-        if !matches!(settle, Settle::Charge(_)) && self.line.get().is_some() {
+        if !matches!(settle, Settle::Charge(_)) && self.line.waited.load(Relaxed) {
             self.with_line(|line, bank, wakes| _ = line.serve(bank, wakes));
         }
         charged

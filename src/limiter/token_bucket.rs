@@ -2,20 +2,19 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::lease::{LeaseCells, Mode};
-use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::{Hold, Reservation};
+use crate::limiter::bucket_line::OwnLine;
 use crate::limiter::observer::DecisionHook;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
-use crate::sync::{Mutex, const_fn};
+use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::time::jitter::Jitter;
 use crate::word::decision::snapshot::Snapshot;
@@ -50,8 +49,7 @@ pub struct TokenBucket {
     pub(super) fast_path: bool,
     /// Most callers that wait in line.
     pub(super) max_waiting: usize,
-    /// The callers that wait, from the first wait on.
-    pub(super) line: OnceLock<Box<Mutex<CallerLine>>>,
+    pub(super) line: OwnLine,
 }
 
 /// A bucket, and 120 bytes that nothing uses. The next field is not on the same line, nor on the
@@ -112,7 +110,7 @@ impl TokenBucket {
                 cells: None,
                 fast_path,
                 max_waiting: usize::MAX,
-                line: OnceLock::new(),
+                line: OwnLine::new(),
             }
         }
     }

@@ -119,13 +119,24 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: &Q,
         n: u64,
     ) -> Result<Granted, Denied> {
-        // Only the guard is live on the hot path.
+        // Only the guard is live on the hot path. It is not moved: that would copy it in each call.
         let (key, map) = (KeyQuery::new(&self.hasher, key), buckets.map());
         let guard = map.guard();
         match attempt(map.get(&key.in_map(), &guard), Now(&self.keyspace.engine), n) {
             Ok(done) => exactly(n, done),
-            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(map, guard), key, missed, n),
+            Err(missed) => self.try_acquire_pinned(key, missed, n),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_acquire_pinned<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: KeyQuery<'_, Q>,
+        missed: Miss,
+        n: u64,
+    ) -> Result<Granted, Denied> {
+        self.try_acquire_anyhow(&self.keyspace.store.pin(), key, missed, n)
     }
 
     /// Takes `n` tokens where there is a function of plans or a hook.
@@ -238,7 +249,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 drop(guard);
                 exactly(n, (outcome, by(reading)))
             }
-            Err(missed) => self.try_acquire_anyhow(&StoreGuard::Map(map, guard), key, missed, n),
+            Err(missed) => self.try_acquire_pinned(key, missed, n),
         }
     }
 
