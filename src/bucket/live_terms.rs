@@ -368,6 +368,11 @@ impl LiveTerms {
         let end = if P::COUNTS { until } else { span };
         // An earlier reading is within half a turn of all words that were swept.
         let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= span;
+        // In the order that costs least.
+        if !P::COUNTS && !counted {
+            let fits = state.accepts_fresh::<P>(&reading, end, span) && in_force;
+            return FreshReading { reading, near, fits, may_lag: false };
+        }
         let fits = match P::COUNTS {
             true => recent && state.accepts_fresh::<P>(&reading, end, span) && in_force,
             false => in_force && state.accepts_fresh::<P>(&reading, end, span),

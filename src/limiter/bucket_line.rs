@@ -1,7 +1,5 @@
 //! Waiting for tokens of a `TokenBucket`.
 
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
@@ -16,7 +14,6 @@ use crate::limiter::all_of::BucketLimit;
 use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::limiter::waiting::{LineTicket, Promise, WaitsInLine};
-use crate::sync::{Mutex, MutexGuard, const_fn};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::State;
@@ -24,28 +21,6 @@ use crate::word::verb::Take;
 
 /// The bucket of a `TokenBucket` is in no store.
 const NEVER_LOST: &str = "only buckets of a store are lost";
-
-/// The line of a `TokenBucket`, made by the first wait.
-pub(super) struct OwnLine {
-    callers: Mutex<Option<Box<CallerLine>>>,
-    /// Whether a caller has waited.
-    ///
-    /// Relaxed: it is set before a caller's place is committed to the word, and loaded after the
-    /// commit of the verb that gives back.
-    waited: AtomicBool,
-}
-
-impl OwnLine {
-    const_fn! {
-        pub(super) const fn new() -> OwnLine {
-            OwnLine { callers: Mutex::new(None), waited: AtomicBool::new(false) }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Box<CallerLine>>> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl TokenBucket {
     pub(crate) fn reserve_for(&self, n: u64, max_wait: u64) -> Reserved<'_> {
