@@ -5,6 +5,7 @@ pub(crate) mod engine;
 pub(crate) mod lease;
 pub(crate) mod line;
 pub(crate) mod live_terms;
+pub(crate) mod padded;
 pub(crate) mod receipt;
 pub(crate) mod reservation;
 mod sweeps;

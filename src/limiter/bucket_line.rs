@@ -1,5 +1,6 @@
 //! Waiting for tokens of a `TokenBucket`.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
@@ -30,7 +31,7 @@ impl TokenBucket {
             return Ok(Reservation::new(self, receipt, granted));
         }
         let mut wakes = Wakes::default();
-        let mut line = self.line.lock();
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let done = self.bank().reserve(line.as_deref_mut(), n, max_wait, &mut wakes).expect(NEVER_LOST);
         drop(line);
         wakes.wake();
@@ -55,8 +56,8 @@ impl TokenBucket {
         run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, &Bucket>, &mut Wakes) -> T,
     ) -> T {
         let mut wakes = Wakes::default();
-        let mut line = self.line.lock();
-        self.line.waited.store(true, Relaxed);
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waited.store(true, Relaxed);
         let result = run(line.get_or_insert_default(), &mut self.bank(), &mut wakes);
         drop(line);
         wakes.wake();
@@ -66,7 +67,7 @@ impl TokenBucket {
     /// Lets callers in line set their timers anew, after a change of quota.
     pub(crate) fn unset_timers(&self) {
         let mut wakes = Wakes::default();
-        if let Some(line) = self.line.lock().as_deref_mut() {
+        if let Some(line) = self.line.lock().unwrap_or_else(PoisonError::into_inner).as_deref_mut() {
             line.unset_timers(&mut wakes);
         }
         wakes.wake();
@@ -76,7 +77,7 @@ impl TokenBucket {
     /// line.
     pub(super) fn settle_word(&self, settle: Settle<'_>) -> u64 {
         let charged = self.mode().settle(&self.engine, None, settle);
-        if !matches!(settle, Settle::Charge(_)) && self.line.waited.load(Relaxed) {
+        if !matches!(settle, Settle::Charge(_)) && self.waited.load(Relaxed) {
             self.with_line(|line, bank, wakes| _ = line.serve(bank, wakes));
         }
         charged

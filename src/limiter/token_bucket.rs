@@ -1,20 +1,20 @@
 //! One bucket, its terms and its clock.
 
 use std::fmt;
-use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::lease::{LeaseCells, Mode};
-use crate::bucket::line::own_line::OwnLine;
+use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::live_terms::{Change, LiveTerms};
+use crate::bucket::padded::PaddedBucket;
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::{Hold, Reservation};
 use crate::limiter::observer::DecisionHook;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
-use crate::sync::const_fn;
+use crate::sync::{Mutex, const_fn};
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::time::jitter::Jitter;
 use crate::word::decision::snapshot::Snapshot;
@@ -49,35 +49,11 @@ pub struct TokenBucket {
     pub(super) fast_path: bool,
     /// Most callers that wait in line.
     pub(super) max_waiting: usize,
-    pub(super) line: OwnLine,
-}
-
-/// A bucket, and 120 bytes that nothing uses. The next field is not on the same line, nor on the
-/// one that a processor fetches beside it.
-///
-/// crossbeam's `CachePadded` is aligned to 128 bytes, and would round the size of all types around
-/// it.
-#[repr(C, align(64))]
-pub(super) struct PaddedBucket {
-    bucket: Bucket,
-    _unused: [u64; 15],
-}
-
-impl PaddedBucket {
-    const_fn! {
-        const fn new() -> PaddedBucket {
-            PaddedBucket { bucket: Bucket::new(), _unused: [0; 15] }
-        }
-    }
-}
-
-impl Deref for PaddedBucket {
-    type Target = Bucket;
-
-    #[inline(always)]
-    fn deref(&self) -> &Bucket {
-        &self.bucket
-    }
+    /// The callers that wait, from the first wait on.
+    pub(super) line: Mutex<Option<Box<CallerLine>>>,
+    /// Whether a caller has waited. Relaxed: set before its place is committed, and loaded after
+    /// the commit of a verb that gives back.
+    pub(super) waited: AtomicBool,
 }
 
 impl TokenBucket {
@@ -110,7 +86,8 @@ impl TokenBucket {
                 cells: None,
                 fast_path,
                 max_waiting: usize::MAX,
-                line: OwnLine::new(),
+                line: Mutex::new(None),
+                waited: AtomicBool::new(false),
             }
         }
     }

@@ -41,6 +41,5 @@
 
 pub(crate) mod bank;
 pub(crate) mod caller_line;
-pub(crate) mod own_line;
 mod queue;
 pub(crate) mod word_bank;
