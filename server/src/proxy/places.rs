@@ -8,8 +8,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tollgate::{InflightLimiter, OwnedKeyFlight};
 
 use super::keys::Key;
@@ -20,13 +21,17 @@ pub(crate) fn resize(places: &Arc<Semaphore>, before: usize, now: usize) {
     if now >= before {
         return places.add_permits(now - before);
     }
-    let (places, too_many) = (places.clone(), u32::try_from(before - now).unwrap_or(u32::MAX));
-    tokio::spawn(async move {
-        // An error would be a closed semaphore, and no code closes it.
-        if let Ok(places) = places.acquire_many_owned(too_many).await {
-            places.forget();
+    let too_many = u32::try_from(before - now).unwrap_or(u32::MAX);
+    let mut surplus = Box::pin(places.clone().acquire_many_owned(too_many));
+    // The first poll puts it in line: a task would come behind requests that are later than it.
+    let polled = surplus.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    // An error would be a closed semaphore, and no code closes it.
+    match polled {
+        Poll::Ready(places) => places.into_iter().for_each(OwnedSemaphorePermit::forget),
+        Poll::Pending => {
+            tokio::spawn(async move { surplus.await.map(OwnedSemaphorePermit::forget) });
         }
-    });
+    }
 }
 
 /// Returns a limiter with `most` places for each key. It can have 2^20.
@@ -137,7 +142,6 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use std::pin::{Pin, pin};
-    use std::task::{Context, Poll, Waker};
 
     fn key(last: u8) -> Key {
         Key::Address([192, 0, 2, last].into())
@@ -185,6 +189,18 @@ mod tests {
         drop(held);
         tokio::task::yield_now().await;
         assert_eq!(places.available_permits(), 2);
+    }
+
+    /// The task that removes the place has not run yet.
+    #[tokio::test]
+    async fn a_place_that_is_taken_away_goes_to_no_later_request() {
+        let places = Arc::new(Semaphore::new(2));
+        let (first, _second) = (places.clone().try_acquire_owned().unwrap(), places.try_acquire().unwrap());
+        resize(&places, 2, 1);
+        let mut later = Box::pin(places.acquire());
+        assert!(poll(later.as_mut()).is_pending());
+        drop(first);
+        assert!(poll(later.as_mut()).is_pending());
     }
 
     #[test]
