@@ -1,5 +1,7 @@
 //! Errors of PostgreSQL as errors of a store.
 
+use std::error::Error as _;
+
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
@@ -14,23 +16,46 @@ pub(super) fn of_statement(error: Error) -> Fault {
 
 /// Returns the error of a connection that was not made.
 pub(super) fn of_connect(error: Error) -> Fault {
+    // PgBouncer has the same code for all of its errors.
+    if error.as_db_error().is_some_and(|told| told.message().contains("startup parameter")) {
+        return shared(&text(&error));
+    }
     let kind = error.code().map_or(StoreErrorKind::Refused, of_code);
     // A connection that was not made had no call.
     let kind = if kind == StoreErrorKind::Unknown { StoreErrorKind::Refused } else { kind };
     told(kind, error)
 }
 
+/// Returns the error of a connection that may be given to other clients.
+pub(super) fn shared(why: &str) -> Fault {
+    let message = format!("{why}: behind a pooler, the URL needs `pooler=true`, or the options `pooler`");
+    Fault::new(StoreErrorKind::Permanent, message)
+}
+
+/// Returns the text of an error and of its causes.
+pub(super) fn text(error: &Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 /// Returns an error whose text is that of the server, if the server sent one.
 fn told(kind: StoreErrorKind, error: Error) -> Fault {
     match error.as_db_error() {
         Some(told) => Fault::new(kind, told.clone()),
-        None => Fault::new(kind, error),
+        None => Fault::new(kind, text(&error)),
     }
 }
 
-/// Tells whether the server undid a statement for a conflict, so that it may be sent again.
-pub(super) fn is_conflict(error: &Error) -> bool {
-    matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+/// Tells whether the server undid a statement, so that its text may be sent: for a conflict, or as
+/// the prepared statement is gone.
+pub(super) fn is_undone(error: &Error) -> bool {
+    let undone = [
+        &SqlState::T_R_SERIALIZATION_FAILURE,
+        &SqlState::T_R_DEADLOCK_DETECTED,
+        &SqlState::INVALID_SQL_STATEMENT_NAME,
+        &SqlState::FEATURE_NOT_SUPPORTED,
+    ];
+    error.code().is_some_and(|code| undone.contains(&code))
 }
 
 /// Tells whether a connection must be replaced: it is closed, its server refuses writes, or its

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Config, NoTls, Row, Socket};
 
 use super::batch::{Arrays, answer};
 use super::fault::of_connect;
-use super::options::PostgresOptions;
+use super::options::{self, PostgresOptions};
 use super::session::PostgresSession;
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
@@ -41,30 +41,29 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// Returns a store at a URL such as `postgres://user:password@host/database`, with the default
-    /// options and without TLS. It connects at its first call.
+    /// options and without TLS. It connects at its first call. The parameter `?pooler=true` is
+    /// [`PostgresOptions::pooler`].
     ///
     /// # Errors
     ///
-    /// A permanent error if the URL is wrong.
+    /// A permanent error if the URL is wrong, or if it has `sslmode=require`.
     pub fn connect(url: &str) -> Result<PostgresStore, StoreError> {
-        let config = url.parse::<Config>().map_err(|error| {
-            // Its text alone does not name the option.
-            let told = error.to_string();
-            let cause = error.into_source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            StoreError::new(StoreErrorKind::Permanent, told + &cause)
-        })?;
-        Ok(PostgresStore::connect_with(config, NoTls, PostgresOptions::default()))
+        let (config, options) = options::read(url)?;
+        Ok(PostgresStore::connect_with(config, NoTls, options))
     }
 
     /// Returns a store with options, and with TLS unless `tls` is `NoTls`. It connects at its first
     /// call.
-    pub fn connect_with<T>(config: Config, tls: T, options: PostgresOptions) -> PostgresStore
+    pub fn connect_with<T>(mut config: Config, tls: T, options: PostgresOptions) -> PostgresStore
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::TlsConnect: Send,
         T::Stream: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
+        if !options.pooler {
+            config.options(format!("{} {}", config.get_options().unwrap_or_default(), options.start_up()));
+        }
         let (patience, setting) = (options.connect_timeout, options.clone());
         let connect: Connect<PostgresSession> = Arc::new(move || {
             let (config, tls, options) = (config.clone(), tls.clone(), setting.clone());
@@ -78,22 +77,20 @@ impl PostgresStore {
         PostgresStore { sessions: Sessions::new(options.connections, connect), options }
     }
 
-    /// Returns a store on a connection of the caller, and sets the session up. Another task must
-    /// poll its [`Connection`](tokio_postgres::Connection). After the connection has ended, each
-    /// call fails with a permanent error. The table should exist: the statement is prepared now.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if the connection has ended, or if the server refuses the settings.
-    pub async fn with_client(client: Client) -> Result<PostgresStore, StoreError> {
-        let options = PostgresOptions::default();
-        let session = Mutex::new(Some(PostgresSession::set_up(client, &options).await?.only()));
+    /// Returns a store on a connection of the caller, with the option `pooler`: the store sets and
+    /// prepares nothing on it. Another task must poll its
+    /// [`Connection`](tokio_postgres::Connection). After the connection has ended, each call fails
+    /// with a permanent error.
+    #[must_use]
+    pub fn with_client(client: Client) -> PostgresStore {
+        let options = PostgresOptions { pooler: true, ..PostgresOptions::default() };
+        let session = Mutex::new(Some(PostgresSession::shared(client, &options, false)));
         let connect: Connect<PostgresSession> = Arc::new(move || {
             let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();
             let ended = || Fault::new(StoreErrorKind::Permanent, "the connection of the store has ended");
             Box::pin(async move { session.ok_or_else(ended) })
         });
-        Ok(PostgresStore { sessions: Sessions::new(1, connect), options })
+        PostgresStore { sessions: Sessions::new(1, connect), options }
     }
 
     /// Creates the table if it is missing. The role needs permission to create tables.

@@ -148,7 +148,7 @@ async fn a_server_that_takes_no_writes_is_left_for_another_one() {
 #[tokio::test]
 async fn a_connection_of_the_caller_is_not_made_anew() {
     let Some(server) = Server::start(PostgresOptions::default()).await else { return };
-    let store = PostgresStore::with_client(client(&server.server).await).await.unwrap();
+    let store = PostgresStore::with_client(client(&server.server).await);
     assert_eq!(take(&store, b"key").await.unwrap().granted, 1);
     let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";

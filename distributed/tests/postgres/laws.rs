@@ -26,7 +26,7 @@ async fn a_connection_of_the_caller_keeps_the_law() {
     else {
         return;
     };
-    server.store = PostgresStore::with_client(client(&server.server).await).await.unwrap();
+    server.store = PostgresStore::with_client(client(&server.server).await);
     walk::walk(&mut server, 2_000).await;
     let unlogged = "SELECT relpersistence = 'u' FROM pg_class WHERE relname = 'tollgate_buckets'";
     assert!(server.other.query_one(unlogged, &[]).await.unwrap().get::<_, bool>(0));
