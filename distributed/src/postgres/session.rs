@@ -151,7 +151,8 @@ impl PostgresSession {
     }
 }
 
-/// Prepares the statement of a batch on a connection of the store's own; `None` before the migration.
+/// Prepares the statement of a batch, on a connection of the store's own; `None` before the
+/// migration.
 async fn prepare(client: &Client) -> Result<Option<Statement>, Fault> {
     let own = format!("SELECT current_setting('{OWN}', true) IS NOT DISTINCT FROM 'on'");
     let own = client.query_typed(&own, &[]).await.map_err(fault::of_connect)?;

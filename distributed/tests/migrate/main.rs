@@ -1,5 +1,7 @@
 //! The program `tollgate-migrate`: the statements that it prints, and those that it applies.
 
+mod urls;
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
