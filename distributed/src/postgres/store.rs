@@ -93,14 +93,17 @@ impl PostgresStore {
         PostgresStore { sessions: Sessions::new(1, connect), options }
     }
 
-    /// Creates the table if it is missing. The role needs permission to create tables.
+    /// Creates the table if it is missing, which needs the right to create tables. A table that is
+    /// there needs the rights of a call only.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the server refuses.
+    /// [`StoreError`] if the server refuses, or if a call cannot use the table.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         let unlogged = if self.options.unlogged { UNLOGGED } else { "" };
-        self.run(&format!("{BUCKETS}{unlogged}")).await
+        self.run(&format!("{BUCKETS}{unlogged}")).await?;
+        // A batch without calls needs each column and each right.
+        self.acquire(&mut []).await
     }
 
     /// Deletes the rows that have been full for at least `full_for`, and returns their number. No

@@ -10,7 +10,7 @@ use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
 use tollgate_test_servers::program::{free_port, is_installed};
 
-async fn take(store: &AnyStore) -> Result<i64, StoreError> {
+pub(crate) async fn take(store: &AnyStore) -> Result<i64, StoreError> {
     let spec = Spec::new(Quota::per_day(1).burst(10), 0).unwrap();
     let mut ops = [Op::new(b"key", spec, Amount { min: 1, max: 1, spent: 0 })];
     store.acquire(&mut ops).await.map(|()| ops[0].answer.granted)
