@@ -14,10 +14,7 @@ DO $do$ BEGIN
             -- The credits of a token.
             unit bigint NOT NULL CHECK (unit BETWEEN 1 AND 9007199254740991),
             -- From this time on the bucket is full, and the row may be deleted.
-            full_us bigint NOT NULL,
-            -- The answer to the last call that wrote the row: RETURNING reads it.
-            granted bigint NOT NULL,
-            now_us bigint NOT NULL
+            full_us bigint NOT NULL
         ) WITH (
             fillfactor = 50,
             autovacuum_vacuum_scale_factor = 0,

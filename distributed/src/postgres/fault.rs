@@ -67,7 +67,7 @@ pub(super) fn ends_session(error: &Error) -> bool {
                 &SqlState::READ_ONLY_SQL_TRANSACTION,
                 &SqlState::INVALID_SQL_STATEMENT_NAME,
                 &SqlState::FEATURE_NOT_SUPPORTED,
-                &SqlState::UNDEFINED_TABLE,
+                &SqlState::UNDEFINED_FUNCTION,
             ];
             known.contains(&code) || code.code().starts_with("57P")
         }

@@ -74,8 +74,8 @@ impl PostgresSession {
                     result => return result,
                 }
             }
-            match self.send(&ACQUIRE, &parameters).await {
-                Err(error) if fault::is_undone(&error) => self.send(&ACQUIRE, &parameters).await,
+            match self.send(ACQUIRE, &parameters).await {
+                Err(error) if fault::is_undone(&error) => self.send(ACQUIRE, &parameters).await,
                 result => result,
             }
         })
@@ -159,9 +159,9 @@ async fn prepare(client: &Client) -> Result<Option<Statement>, Fault> {
     if !own.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
         return Err(fault::shared("the server has not got the start-up options of the store"));
     }
-    match client.prepare_typed(&ACQUIRE, &types()).await {
+    match client.prepare_typed(ACQUIRE, &types()).await {
         Ok(statement) => Ok(Some(statement)),
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_FUNCTION) => Ok(None),
         Err(error) => Err(fault::of_connect(error)),
     }
 }

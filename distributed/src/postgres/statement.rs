@@ -1,25 +1,22 @@
 //! The statements.
 
-use std::sync::LazyLock;
-
 use tokio_postgres::types::Type;
 
 use crate::sql::parameters::COLUMNS;
 
-/// The clock, read for each row: `now()` is the start of the transaction, before a wait for a lock.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us";
-
 /// The statement that decides a batch. Its parameters are the keys, and the
-/// [`Parameters`](crate::sql::parameters::Parameters) of the calls.
-pub(super) static ACQUIRE: LazyLock<String> = LazyLock::new(|| {
-    let step = include_str!("step.sql");
-    let columns = format!("SELECT o.*, b.credits, b.last_us, b.unit, {NOW} FROM ops AS o");
-    let seen = format!("{columns} LEFT JOIN tollgate_buckets AS b ON b.id = o.id");
-    let locked = format!("{columns} WHERE o.id = b.id");
-    include_str!("acquire.sql")
-        .replace("{step from seen}", &step.replace("{row}", &seen))
-        .replace("{step from locked}", &step.replace("{row}", &locked))
-});
+/// [`Parameters`](crate::sql::parameters::Parameters) of the calls. Rows are locked in the order of
+/// their keys, so that no two batches wait for each other.
+pub(super) const ACQUIRE: &str = "
+    SELECT o.id, step.*
+    FROM (
+        SELECT * FROM unnest(
+            $1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+            $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+            $13::bigint[]
+        ) AS o(id, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12) ORDER BY id
+    ) AS o,
+    LATERAL tollgate_acquire_1(id, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12) AS step";
 
 /// Returns the types of the parameters of [`ACQUIRE`].
 pub(super) fn types() -> [Type; 1 + COLUMNS] {

@@ -17,7 +17,13 @@ use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
 const BUCKETS: &str = include_str!("../../migrations/postgres/buckets.sql");
+const ACQUIRE: &str = include_str!("../../migrations/postgres/acquire.sql");
 const UNLOGGED: &str = include_str!("../../migrations/postgres/unlogged.sql");
+
+/// The end of a migration: it needs each column and each right of a call.
+const USABLE: &str = "INSERT INTO tollgate_buckets (id, credits, last_us, unit, full_us)
+        SELECT id, credits, last_us, unit, full_us FROM tollgate_buckets WHERE false;
+    UPDATE tollgate_buckets SET credits = 0 WHERE false";
 
 /// The start of a migration: one at a time, as two would both create the table, and on disk when it
 /// returns.
@@ -93,17 +99,15 @@ impl PostgresStore {
         PostgresStore { sessions: Sessions::new(1, connect), options }
     }
 
-    /// Creates the table if it is missing, which needs the right to create tables. A table that is
-    /// there needs the rights of a call only.
+    /// Creates the table and the function if they are missing, which needs the right to create
+    /// them. If they are there, it needs the rights of a call only.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the server refuses, or if a call cannot use the table.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         let unlogged = if self.options.unlogged { UNLOGGED } else { "" };
-        self.run(&format!("{BUCKETS}{unlogged}")).await?;
-        // A batch without calls needs each column and each right.
-        self.acquire(&mut []).await
+        self.run(&format!("{BUCKETS}{ACQUIRE}{unlogged}{USABLE}")).await
     }
 
     /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
