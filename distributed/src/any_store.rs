@@ -19,7 +19,7 @@ use crate::store::op::{Op, Store};
 ///
 /// TLS to Redis needs a TLS feature of the crate `redis`, such as `tokio-rustls-comp`, and a crypto
 /// provider of rustls. TLS to PostgreSQL needs the type of the store: a URL with `sslmode=require`
-/// is an error. `?pooler=true` is for PostgreSQL behind a pooler such as PgBouncer.
+/// is an error.
 #[non_exhaustive]
 pub enum AnyStore {
     /// Buckets in a file.

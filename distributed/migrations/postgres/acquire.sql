@@ -13,7 +13,7 @@ DO $do$ BEGIN
         p_id bytea, capacity bigint, floor bigint, debt bigint, tick bigint, per_tick bigint, token bigint,
         fill bigint, fill_us bigint, spent bigint, back bigint, fewest bigint, most bigint,
         OUT granted bigint, OUT credits bigint, OUT last_us bigint, OUT unit bigint, OUT now_us bigint
-    ) LANGUAGE plpgsql VOLATILE AS $$
+    ) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
     DECLARE
         locked boolean := false;
         level bigint;

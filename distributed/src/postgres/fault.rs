@@ -16,20 +16,10 @@ pub(super) fn of_statement(error: Error) -> Fault {
 
 /// Returns the error of a connection that was not made.
 pub(super) fn of_connect(error: Error) -> Fault {
-    // PgBouncer has the same code for all of its errors.
-    if error.as_db_error().is_some_and(|told| told.message().contains("startup parameter")) {
-        return shared(&text(&error));
-    }
     let kind = error.code().map_or(StoreErrorKind::Refused, of_code);
     // A connection that was not made had no call.
     let kind = if kind == StoreErrorKind::Unknown { StoreErrorKind::Refused } else { kind };
     told(kind, error)
-}
-
-/// Returns the error of a connection that may be given to other clients.
-pub(super) fn shared(why: &str) -> Fault {
-    let message = format!("{why}: behind a pooler, the URL needs `pooler=true`, or the options `pooler`");
-    Fault::new(StoreErrorKind::Permanent, message)
 }
 
 /// Returns the text of an error and of its causes.
@@ -46,33 +36,16 @@ fn told(kind: StoreErrorKind, error: Error) -> Fault {
     }
 }
 
-/// Tells whether the server undid a statement, so that its text may be sent: for a conflict, or as
-/// the prepared statement is gone.
-pub(super) fn is_undone(error: &Error) -> bool {
-    let undone = [
-        &SqlState::T_R_SERIALIZATION_FAILURE,
-        &SqlState::T_R_DEADLOCK_DETECTED,
-        &SqlState::INVALID_SQL_STATEMENT_NAME,
-        &SqlState::FEATURE_NOT_SUPPORTED,
-    ];
-    error.code().is_some_and(|code| undone.contains(&code))
+/// Tells whether the server undid a statement for a conflict, so that it may be sent again.
+pub(super) fn is_conflict(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
-/// Tells whether a connection must be replaced: it is closed, its server refuses writes, or its
-/// prepared statement is gone.
+/// Tells whether a connection must be replaced: it is closed, or its server refuses writes.
 pub(super) fn ends_session(error: &Error) -> bool {
-    match error.code() {
-        Some(code) => {
-            let known = [
-                &SqlState::READ_ONLY_SQL_TRANSACTION,
-                &SqlState::INVALID_SQL_STATEMENT_NAME,
-                &SqlState::FEATURE_NOT_SUPPORTED,
-                &SqlState::UNDEFINED_FUNCTION,
-            ];
-            known.contains(&code) || code.code().starts_with("57P")
-        }
-        None => true,
-    }
+    let ends =
+        |code: &SqlState| *code == SqlState::READ_ONLY_SQL_TRANSACTION || code.code().starts_with("57P");
+    error.code().is_none_or(ends)
 }
 
 /// Returns the effect of a statement that the server ended with an error. The server undid it.
@@ -80,9 +53,9 @@ fn of_code(code: &SqlState) -> StoreErrorKind {
     match code.code().get(..2) {
         // A failed connection.
         Some("08") => StoreErrorKind::Unknown,
-        // A read-only server, a missing prepared statement, a conflict, a lack of resources, a
-        // lock, an operator, the file system.
-        Some("25" | "26" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Refused,
+        // A read-only server, a conflict, a lack of resources, a lock, an operator, the file
+        // system.
+        Some("25" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Refused,
         _ => StoreErrorKind::Permanent,
     }
 }

@@ -1,40 +1,92 @@
-//! The statements.
+//! The statements as texts, and the rows of their answers.
+//!
+//! A text holds no parameters, so that a connection needs no prepared statement. Bytes are written
+//! in hexadecimal digits.
 
-use tokio_postgres::types::Type;
+use std::fmt::{Display, Write};
 
-use crate::sql::parameters::COLUMNS;
+use tokio_postgres::SimpleQueryRow;
 
-/// The statement that decides a batch. Its parameters are the keys, and the
-/// [`Parameters`](crate::sql::parameters::Parameters) of the calls. Rows are locked in the order of
-/// their keys, so that no two batches wait for each other.
-pub(super) const ACQUIRE: &str = "
-    SELECT o.id, step.*
-    FROM (
-        SELECT * FROM unnest(
-            $1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
-            $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
-            $13::bigint[]
-        ) AS o(id, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12) ORDER BY id
-    ) AS o,
-    LATERAL tollgate_acquire_1(id, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12) AS step";
+use crate::sql::parameters::{COLUMNS, Parameters};
+use crate::sql::reply::{self, Reply};
+use crate::sql::row::Row;
+use crate::store::error::StoreError;
+use crate::store::op::Op;
 
-/// Returns the types of the parameters of [`ACQUIRE`].
-pub(super) fn types() -> [Type; 1 + COLUMNS] {
-    std::array::from_fn(|index| if index == 0 { Type::BYTEA_ARRAY } else { Type::INT8_ARRAY })
+/// Returns the statement that decides a batch. Rows are locked in one order of the keys, so that no
+/// two batches wait for each other.
+pub(super) fn acquire(ops: &[Op<'_>]) -> String {
+    let calls: Vec<[i64; COLUMNS]> = ops.iter().map(|op| Parameters::of(op).columns()).collect();
+    let mut text = format!(
+        "SELECT n - 1, step.* FROM (SELECT * FROM unnest('{{{}}}'::text[]",
+        list(ops.iter().map(|op| hex(op.key)))
+    );
+    for column in 0..COLUMNS {
+        // Writing to a string does not fail.
+        let _ = write!(text, ",'{{{}}}'::bigint[]", list(calls.iter().map(|call| call[column])));
+    }
+    text + ") WITH ORDINALITY AS o(id, a, b, c, d, e, f, g, h, i, j, k, l, n) ORDER BY id) AS o,
+        LATERAL tollgate_acquire_1(decode(id, 'hex'), a, b, c, d, e, f, g, h, i, j, k, l) AS step"
 }
 
-/// The statement that deletes the full rows of a page. Returns their number, and the last key of
-/// the page. A locked row stays.
-pub(super) const CLEAN_UP: &str = "
-    WITH page AS MATERIALIZED (
-        SELECT id FROM tollgate_buckets WHERE id > $1 ORDER BY id LIMIT 1000
-    ),
-    ends AS MATERIALIZED (SELECT id FROM page ORDER BY id DESC LIMIT 1),
-    idle AS MATERIALIZED (
-        SELECT b.id FROM tollgate_buckets AS b, ends
-        WHERE b.id > $1 AND b.id <= ends.id
-            AND b.full_us < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2
-        ORDER BY b.id FOR UPDATE OF b SKIP LOCKED
-    ),
-    gone AS (DELETE FROM tollgate_buckets AS b USING idle WHERE b.id = idle.id RETURNING 1)
-    SELECT (SELECT count(*) FROM gone), (SELECT id FROM ends)";
+/// Returns the elements of an array in quotes, which may be empty.
+fn list(elements: impl Iterator<Item = impl Display>) -> String {
+    elements.map(|element| format!("\"{element}\"")).collect::<Vec<_>>().join(",")
+}
+
+/// Returns bytes in hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns bytes as an expression.
+pub(super) fn bytes(bytes: &[u8]) -> String {
+    format!("decode('{}', 'hex')", hex(bytes))
+}
+
+/// Returns the statement that deletes the full rows of the page after a key, an expression. It
+/// returns their number, and the last key of the page as an expression. A locked row stays.
+pub(super) fn clean_up(after: &str, grace_us: i64) -> String {
+    format!(
+        "WITH page AS MATERIALIZED (
+            SELECT id FROM tollgate_buckets WHERE id > {after} ORDER BY id LIMIT 1000
+        ),
+        ends AS MATERIALIZED (SELECT id FROM page ORDER BY id DESC LIMIT 1),
+        idle AS MATERIALIZED (
+            SELECT b.id FROM tollgate_buckets AS b, ends
+            WHERE b.id > {after} AND b.id <= ends.id
+                AND b.full_us < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - {grace_us}
+            ORDER BY b.id FOR UPDATE OF b SKIP LOCKED
+        ),
+        gone AS (DELETE FROM tollgate_buckets WHERE id = ANY (ARRAY(SELECT id FROM idle)) RETURNING 1)
+        SELECT (SELECT count(*) FROM gone),
+            (SELECT format('decode(%L, ''hex'')', encode(id, 'hex')) FROM ends)"
+    )
+}
+
+/// Writes the answers of calls. The rows are one for each call, in any order.
+///
+/// # Errors
+///
+/// An error of an unknown effect if the rows are no answer to the calls; see
+/// [`reply::answer`](crate::sql::reply::answer).
+pub(super) fn answer(ops: &mut [Op<'_>], rows: &[SimpleQueryRow]) -> Result<(), StoreError> {
+    let mut replies = vec![None; ops.len()];
+    for (place, reply) in rows.iter().filter_map(read) {
+        if let Some(found) = replies.get_mut(place) {
+            *found = Some(reply);
+        }
+    }
+    reply::answer(ops.iter_mut().zip(replies))
+}
+
+/// Reads the row of a call; `None` if a column is no number.
+fn read(row: &SimpleQueryRow) -> Option<(usize, Reply)> {
+    let number = |column| row.try_get(column).ok()?.map(str::parse::<i64>).transpose().ok();
+    let stored = match (number(2)?, number(3)?, number(4)?) {
+        (Some(credits), Some(last_us), Some(unit)) => Some(Row { credits, last_us, unit }),
+        _ => None,
+    };
+    let reply = Reply { granted: number(1)??, row: stored, now_us: number(5)?? };
+    Some((usize::try_from(number(0)??).ok()?, reply))
+}
