@@ -3,40 +3,38 @@
 //! A text holds no parameters, so that a connection needs no prepared statement. Bytes are written
 //! in hexadecimal digits.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 use tokio_postgres::SimpleQueryRow;
 
-use crate::sql::parameters::{COLUMNS, Parameters};
+use crate::sql::parameters::Parameters;
 use crate::sql::reply::{self, Reply};
 use crate::sql::row::Row;
 use crate::store::error::StoreError;
 use crate::store::op::Op;
 
-/// Returns the statement that decides a batch. Rows are locked in one order of the keys, so that no
-/// two batches wait for each other.
+/// Returns the statement that decides a batch.
 pub(super) fn acquire(ops: &[Op<'_>]) -> String {
-    let calls: Vec<[i64; COLUMNS]> = ops.iter().map(|op| Parameters::of(op).columns()).collect();
-    let mut text = format!(
-        "SELECT n - 1, step.* FROM (SELECT * FROM unnest('{{{}}}'::text[]",
-        list(ops.iter().map(|op| hex(op.key)))
-    );
-    for column in 0..COLUMNS {
-        // Writing to a string does not fail.
-        let _ = write!(text, ",'{{{}}}'::bigint[]", list(calls.iter().map(|call| call[column])));
+    let (mut keys, mut numbers) = (String::new(), String::new());
+    for op in ops {
+        let comma = if keys.is_empty() { "" } else { "," };
+        // Writing to a string does not fail. An empty key is in quotes.
+        let _ = write!(keys, "{comma}\"{}\"", hex(op.key));
+        for number in Parameters::of(op).columns() {
+            let comma = if numbers.is_empty() { "" } else { "," };
+            let _ = write!(numbers, "{comma}{number}");
+        }
     }
-    text + ") WITH ORDINALITY AS o(id, a, b, c, d, e, f, g, h, i, j, k, l, n) ORDER BY id) AS o,
-        LATERAL tollgate_acquire_1(decode(id, 'hex'), a, b, c, d, e, f, g, h, i, j, k, l) AS step"
-}
-
-/// Returns the elements of an array in quotes, which may be empty.
-fn list(elements: impl Iterator<Item = impl Display>) -> String {
-    elements.map(|element| format!("\"{element}\"")).collect::<Vec<_>>().join(",")
+    format!("SELECT * FROM tollgate_acquire_1('{{{keys}}}', '{{{numbers}}}')")
 }
 
 /// Returns bytes in hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// Returns bytes as an expression.
