@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use tokio_postgres::SimpleQueryRow;
 
-use crate::sql::parameters::Parameters;
+use crate::sql::parameters::parameters;
 use crate::sql::reply::{self, Reply};
 use crate::sql::row::Row;
 use crate::store::error::StoreError;
@@ -20,7 +20,7 @@ pub(super) fn acquire(ops: &[Op<'_>]) -> String {
         let comma = if keys.is_empty() { "" } else { "," };
         // Writing to a string does not fail. An empty key is in quotes.
         let _ = write!(keys, "{comma}\"{}\"", hex(op.key));
-        for number in Parameters::of(op).columns() {
+        for number in parameters(op) {
             let comma = if numbers.is_empty() { "" } else { "," };
             let _ = write!(numbers, "{comma}{number}");
         }

@@ -118,7 +118,11 @@ async fn nothing_is_left_on_a_connection_that_others_get() {
 async fn load(pooler: &mut Pooler, isolation: &str) -> u64 {
     let set = format!("ALTER ROLE postgres SET default_transaction_isolation = '{isolation}'");
     pooler.server.other.batch_execute(&set).await.unwrap();
-    let stores: Vec<Arc<PostgresStore>> = (0..4).map(|_| Arc::new(pooler.store())).collect();
+    // A busy machine is no conflict.
+    let (lock_timeout, statement_timeout) = (Duration::from_secs(20), Duration::from_secs(20));
+    let options = PostgresOptions { lock_timeout, statement_timeout, ..PostgresOptions::default() };
+    let store = || PostgresStore::connect_with(pooler.url().parse().unwrap(), NoTls, options.clone());
+    let stores: Vec<Arc<PostgresStore>> = (0..4).map(|_| Arc::new(store())).collect();
     let time = Duration::from_secs(setting("TOLLGATE_SECONDS", 2));
     let mut run = bound::begin(&pooler.server.store, b"hot").await;
     run.add(bound::load(&stores, 32, b"hot", time).await);
