@@ -12,13 +12,14 @@ use crate::store::op::{Op, Store};
 /// | URL | feature |
 /// |---|---|
 /// | `sqlite:PATH`, `sqlite::memory:` | `sqlite` |
-/// | `redis://HOST:PORT`, with TLS `rediss://` | `redis` |
+/// | `redis://HOST:PORT`, with TLS `rediss://`; `redis+unix://PATH`, or `unix://` | `redis` |
 /// | `redis+cluster://HOST:PORT,HOST:PORT`, with TLS `rediss+cluster://` | `redis` |
 /// | `postgres://USER@HOST/DATABASE`, or `postgresql://` | `postgres` |
-/// | `mysql://USER@HOST/DATABASE` | `mysql` |
+/// | `mysql://USER@HOST/DATABASE`, or `mariadb://` | `mysql` |
 ///
 /// TLS to Redis needs a TLS feature of the crate `redis`, such as `tokio-rustls-comp`, and a crypto
-/// provider of rustls. TLS to PostgreSQL needs the type of the store.
+/// provider of rustls. TLS to PostgreSQL needs the type of the store: a URL with `sslmode=require`
+/// is an error.
 #[non_exhaustive]
 pub enum AnyStore {
     /// Buckets in a file.
@@ -36,15 +37,18 @@ pub enum AnyStore {
 }
 
 /// The schemes, each with its engine.
-const SCHEMES: [(&str, &str); 8] = [
+const SCHEMES: [(&str, &str); 11] = [
     ("sqlite", "sqlite"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+cluster", "redis"),
     ("rediss+cluster", "redis"),
+    ("redis+unix", "redis"),
+    ("unix", "redis"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("mysql", "mysql"),
+    ("mariadb", "mysql"),
 ];
 
 impl AnyStore {
@@ -66,6 +70,10 @@ impl AnyStore {
         match engine {
             Some("sqlite") if rest.is_empty() => permanent("sqlite: needs a path".to_owned()),
             #[cfg(feature = "sqlite")]
+            Some("sqlite") if rest.starts_with("//") && !rest.starts_with("///") => {
+                permanent(format!("{url:?} has a host, which a file has not: the form is sqlite:PATH"))
+            }
+            #[cfg(feature = "sqlite")]
             Some("sqlite") if rest == ":memory:" => {
                 crate::sqlite::store::SqliteStore::in_memory().map(AnyStore::Sqlite)
             }
@@ -74,7 +82,9 @@ impl AnyStore {
             #[cfg(feature = "redis")]
             Some("redis") => crate::redis::store::RedisStore::builder().lazy(url).map(AnyStore::Redis),
             #[cfg(feature = "mysql")]
-            Some("mysql") => crate::mysql::store::MySqlStore::connect(url).map(AnyStore::MySql),
+            Some("mysql") => {
+                crate::mysql::store::MySqlStore::connect(&format!("mysql:{rest}")).map(AnyStore::MySql)
+            }
             #[cfg(feature = "postgres")]
             Some("postgres") => crate::postgres::store::PostgresStore::connect(url).map(AnyStore::Postgres),
             Some(engine) => {
@@ -189,7 +199,7 @@ mod tests {
     #[test]
     fn errors_name_the_scheme_and_the_known_ones() {
         let text = error("valkey://user:secret@host");
-        for part in ["\"valkey\"", "sqlite, redis, rediss, redis+cluster", "postgresql, mysql"] {
+        for part in ["\"valkey\"", "sqlite, redis, rediss, redis+cluster", "postgresql, mysql, mariadb"] {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("secret"), "{text}");

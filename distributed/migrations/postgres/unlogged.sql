@@ -1,3 +1,7 @@
 -- Optional: the table is not logged. Updates cost half, and all buckets are full after a crash of
 -- the server or a failover.
-ALTER TABLE tollgate_buckets SET UNLOGGED;
+DO $do$ BEGIN
+    IF (SELECT relpersistence <> 'u' FROM pg_class WHERE oid = to_regclass('tollgate_buckets')) THEN
+        ALTER TABLE tollgate_buckets SET UNLOGGED;
+    END IF;
+END $do$;

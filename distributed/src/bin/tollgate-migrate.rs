@@ -13,7 +13,7 @@ With --print, prints the statements for sqlite, postgres or mysql. With --tokens
 buckets that are refilled at intervals: the table token_buckets and the routine request_token.";
 
 /// The statements of each engine for buckets, and those for buckets that are refilled at intervals:
-/// the table, and the routine of MariaDB, whose client needs a delimiter around it.
+/// the table, and the routine. The client of MariaDB needs a delimiter around it.
 const MIGRATIONS: [(&str, [&str; 2], [&str; 2]); 3] = [
     (
         "mysql",
@@ -28,7 +28,10 @@ const MIGRATIONS: [(&str, [&str; 2], [&str; 2]); 3] = [
     ),
     (
         "postgres",
-        [include_str!("../../migrations/postgres/buckets.sql"), ""],
+        [
+            include_str!("../../migrations/postgres/buckets.sql"),
+            include_str!("../../migrations/postgres/acquire.sql"),
+        ],
         [include_str!("../../migrations/postgres/tokens.sql"), ""],
     ),
     (
@@ -71,6 +74,8 @@ fn show(engine: &str, tokens: bool) -> ExitCode {
     print!("{table}");
     if engine == "mysql" {
         print!(";\nDELIMITER //\n{routine}//\nDELIMITER ;\n");
+    } else {
+        print!("{routine}");
     }
     ExitCode::SUCCESS
 }

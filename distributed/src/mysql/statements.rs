@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::sql::parameters::Parameters;
+use crate::sql::parameters::parameters;
 use crate::sql::reply::{self, Reply};
 use crate::sql::row::Row;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -36,7 +36,7 @@ pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Statements {
     for op in order.iter().map(|&place| &ops[place]) {
         sql.push_str("CALL tollgate_acquire_1(");
         push_bytes(&mut sql, op.key);
-        for number in Parameters::of(op).columns() {
+        for number in parameters(op) {
             // Writing to a string does not fail.
             let _ = write!(sql, ",{number}");
         }

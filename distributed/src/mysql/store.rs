@@ -83,15 +83,28 @@ impl MySqlStore {
         MySqlStore { sessions: Sessions::new(connections, connect) }
     }
 
-    /// Creates the table and the procedure if they are missing. The account needs permission to
-    /// create tables and routines.
+    /// Creates the table and the procedure if they are missing, which needs the right to create
+    /// them. If they are there, it needs the rights of a call only.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the server refuses.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        for statement in [BUCKETS, ACQUIRE] {
-            self.ask(Statements::of(statement)).await?;
+        self.create([("tollgate_buckets", BUCKETS), ("tollgate_acquire_1", ACQUIRE)]).await
+    }
+
+    /// Runs the statement of each table or routine that the account does not see.
+    pub(super) async fn create(&self, parts: [(&str, &str); 2]) -> Result<(), StoreError> {
+        for (name, statement) in parts {
+            let seen = format!(
+                "SELECT EXISTS (SELECT 1 FROM information_schema.tables
+                    WHERE table_schema = DATABASE() AND table_name = '{name}')
+                 OR EXISTS (SELECT 1 FROM information_schema.routines
+                    WHERE routine_schema = DATABASE() AND routine_name = '{name}')"
+            );
+            if !cell::<bool>(&self.ask(Statements::of(seen)).await?, 0)? {
+                self.ask(Statements::of(statement)).await?;
+            }
         }
         Ok(())
     }

@@ -10,10 +10,7 @@ const REQUEST_TOKEN: &str = include_str!("../../migrations/mysql/request_token.s
 
 impl TokenTable for MySqlStore {
     async fn create_token_table(&self) -> Result<(), StoreError> {
-        for statement in [TABLE, REQUEST_TOKEN] {
-            self.ask(Statements::of(statement)).await?;
-        }
-        Ok(())
+        self.create([("token_buckets", TABLE), ("request_token", REQUEST_TOKEN)]).await
     }
 
     async fn take_token(&self, id: &str) -> Result<bool, StoreError> {

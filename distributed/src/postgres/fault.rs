@@ -1,5 +1,7 @@
 //! Errors of PostgreSQL as errors of a store.
 
+use std::error::Error as _;
+
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
@@ -20,11 +22,17 @@ pub(super) fn of_connect(error: Error) -> Fault {
     told(kind, error)
 }
 
+/// Returns the text of an error and of its causes.
+pub(super) fn text(error: &Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 /// Returns an error whose text is that of the server, if the server sent one.
 fn told(kind: StoreErrorKind, error: Error) -> Fault {
     match error.as_db_error() {
         Some(told) => Fault::new(kind, told.clone()),
-        None => Fault::new(kind, error),
+        None => Fault::new(kind, text(&error)),
     }
 }
 
@@ -33,21 +41,11 @@ pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
-/// Tells whether a connection must be replaced: it is closed, its server refuses writes, or its
-/// prepared statement is gone.
+/// Tells whether a connection must be replaced: it is closed, or its server refuses writes.
 pub(super) fn ends_session(error: &Error) -> bool {
-    match error.code() {
-        Some(code) => {
-            let known = [
-                &SqlState::READ_ONLY_SQL_TRANSACTION,
-                &SqlState::INVALID_SQL_STATEMENT_NAME,
-                &SqlState::FEATURE_NOT_SUPPORTED,
-                &SqlState::UNDEFINED_TABLE,
-            ];
-            known.contains(&code) || code.code().starts_with("57P")
-        }
-        None => true,
-    }
+    let ends =
+        |code: &SqlState| *code == SqlState::READ_ONLY_SQL_TRANSACTION || code.code().starts_with("57P");
+    error.code().is_none_or(ends)
 }
 
 /// Returns the effect of a statement that the server ended with an error. The server undid it.
@@ -55,9 +53,9 @@ fn of_code(code: &SqlState) -> StoreErrorKind {
     match code.code().get(..2) {
         // A failed connection.
         Some("08") => StoreErrorKind::Unknown,
-        // A read-only server, a missing prepared statement, a conflict, a lack of resources, a
-        // lock, an operator, the file system.
-        Some("25" | "26" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Refused,
+        // A read-only server, a conflict, a lack of resources, a lock, an operator, the file
+        // system.
+        Some("25" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Refused,
         _ => StoreErrorKind::Permanent,
     }
 }

@@ -1,6 +1,5 @@
 //! Buckets in PostgreSQL.
 
-mod batch;
 mod fault;
 pub(crate) mod options;
 mod session;

@@ -1,43 +1,90 @@
-//! The statements.
+//! The statements as texts, and the rows of their answers.
+//!
+//! A text holds no parameters, so that a connection needs no prepared statement. Bytes are written
+//! in hexadecimal digits.
 
-use std::sync::LazyLock;
+use std::fmt::Write;
 
-use tokio_postgres::types::Type;
+use tokio_postgres::SimpleQueryRow;
 
-use crate::sql::parameters::COLUMNS;
+use crate::sql::parameters::parameters;
+use crate::sql::reply::{self, Reply};
+use crate::sql::row::Row;
+use crate::store::error::StoreError;
+use crate::store::op::Op;
 
-/// The clock, read for each row: `now()` is the start of the transaction, before a wait for a lock.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us";
-
-/// The statement that decides a batch. Its parameters are the keys, and the
-/// [`Parameters`](crate::sql::parameters::Parameters) of the calls.
-pub(super) static ACQUIRE: LazyLock<String> = LazyLock::new(|| {
-    let step = include_str!("step.sql");
-    let columns = format!("SELECT o.*, b.credits, b.last_us, b.unit, {NOW} FROM ops AS o");
-    let seen = format!("{columns} LEFT JOIN tollgate_buckets AS b ON b.id = o.id");
-    let locked = format!("{columns} WHERE o.id = b.id");
-    include_str!("acquire.sql")
-        .replace("{step from seen}", &step.replace("{row}", &seen))
-        .replace("{step from locked}", &step.replace("{row}", &locked))
-});
-
-/// Returns the types of the parameters of [`ACQUIRE`].
-pub(super) fn types() -> [Type; 1 + COLUMNS] {
-    std::array::from_fn(|index| if index == 0 { Type::BYTEA_ARRAY } else { Type::INT8_ARRAY })
+/// Returns the statement that decides a batch.
+pub(super) fn acquire(ops: &[Op<'_>]) -> String {
+    let (mut keys, mut numbers) = (String::new(), String::new());
+    for op in ops {
+        let comma = if keys.is_empty() { "" } else { "," };
+        // Writing to a string does not fail. An empty key is in quotes.
+        let _ = write!(keys, "{comma}\"{}\"", hex(op.key));
+        for number in parameters(op) {
+            let comma = if numbers.is_empty() { "" } else { "," };
+            let _ = write!(numbers, "{comma}{number}");
+        }
+    }
+    format!("SELECT * FROM tollgate_acquire_1('{{{keys}}}', '{{{numbers}}}')")
 }
 
-/// The statement that deletes the full rows of a page. Returns their number, and the last key of
-/// the page. A locked row stays.
-pub(super) const CLEAN_UP: &str = "
-    WITH page AS MATERIALIZED (
-        SELECT id FROM tollgate_buckets WHERE id > $1 ORDER BY id LIMIT 1000
-    ),
-    ends AS MATERIALIZED (SELECT id FROM page ORDER BY id DESC LIMIT 1),
-    idle AS MATERIALIZED (
-        SELECT b.id FROM tollgate_buckets AS b, ends
-        WHERE b.id > $1 AND b.id <= ends.id
-            AND b.full_us < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2
-        ORDER BY b.id FOR UPDATE OF b SKIP LOCKED
-    ),
-    gone AS (DELETE FROM tollgate_buckets AS b USING idle WHERE b.id = idle.id RETURNING 1)
-    SELECT (SELECT count(*) FROM gone), (SELECT id FROM ends)";
+/// Returns bytes in hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Returns bytes as an expression.
+pub(super) fn bytes(bytes: &[u8]) -> String {
+    format!("decode('{}', 'hex')", hex(bytes))
+}
+
+/// Returns the statement that deletes the full rows of the page after a key, an expression. It
+/// returns their number, and the last key of the page as an expression. A locked row stays.
+pub(super) fn clean_up(after: &str, grace_us: i64) -> String {
+    format!(
+        "WITH page AS MATERIALIZED (
+            SELECT id FROM tollgate_buckets WHERE id > {after} ORDER BY id LIMIT 1000
+        ),
+        ends AS MATERIALIZED (SELECT id FROM page ORDER BY id DESC LIMIT 1),
+        idle AS MATERIALIZED (
+            SELECT b.id FROM tollgate_buckets AS b, ends
+            WHERE b.id > {after} AND b.id <= ends.id
+                AND b.full_us < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - {grace_us}
+            ORDER BY b.id FOR UPDATE OF b SKIP LOCKED
+        ),
+        gone AS (DELETE FROM tollgate_buckets WHERE id = ANY (ARRAY(SELECT id FROM idle)) RETURNING 1)
+        SELECT (SELECT count(*) FROM gone),
+            (SELECT format('decode(%L, ''hex'')', encode(id, 'hex')) FROM ends)"
+    )
+}
+
+/// Writes the answers of calls. The rows are one for each call, in any order.
+///
+/// # Errors
+///
+/// An error of an unknown effect if the rows are no answer to the calls; see
+/// [`reply::answer`](crate::sql::reply::answer).
+pub(super) fn answer(ops: &mut [Op<'_>], rows: &[SimpleQueryRow]) -> Result<(), StoreError> {
+    let mut replies = vec![None; ops.len()];
+    for (place, reply) in rows.iter().filter_map(read) {
+        if let Some(found) = replies.get_mut(place) {
+            *found = Some(reply);
+        }
+    }
+    reply::answer(ops.iter_mut().zip(replies))
+}
+
+/// Reads the row of a call; `None` if a column is no number.
+fn read(row: &SimpleQueryRow) -> Option<(usize, Reply)> {
+    let number = |column| row.try_get(column).ok()?.map(str::parse::<i64>).transpose().ok();
+    let stored = match (number(2)?, number(3)?, number(4)?) {
+        (Some(credits), Some(last_us), Some(unit)) => Some(Row { credits, last_us, unit }),
+        _ => None,
+    };
+    let reply = Reply { granted: number(1)??, row: stored, now_us: number(5)?? };
+    Some((usize::try_from(number(0)??).ok()?, reply))
+}

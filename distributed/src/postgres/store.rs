@@ -4,20 +4,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Client, Config, NoTls, Row, Socket};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryRow, Socket};
 
-use super::batch::{Arrays, answer};
-use super::fault::of_connect;
+use super::fault;
 use super::options::PostgresOptions;
 use super::session::PostgresSession;
+use super::statement::{acquire, answer, bytes, clean_up};
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
 const BUCKETS: &str = include_str!("../../migrations/postgres/buckets.sql");
+const ACQUIRE: &str = include_str!("../../migrations/postgres/acquire.sql");
 const UNLOGGED: &str = include_str!("../../migrations/postgres/unlogged.sql");
+
+/// The end of a migration: it needs each column and each right of a call.
+const USABLE: &str = "INSERT INTO tollgate_buckets (id, credits, last_us, unit, full_us)
+        SELECT id, credits, last_us, unit, full_us FROM tollgate_buckets WHERE false;
+    UPDATE tollgate_buckets SET credits = 0 WHERE false";
 
 /// The start of a migration: one at a time, as two would both create the table, and on disk when it
 /// returns.
@@ -27,12 +34,13 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 
 /// Buckets in a table of PostgreSQL.
 ///
-/// A batch of calls is one statement and one round trip. The clock is the server's. A call that
-/// changes nothing takes no lock and writes nothing. The exception is a call that lost a race for
-/// the last tokens: it already holds the lock of the row, and writes the row as it was.
+/// A batch of calls is one transaction and one round trip, which sets and prepares nothing on the
+/// connection: a pooler may give it to other clients. A function of PL/pgSQL decides each call. The
+/// clock is the server's. A call that changes nothing takes no lock and writes nothing. The
+/// exception is a call that lost a race for the last tokens: it already holds the lock of the row.
 ///
 /// Connections are made when they are needed, and replaced when they have ended. A statement goes
-/// on if its caller is dropped. The table must exist before the first call: see
+/// on if its caller is dropped. The table and the function must exist before the first call: see
 /// [`migrate`](Self::migrate).
 pub struct PostgresStore {
     sessions: Sessions<PostgresSession>,
@@ -45,14 +53,14 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// A permanent error if the URL is wrong.
+    /// A permanent error if the URL is wrong, or if it has `sslmode=require`.
     pub fn connect(url: &str) -> Result<PostgresStore, StoreError> {
-        let config = url.parse::<Config>().map_err(|error| {
-            // Its text alone does not name the option.
-            let told = error.to_string();
-            let cause = error.into_source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            StoreError::new(StoreErrorKind::Permanent, told + &cause)
-        })?;
+        let wrong = |why: String| StoreError::new(StoreErrorKind::Permanent, why);
+        let config: Config = url.parse().map_err(|error| wrong(fault::text(&error)))?;
+        if config.get_ssl_mode() == SslMode::Require {
+            let why = "sslmode=require needs TLS: PostgresStore::connect_with takes it, a URL alone does not";
+            return Err(wrong(why.to_owned()));
+        }
         Ok(PostgresStore::connect_with(config, NoTls, PostgresOptions::default()))
     }
 
@@ -78,32 +86,30 @@ impl PostgresStore {
         PostgresStore { sessions: Sessions::new(options.connections, connect), options }
     }
 
-    /// Returns a store on a connection of the caller, and sets the session up. Another task must
-    /// poll its [`Connection`](tokio_postgres::Connection). After the connection has ended, each
-    /// call fails with a permanent error. The table should exist: the statement is prepared now.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if the connection has ended, or if the server refuses the settings.
-    pub async fn with_client(client: Client) -> Result<PostgresStore, StoreError> {
+    /// Returns a store on a connection of the caller. Another task must poll its
+    /// [`Connection`](tokio_postgres::Connection). After the connection has ended, each call fails
+    /// with a permanent error.
+    #[must_use]
+    pub fn with_client(client: Client) -> PostgresStore {
         let options = PostgresOptions::default();
-        let session = Mutex::new(Some(PostgresSession::set_up(client, &options).await?.only()));
+        let session = Mutex::new(Some(PostgresSession::new(client, &options, false)));
         let connect: Connect<PostgresSession> = Arc::new(move || {
             let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();
             let ended = || Fault::new(StoreErrorKind::Permanent, "the connection of the store has ended");
             Box::pin(async move { session.ok_or_else(ended) })
         });
-        Ok(PostgresStore { sessions: Sessions::new(1, connect), options })
+        PostgresStore { sessions: Sessions::new(1, connect), options }
     }
 
-    /// Creates the table if it is missing. The role needs permission to create tables.
+    /// Creates the table and the function if they are missing, which needs the right to create
+    /// them. If they are there, it needs the rights of a call only.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the server refuses.
+    /// [`StoreError`] if the server refuses, or if a call cannot use the table.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         let unlogged = if self.options.unlogged { UNLOGGED } else { "" };
-        self.run(&format!("{BUCKETS}{unlogged}")).await
+        self.run(&format!("{BUCKETS}{ACQUIRE}{unlogged}{USABLE}")).await
     }
 
     /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
@@ -118,17 +124,13 @@ impl PostgresStore {
     /// [`StoreError`] if a statement fails. The pages before it are cleaned up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
         let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
-        let (mut deleted, mut after) = (0, Vec::new());
+        let (mut deleted, mut after) = (0, bytes(b""));
         loop {
-            let from: Vec<u8> = after;
-            let rows = self.ask(async move |session| session.clean_up(&from, grace_us).await).await?;
-            let wrong = |error| StoreError::new(StoreErrorKind::Permanent, error);
-            let Some(row) = rows.first() else { return Ok(deleted) };
-            deleted += u64::try_from(row.try_get::<_, i64>(0).map_err(wrong)?).unwrap_or(0);
-            match row.try_get::<_, Option<Vec<u8>>>(1).map_err(wrong)? {
-                Some(last) => after = last,
-                None => return Ok(deleted),
-            }
+            let rows = self.ask(clean_up(&after, grace_us)).await?;
+            let cell = |column| rows.first().and_then(|row| row.get(column));
+            deleted += cell(0).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+            let Some(last) = cell(1) else { return Ok(deleted) };
+            after = last.to_owned();
         }
     }
 
@@ -139,15 +141,9 @@ impl PostgresStore {
 
     /// Asks in a task, which outlives its caller: so a server that hangs is noticed also if no
     /// caller waits that long.
-    pub(super) async fn ask<F>(
-        &self,
-        ask: impl FnOnce(Arc<PostgresSession>) -> F,
-    ) -> Result<Vec<Row>, StoreError>
-    where
-        F: Future<Output = Result<Vec<Row>, Fault>> + Send + 'static,
-    {
+    pub(super) async fn ask(&self, statement: String) -> Result<Vec<SimpleQueryRow>, StoreError> {
         let session = self.sessions.session().await?;
-        match tokio::spawn(ask(session)).await {
+        match tokio::spawn(async move { session.ask(&statement).await }).await {
             Ok(answer) => Ok(answer?),
             Err(error) => Err(StoreError::new(StoreErrorKind::Unknown, error)),
         }
@@ -156,8 +152,10 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        let arrays = Arrays::of(ops);
-        let rows = self.ask(|session| async move { session.decide(&arrays).await }).await?;
+        if ops.is_empty() {
+            return Ok(());
+        }
+        let rows = self.ask(acquire(ops)).await?;
         answer(ops, &rows)
     }
 }
@@ -167,8 +165,8 @@ where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
-    let (client, connection) = config.connect(tls).await.map_err(of_connect)?;
+    let (client, connection) = config.connect(tls).await.map_err(fault::of_connect)?;
     // An error of the connection is also one of its calls.
     tokio::spawn(connection);
-    PostgresSession::set_up(client, options).await
+    Ok(PostgresSession::new(client, options, true))
 }

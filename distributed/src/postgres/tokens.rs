@@ -1,7 +1,8 @@
 //! The table of buckets that are refilled at intervals.
 
+use super::statement::bytes;
 use super::store::PostgresStore;
-use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::error::StoreError;
 use crate::tokens::requester::TokenTable;
 
 const TABLE: &str = include_str!("../../migrations/postgres/tokens.sql");
@@ -12,9 +13,8 @@ impl TokenTable for PostgresStore {
     }
 
     async fn take_token(&self, id: &str) -> Result<bool, StoreError> {
-        let id = id.to_owned();
-        let rows = self.ask(|session| async move { session.take_token(&id).await }).await?;
-        let taken = rows.first().map_or(Ok(false), |row| row.try_get(0));
-        taken.map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))
+        let statement = format!("SELECT request_token(convert_from({}, 'UTF8'))", bytes(id.as_bytes()));
+        let rows = self.ask(statement).await?;
+        Ok(rows.first().and_then(|row| row.get(0)) == Some("t"))
     }
 }

@@ -3,6 +3,7 @@
 //! A task makes the connection. It goes on if its caller gives up, and later callers wait for the
 //! same task.
 
+use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,7 +81,9 @@ impl<S: Session> Sessions<S> {
 fn make<S: Session>(entry: Arc<Entry<S>>, making: Making<S>) -> watch::Receiver<Option<Made<S>>> {
     let (sender, made) = watch::channel(None);
     tokio::spawn(async move {
-        let session = making.await.map(Arc::new);
+        // A client panics for TLS that is not compiled in.
+        let made = tokio::spawn(making).await.unwrap_or_else(|panic| Err(permanent(panic)));
+        let session = made.map(Arc::new);
         *entry.stage() = session.as_ref().map_or(Stage::None, |session| Stage::Made(Arc::clone(session)));
         sender.send_replace(Some(session));
     });
@@ -88,5 +91,9 @@ fn make<S: Session>(entry: Arc<Entry<S>>, making: Making<S>) -> watch::Receiver<
 }
 
 fn ended() -> Fault {
-    Fault::new(StoreErrorKind::Permanent, "the runtime of the store has ended")
+    permanent("the runtime of the store has ended")
+}
+
+fn permanent(why: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
+    Fault::new(StoreErrorKind::Permanent, why)
 }

@@ -1,5 +1,8 @@
 //! The program `tollgate-migrate`: the statements that it prints, and those that it applies.
 
+mod rights;
+mod urls;
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 

@@ -27,7 +27,7 @@ async fn a_missing_table_role_or_database_is_permanent() {
     let missing = PostgresStore::connect(&server.url()).unwrap();
     let (permanent, text) = failure(&missing).await;
     assert_eq!(permanent, StoreErrorKind::Permanent);
-    assert!(text.contains("tollgate_buckets"), "{text}");
+    assert!(text.contains("tollgate_acquire_1"), "{text}");
     missing.migrate().await.unwrap();
     take(&missing, b"key").await.unwrap();
     let other = client(&server).await;
@@ -148,7 +148,7 @@ async fn a_server_that_takes_no_writes_is_left_for_another_one() {
 #[tokio::test]
 async fn a_connection_of_the_caller_is_not_made_anew() {
     let Some(server) = Server::start(PostgresOptions::default()).await else { return };
-    let store = PostgresStore::with_client(client(&server.server).await).await.unwrap();
+    let store = PostgresStore::with_client(client(&server.server).await);
     assert_eq!(take(&store, b"key").await.unwrap().granted, 1);
     let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
@@ -166,14 +166,14 @@ async fn numbers_that_are_no_bucket_cannot_be_stored() {
     for (credits, last_us, unit) in
         [(most, 0, 1), (-most, 0, 1), (0, -1, 1), (0, i64::MAX, 1), (0, 0, 0), (0, 0, most)]
     {
-        let insert = "INSERT INTO tollgate_buckets VALUES ('wrong', $1, $2, $3, 0, 0, 0)";
+        let insert = "INSERT INTO tollgate_buckets VALUES ('wrong', $1, $2, $3, 0)";
         assert!(server.other.execute(insert, &[&credits, &last_us, &unit]).await.is_err());
     }
     // A table without its constraints, as another program might have made it.
     let drop = "DO $$ DECLARE c record; BEGIN
         FOR c IN SELECT conname FROM pg_constraint WHERE conrelid = 'tollgate_buckets'::regclass AND contype = 'c'
         LOOP EXECUTE format('ALTER TABLE tollgate_buckets DROP CONSTRAINT %I', c.conname); END LOOP; END $$;
-        INSERT INTO tollgate_buckets VALUES ('key', 9223372036854775807, 9223372036854775807, 0, 0, 0, 0)";
+        INSERT INTO tollgate_buckets VALUES ('key', 9223372036854775807, 9223372036854775807, 0, 0)";
     server.other.batch_execute(drop).await.unwrap();
     let store = store(&server.server, PostgresOptions::default());
     assert_eq!(failure(&store).await.0, StoreErrorKind::Permanent);

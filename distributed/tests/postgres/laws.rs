@@ -13,20 +13,13 @@ async fn each_step_and_each_row_is_the_step_of_the_law() {
 }
 
 #[tokio::test]
-async fn statements_without_a_session_keep_the_law() {
-    let options = PostgresOptions { pooler: true, ..PostgresOptions::default() };
-    let Some(mut server) = Server::start(options).await else { return };
-    walk::walk(&mut server, 2_000).await;
-}
-
-#[tokio::test]
 async fn a_connection_of_the_caller_keeps_the_law() {
     let Some(mut server) =
         Server::start(PostgresOptions { unlogged: true, ..PostgresOptions::default() }).await
     else {
         return;
     };
-    server.store = PostgresStore::with_client(client(&server.server).await).await.unwrap();
+    server.store = PostgresStore::with_client(client(&server.server).await);
     walk::walk(&mut server, 2_000).await;
     let unlogged = "SELECT relpersistence = 'u' FROM pg_class WHERE relname = 'tollgate_buckets'";
     assert!(server.other.query_one(unlogged, &[]).await.unwrap().get::<_, bool>(0));

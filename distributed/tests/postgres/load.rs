@@ -176,6 +176,5 @@ async fn a_call_that_lost_a_race_is_denied_by_the_row_that_won() {
     assert!(answer.now_us >= committed, "the clock was read before the lock was waited for");
     assert_eq!(answer.granted, 0);
     assert!((5..spec.per_token() as i64).contains(&answer.credits), "{answer:?}");
-    let row = server.other.query_one("SELECT credits, granted FROM tollgate_buckets", &[]).await.unwrap();
-    assert_eq!((row.get(0), row.get(1)), (5_i64, 0_i64));
+    assert_eq!(number(&server, "SELECT credits FROM tollgate_buckets").await, 5);
 }

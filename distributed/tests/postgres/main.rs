@@ -6,4 +6,5 @@ mod sql;
 mod faults;
 mod laws;
 mod load;
+mod pooler;
 mod world;

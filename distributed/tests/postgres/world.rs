@@ -65,8 +65,7 @@ impl World for Server {
             column(|row| row.unit),
             column(|row| row.full_us),
         ];
-        let put =
-            "INSERT INTO tollgate_buckets SELECT *, 0, 0 FROM unnest($1::bytea[], $2::bigint[], $3::bigint[],
+        let put = "INSERT INTO tollgate_buckets SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[],
             $4::bigint[], $5::bigint[]) ON CONFLICT (id) DO UPDATE SET credits = excluded.credits,
             last_us = excluded.last_us, unit = excluded.unit, full_us = excluded.full_us";
         self.other.execute(put, &[&keys, &columns[0], &columns[1], &columns[2], &columns[3]]).await.unwrap();
