@@ -54,6 +54,12 @@ async fn twice_the_capacity_is_granted_in_the_time_of_an_interval() {
     intervals::twice_the_capacity_in_the_time_of_an_interval(&mut Intervals::open().await).await;
 }
 
+#[tokio::test]
+async fn ids_with_different_bytes_have_different_buckets() {
+    let mut table = Intervals::open().await;
+    intervals::ids_with_different_bytes_have_different_buckets(&mut table).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]
 async fn figures() {
