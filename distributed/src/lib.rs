@@ -49,7 +49,7 @@ pub use crate::redis::fuzzing as redis_fuzzing;
 #[cfg(feature = "redis")]
 pub use crate::redis::{
     builder::RedisStoreBuilder,
-    log::{InvalidLog, LogAnswer, SlidingLog},
+    log::{InvalidLog, SlidingLog},
     store::RedisStore,
 };
 #[cfg(feature = "mysql")]
