@@ -60,7 +60,7 @@ pub struct DistributedBuilder<K, S> {
 pub enum InvalidOption {
     /// The store cannot count the quota.
     Spec(InvalidSpec),
-    /// The name is empty, longer than 64 bytes, or has a `:`.
+    /// The name is missing or empty, longer than 64 bytes, or has a `:`.
     Name(String),
     /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
     Share(f64),
@@ -80,7 +80,7 @@ where
         DistributedBuilder {
             quota,
             store,
-            name: "tollgate".to_owned(),
+            name: String::new(),
             clock: Clock::new(),
             horizon: Some(Duration::from_millis(100)),
             deadline: Duration::from_millis(50),
@@ -99,8 +99,8 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Names the limiter: 1 to 64 bytes without a `:`. The default is `tollgate`. A key is stored
-    /// behind the name, so limiters of one name on one store share their buckets.
+    /// Names the limiter: 1 to 64 bytes without a `:`. Each limiter needs a name. A key is stored
+    /// behind it, so limiters of one name on one store share their buckets.
     pub fn name(self, name: impl Into<String>) -> Self {
         DistributedBuilder { name: name.into(), ..self }
     }
@@ -251,6 +251,9 @@ impl fmt::Display for InvalidOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidOption::Spec(spec) => spec.fmt(f),
+            InvalidOption::Name(name) if name.is_empty() => {
+                f.write_str("a limiter needs a name: limiters of one name on one store share their buckets")
+            }
             InvalidOption::Name(name) => {
                 write!(f, "the name {name:?} is not of 1 to {MAX_NAME} bytes without a \":\"")
             }
