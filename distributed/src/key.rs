@@ -34,29 +34,17 @@ pub trait StoreKey {
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
-impl StoreKey for [u8] {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(self);
-    }
+/// Implements [`StoreKey`] by the bytes of the key.
+macro_rules! bytes {
+    ($($key:ty)*) => {$(
+        impl StoreKey for $key {
+            fn write(&self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(self.as_ref());
+            }
+        }
+    )*};
 }
-
-impl StoreKey for Vec<u8> {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.as_slice().write(bytes);
-    }
-}
-
-impl StoreKey for str {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.as_bytes().write(bytes);
-    }
-}
-
-impl StoreKey for String {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.as_str().write(bytes);
-    }
-}
+bytes!([u8] Vec<u8> str String);
 
 /// The one key of a limiter with a single bucket.
 impl StoreKey for () {

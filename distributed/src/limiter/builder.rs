@@ -62,6 +62,8 @@ pub enum InvalidOption {
     Spec(InvalidSpec),
     /// The name is missing or empty, longer than 64 bytes, or has a `:`.
     Name(String),
+    /// The limit of a log is 0, or above the greatest: its value, and the greatest.
+    Limit(u64, u64),
     /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
     Share(f64),
     /// A time is out of its bounds: its name, its value, and the least and the greatest time.
@@ -256,6 +258,9 @@ impl fmt::Display for InvalidOption {
             }
             InvalidOption::Name(name) => {
                 write!(f, "the name {name:?} is not of 1 to {MAX_NAME} bytes without a \":\"")
+            }
+            InvalidOption::Limit(limit, most) => {
+                write!(f, "a log of {limit} calls is not between 1 and {most}")
             }
             InvalidOption::Share(share) => write!(f, "a share of {share} is not above 0 and at most 1"),
             InvalidOption::Time(name, time, least, most) => {

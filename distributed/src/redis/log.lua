@@ -3,8 +3,9 @@
 -- KEYS[1]  the log
 -- ARGV[1]  the limit
 -- ARGV[2]  the window, in microseconds
--- ARGV[3]  the fewest and ARGV[4] the most grants; a negative most gives that many back
--- ARGV[5]  the grants that were made without the log, down to a debt of one limit
+-- ARGV[3]  the debt of a lease, which a log refuses
+-- ARGV[4]  the fewest and ARGV[5] the most grants; a negative most gives that many back
+-- ARGV[6]  the grants that were made without the log, down to a debt of one limit
 --
 -- Returns the grants, the grants left, the time until the fewest are there, or one more than is left
 -- after a call that was not refused, and the time of the server, both in microseconds. A call that
@@ -12,10 +13,14 @@
 
 local key = KEYS[1]
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
-local least, most, spent = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local least, most, spent = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
 local function text(number)
   return string.format('%.0f', number)
+end
+
+if limit > 10000 or tonumber(ARGV[3]) > 0 then
+  return redis.error_reply('DENIED a log of ' .. text(limit) .. ' calls: it has at most 10000, and no leases')
 end
 
 local time = redis.call('TIME')

@@ -1,8 +1,7 @@
 //! A sliding log, for limits that must be exact in every window.
 
-use std::error::Error;
-use std::fmt;
 use std::hash::Hash;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redis::RedisResult;
@@ -14,15 +13,16 @@ use super::store::{RedisStore, error_of};
 use crate::credits::bucket::Answer;
 use crate::credits::spec::MAX_CREDITS;
 use crate::key::StoreKey;
-use crate::limiter::builder::DistributedBuilder;
+use crate::limiter::builder::{DistributedBuilder, InvalidOption};
 use crate::limiter::distributed_limiter::DistributedLimiter;
-use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::error::StoreError;
 use crate::store::op::{Op, Store};
 
-/// The largest limit of a [`SlidingLog`].
+/// The largest limit of a [`SlidingLog`]. The script refuses a larger one, of a plan or a later
+/// quota, and a lease.
 const MAX_LIMIT: u64 = 10_000;
 /// The shortest and the longest window: a millisecond, and 100 years.
-const WINDOWS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(100 * 366 * 86_400)];
+const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100 * 366 * 86_400);
 
 /// A limit on the calls of a key in every window, exact: the server keeps the time of each granted
 /// call.
@@ -39,9 +39,9 @@ const WINDOWS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(10
 /// of another name or of another window share nothing, and a log keeps its calls when its limit
 /// changes. A plan, or a later quota, is a log of `burst` calls in the time that earns the burst.
 ///
-/// `retry_after` is exact after a refused call. For requests of several calls at a time, and for up
-/// to a second after an answer, it may be that of a bucket that refills evenly, as `reset_after`
-/// always is.
+/// `retry_after` is exact if a call of the server refused the request and granted no other one. Else
+/// it may be that of a bucket that refills evenly, as `reset_after` always is. A request of more
+/// calls than the one before it may be refused by that for up to a second.
 ///
 /// ```no_run
 /// # #[tokio::main]
@@ -65,24 +65,6 @@ pub struct SlidingLog {
     store: RedisStore,
 }
 
-/// A limit or a window of a [`SlidingLog`] that is out of its bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidLog {
-    limit: u64,
-    window: Duration,
-}
-
-impl fmt::Display for InvalidLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if (1..=MAX_LIMIT).contains(&self.limit) {
-            return write!(f, "a window of {:?} is not between a millisecond and 100 years", self.window);
-        }
-        write!(f, "a log of {} calls is not between 1 and {MAX_LIMIT}", self.limit)
-    }
-}
-
-impl Error for InvalidLog {}
-
 impl SlidingLog {
     /// Returns the logs on the server of a store: the store of a limiter in the exact mode.
     #[must_use]
@@ -94,19 +76,21 @@ impl SlidingLog {
     ///
     /// # Errors
     ///
-    /// [`InvalidLog`] if the limit is 0 or over 10,000, or the window is under a millisecond or
+    /// [`InvalidOption`] if the limit is 0 or over 10,000, or the window is under a millisecond or
     /// over 100 years.
     pub fn builder<K>(
         store: &RedisStore,
         limit: u64,
         window: Duration,
-    ) -> Result<DistributedBuilder<K, SlidingLog>, InvalidLog>
+    ) -> Result<DistributedBuilder<K, SlidingLog>, InvalidOption>
     where
         K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     {
-        let is_sound = (1..=MAX_LIMIT).contains(&limit) && window >= WINDOWS[0] && window <= WINDOWS[1];
-        let quota = is_sound.then(|| Quota::try_per(limit, window, limit).ok()).flatten();
-        let quota = quota.ok_or(InvalidLog { limit, window })?;
+        let quota = match Quota::try_per(limit, window, limit) {
+            _ if !(1..=MAX_LIMIT).contains(&limit) => return Err(InvalidOption::Limit(limit, MAX_LIMIT)),
+            Ok(quota) if WINDOWS.contains(&window) => quota,
+            _ => return Err(InvalidOption::Time("window", window, *WINDOWS.start(), *WINDOWS.end())),
+        };
         Ok(DistributedLimiter::builder(quota, SlidingLog::new(store)).exact())
     }
 
@@ -117,7 +101,7 @@ impl SlidingLog {
         let window_us = window.div_ceil(u128::from(quota.tokens()) * 1_000).to_string();
         let key = [self.store.prefix(), b":log:", window_us.as_bytes(), b":", op.key].concat();
         let mut command = LOG.command(1);
-        command.arg(&key).arg(quota.capacity()).arg(window_us);
+        command.arg(&key).arg(quota.capacity()).arg(window_us).arg(op.spec.debt());
         command.arg(amount.min).arg(amount.max).arg(amount.spent);
         ScriptCall { key, script: &LOG, command, length: 4 }
     }
@@ -130,11 +114,6 @@ impl Store for SlidingLog {
             return self.store.acquire(ops).await;
         }
         ops.iter_mut().for_each(|op| op.answer = Answer::default());
-        if let Some(op) = ops.iter().find(|op| op.spec.debt() > 0 || op.spec.quota().capacity() > MAX_LIMIT) {
-            let quota = op.spec.quota();
-            let why = format!("a log of {quota} takes no leases, and at most {MAX_LIMIT} calls: see `exact`");
-            return Err(StoreError::new(StoreErrorKind::Permanent, why));
-        }
         let call = |group: &[Op<'_>]| self.call(group);
         error_of(self.store.send(ops.chunks_mut(1), call, read).await).map_or(Ok(()), Err)
     }
