@@ -7,9 +7,9 @@
 -- ARGV[4]  the fewest and ARGV[5] the most grants; a negative most gives that many back
 -- ARGV[6]  the grants that were made without the log, down to a debt of one limit
 --
--- Returns the grants, the grants left, the time until the fewest are there, or one more than is left
--- after a call that was not refused, and the time of the server, both in microseconds. A call that
--- changes nothing writes nothing.
+-- Returns the grants, the grants left, a wait, and the server's time, both in microseconds. The wait
+-- is for the fewest grants after a refusal, else for one more than is left. A call that changes
+-- nothing writes nothing.
 
 local key = KEYS[1]
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -20,7 +20,7 @@ local function text(number)
 end
 
 if limit > 10000 or tonumber(ARGV[3]) > 0 then
-  return redis.error_reply('DENIED a log of ' .. text(limit) .. ' calls: it has at most 10000, and no leases')
+  return redis.error_reply('DENIED a log has at most 10000 calls, and no leases: not ' .. text(limit))
 end
 
 local time = redis.call('TIME')
@@ -57,7 +57,8 @@ local left = limit - used
 local leaves = granted == 0 and most > 0 and least - left or 1
 local wait = leaves > used and used > 0 and window or 0
 if leaves > 0 and leaves <= used then
-  local last = redis.call('ZRANGEBYSCORE', key, begin, '+inf', 'WITHSCORES', 'LIMIT', text(leaves - 1), '1')
+  local skip = text(leaves - 1)
+  local last = redis.call('ZRANGEBYSCORE', key, begin, '+inf', 'WITHSCORES', 'LIMIT', skip, '1')
   wait = last[2] + window - now
 end
 return { granted, left, wait, now }

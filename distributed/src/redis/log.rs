@@ -39,9 +39,9 @@ const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 /// of another name or of another window share nothing, and a log keeps its calls when its limit
 /// changes. A plan, or a later quota, is a log of `burst` calls in the time that earns the burst.
 ///
-/// `retry_after` is exact if a call of the server refused the request and granted no other one. Else
-/// it may be that of a bucket that refills evenly, as `reset_after` always is. A request of more
-/// calls than the one before it may be refused by that for up to a second.
+/// `retry_after` is exact if a call of the server refused the request and granted no other one.
+/// Else it may be that of a bucket that refills evenly, as `reset_after` always is. A request of
+/// more calls than the one before it may be refused by that for up to a second.
 ///
 /// ```no_run
 /// # #[tokio::main]
