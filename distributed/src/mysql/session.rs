@@ -139,7 +139,8 @@ async fn decide(connection: &mut Conn, statements: &Statements) -> Result<Vec<Ro
         // Else the next transaction would commit the rest of this one.
         usable = usable && connection.query_drop("ROLLBACK").await.is_ok();
         if !(usable && !committed && sent == 1 && fault::is_conflict(&cause)) {
-            let fault = if committed { fault::of_answer(cause) } else { fault::of_statement(cause) };
+            let unknown = |cause| Fault::new(StoreErrorKind::Unknown, cause);
+            let fault = if committed { unknown(cause) } else { fault::of_statement(cause) };
             return Err((fault, usable));
         }
         sent += 1;

@@ -43,23 +43,7 @@ const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 /// Else it may be that of a bucket that refills evenly, as `reset_after` always is. A request of
 /// more calls than the one before it may be refused by that for up to a second.
 ///
-/// ```no_run
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::time::Duration;
-/// use tollgate_distributed::{OnOutage, RedisStore, SlidingLog};
-///
-/// let store = RedisStore::connect("redis://localhost").await?;
-/// let log = SlidingLog::builder::<String>(&store, 5, Duration::from_secs(60))?
-///     .name("login")
-///     .on_outage(OnOutage::Allow)
-///     .build()?;
-/// if let Err(denied) = log.ask("customer 17").await {
-///     println!("again in {:?}", denied.retry_after());
-/// }
-/// # Ok(())
-/// # }
-/// ```
+/// The [documentation of the crate](crate#a-limit-in-every-window) has a program.
 #[derive(Clone, Debug)]
 pub struct SlidingLog {
     store: RedisStore,
@@ -113,7 +97,6 @@ impl Store for SlidingLog {
         if ops.iter().all(|op| op.key.starts_with(b":")) {
             return self.store.acquire(ops).await;
         }
-        ops.iter_mut().for_each(|op| op.answer = Answer::default());
         let call = |group: &[Op<'_>]| self.call(group);
         error_of(self.store.send(ops.chunks_mut(1), call, read).await).map_or(Ok(()), Err)
     }

@@ -9,8 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::cluster::Cluster;
 use super::errors::Failure;
-use super::limits::Limits;
-use super::link::Link;
+use super::link::{Limits, Link};
 use super::node::Node;
 use super::script::ScriptCall;
 use super::slots::slot_of;

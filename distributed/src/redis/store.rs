@@ -90,6 +90,7 @@ impl RedisStore {
             let answer = answer.await.unwrap_or_else(ended);
             let read = answer.and_then(|numbers| read(&numbers, group).map_err(Failure::sent));
             if let Err(failure) = read {
+                group.iter_mut().for_each(|op| op.answer = Answer::default());
                 failed.push(Failed { group, failure });
             }
         }
@@ -99,7 +100,6 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        ops.iter_mut().for_each(|op| op.answer = Answer::default());
         let step = |group: &[Op<'_>]| steps(&self.prefix, group, self.guard);
         let size = if self.server.is_single() { 1 } else { BATCH };
         let failed = self.send(ops.chunks_mut(size), step, read_steps).await;
