@@ -23,6 +23,7 @@ const END: Duration = Duration::from_secs(1);
 
 /// The settings of a session, and a check that `SYSDATE` moves within a statement.
 const SET_UP: &str = "SET autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1,
+        completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, timestamp = DEFAULT,
         sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SELECT SYSDATE(6) > NOW(6) FROM (SELECT SLEEP(0.002)) AS moment";

@@ -18,8 +18,7 @@ use crate::limiter::distributed_limiter::DistributedLimiter;
 use crate::store::error::StoreError;
 use crate::store::op::{Op, Store};
 
-/// The largest limit of a [`SlidingLog`]. The script refuses a larger one, of a plan or a later
-/// quota, and a lease.
+/// The largest limit of a [`SlidingLog`]. The script refuses a larger one of a plan, and a lease.
 const MAX_LIMIT: u64 = 10_000;
 /// The shortest and the longest window: a millisecond, and 100 years.
 const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100 * 366 * 86_400);

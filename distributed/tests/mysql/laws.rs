@@ -25,6 +25,18 @@ async fn a_server_with_other_modes_keeps_the_law() {
     walk::walk(&mut server, 3_000).await;
 }
 
+/// The settings that a program gives its connections, or a server all sessions.
+#[tokio::test]
+async fn a_session_with_other_settings_keeps_the_law() {
+    let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    let settings = "SET time_zone = '+05:45', timestamp = 1000000, autocommit = 0, sql_safe_updates = 1,
+        tx_isolation = 'SERIALIZABLE', sql_select_limit = 0, completion_type = 'RELEASE',
+        sql_mode = 'ORACLE,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES', div_precision_increment = 0,
+        check_constraint_checks = 0, character_set_connection = latin1";
+    server.store = MySqlStore::connect_with(server.opts().init(vec![settings]), MySqlOptions::default());
+    walk::walk(&mut server, 3_000).await;
+}
+
 #[tokio::test]
 async fn connections_of_a_pool_keep_the_law() {
     let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
