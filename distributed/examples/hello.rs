@@ -10,7 +10,8 @@ use tollgate_distributed::{DistributedLimiter, SqliteStore};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = SqliteStore::open(std::env::temp_dir().join("tollgate-readme.db"))?;
-    let limiter = DistributedLimiter::<String, _>::builder(Quota::per_second(5), store).build()?;
+    let builder = DistributedLimiter::<String, _>::builder(Quota::per_second(5), store);
+    let limiter = builder.name("hello").build()?;
     for request in 1..=7 {
         match limiter.ask("ada").await {
             Ok(granted) => println!("{request}: granted, {} left", granted.remaining()),

@@ -2,11 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use sha2::{Digest, Sha256};
+
+use crate::store::op::MAX_KEY;
+
+/// The start of a digest in place of a key.
+const DIGEST: &[u8] = b"sha256:";
+
 /// A key that has one form in every process of the fleet.
 ///
 /// A limiter stores the key as its name, a `:` and these bytes. If these are more than
-/// [`MAX_KEY`](crate::MAX_KEY) bytes together, it stores `name:sha256:` and the SHA-256 of the
-/// key's bytes in hexadecimal digits.
+/// [`MAX_KEY`](crate::MAX_KEY) bytes together, or if the key begins with `sha256:`, it stores
+/// `name:sha256:` and the SHA-256 of the key's bytes in hexadecimal digits.
 ///
 /// # Examples
 ///
@@ -27,29 +34,17 @@ pub trait StoreKey {
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
-impl StoreKey for [u8] {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(self);
-    }
+/// Implements [`StoreKey`] by the bytes of the key.
+macro_rules! bytes {
+    ($($key:ty)*) => {$(
+        impl StoreKey for $key {
+            fn write(&self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(self.as_ref());
+            }
+        }
+    )*};
 }
-
-impl StoreKey for Vec<u8> {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.as_slice().write(bytes);
-    }
-}
-
-impl StoreKey for str {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.as_bytes().write(bytes);
-    }
-}
-
-impl StoreKey for String {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.as_str().write(bytes);
-    }
-}
+bytes!([u8] Vec<u8> str String);
 
 /// The one key of a limiter with a single bucket.
 impl StoreKey for () {
@@ -72,4 +67,20 @@ impl<K: StoreKey + ?Sized> StoreKey for &K {
     fn write(&self, bytes: &mut Vec<u8>) {
         (**self).write(bytes);
     }
+}
+
+/// Returns a key in the form of a store: the name, `:` and the key, or the bare name without a key.
+///
+/// Invariant: different keys have different forms, because a key that begins as a digest does is
+/// stored as its own digest. A name has no `:`.
+pub(crate) fn stored<Q: StoreKey + ?Sized>(name: &str, key: Option<&Q>) -> Vec<u8> {
+    let Some(key) = key else { return name.into() };
+    let mut bytes = Vec::new();
+    key.write(&mut bytes);
+    if name.len() + 1 + bytes.len() > MAX_KEY || bytes.starts_with(DIGEST) {
+        let digest = Sha256::digest(&bytes);
+        bytes = DIGEST.to_vec();
+        bytes.extend(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+    }
+    [name.as_bytes(), b":", &bytes].concat()
 }

@@ -47,11 +47,7 @@ pub use store::op::{MAX_KEY, Op, Store};
 #[doc(hidden)]
 pub use crate::redis::fuzzing as redis_fuzzing;
 #[cfg(feature = "redis")]
-pub use crate::redis::{
-    builder::RedisStoreBuilder,
-    log::{InvalidLog, LogAnswer, SlidingLog},
-    store::RedisStore,
-};
+pub use crate::redis::{builder::RedisStoreBuilder, log::SlidingLog, store::RedisStore};
 #[cfg(feature = "mysql")]
 #[doc(hidden)]
 pub use mysql::fuzzing as mysql_fuzzing;

@@ -27,7 +27,7 @@ async fn decisions_by_what_is_at_hand_allocate_nothing() {
     let (clock, _mock) = Clock::mock();
     let store = MemoryStore::new(|| NOW_US);
     let builder = DistributedLimiter::<String, _>::builder(Quota::per_hour(1_000), store).clock(clock);
-    let limiter = builder.build().unwrap();
+    let limiter = builder.name("alloc").build().unwrap();
     limiter.ask_n("leased", 900).await.unwrap();
     limiter.refund("leased", 900);
     allocates_nothing("a grant from a lease", || {
@@ -50,7 +50,8 @@ fn a_key_takes_2_400_bytes_at_most() {
     const KEYS: u64 = 10_000;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = MemoryStore::new(|| NOW_US);
-    let build = async { DistributedLimiter::<u64, _>::builder(Quota::per_hour(1_000), store).build() };
+    let build =
+        async { DistributedLimiter::<u64, _>::builder(Quota::per_hour(1_000), store).name("alloc").build() };
     let limiter = runtime.block_on(build).unwrap();
     let counted = measure(|| {
         runtime.block_on(async {

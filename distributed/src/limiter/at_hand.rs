@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tollgate::{Granted, Quota, ToKey};
 
 use super::distributed_limiter::{DistributedLimiter, Next};
@@ -13,8 +12,8 @@ use super::plan::Plan;
 use super::slot::Slot;
 use super::slots::{Lookup, SlotKey, remove};
 use super::sourced::Source;
-use crate::key::StoreKey;
-use crate::store::op::{MAX_KEY, Store};
+use crate::key::{StoreKey, stored};
+use crate::store::op::Store;
 
 impl<K, S> DistributedLimiter<K, S>
 where
@@ -114,20 +113,8 @@ where
         }
     }
 
-    /// Returns the key in the form of the store: the name, `:` and the key, or the bare name
-    /// without a key.
+    /// Returns the key in the form of the store.
     pub(crate) fn stored<Q: StoreKey + ?Sized>(&self, key: Option<&Q>) -> Vec<u8> {
-        let mut bytes = self.inner.shared.name.clone().into_bytes();
-        let Some(key) = key else { return bytes };
-        bytes.push(b':');
-        let name = bytes.len();
-        key.write(&mut bytes);
-        if bytes.len() > MAX_KEY {
-            let digest = Sha256::digest(&bytes[name..]);
-            bytes.truncate(name);
-            bytes.extend_from_slice(b"sha256:");
-            bytes.extend(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
-        }
-        bytes
+        stored(&self.inner.shared.name, key)
     }
 }

@@ -60,8 +60,10 @@ pub struct DistributedBuilder<K, S> {
 pub enum InvalidOption {
     /// The store cannot count the quota.
     Spec(InvalidSpec),
-    /// The name is empty, longer than 64 bytes, or has a `:`.
+    /// The name is missing or empty, longer than 64 bytes, or has a `:`.
     Name(String),
+    /// The limit of a log is 0, or above the greatest: its value, and the greatest.
+    Limit(u64, u64),
     /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
     Share(f64),
     /// A time is out of its bounds: its name, its value, and the least and the greatest time.
@@ -80,7 +82,7 @@ where
         DistributedBuilder {
             quota,
             store,
-            name: "tollgate".to_owned(),
+            name: String::new(),
             clock: Clock::new(),
             horizon: Some(Duration::from_millis(100)),
             deadline: Duration::from_millis(50),
@@ -99,8 +101,8 @@ where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Names the limiter: 1 to 64 bytes without a `:`. The default is `tollgate`. A key is stored
-    /// behind the name, so limiters of one name on one store share their buckets.
+    /// Names the limiter: 1 to 64 bytes without a `:`. Each limiter needs a name. A key is stored
+    /// behind it, so limiters of one name on one store share their buckets.
     pub fn name(self, name: impl Into<String>) -> Self {
         DistributedBuilder { name: name.into(), ..self }
     }
@@ -251,8 +253,14 @@ impl fmt::Display for InvalidOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidOption::Spec(spec) => spec.fmt(f),
+            InvalidOption::Name(name) if name.is_empty() => {
+                f.write_str("a limiter needs a name: limiters of one name on one store share their buckets")
+            }
             InvalidOption::Name(name) => {
                 write!(f, "the name {name:?} is not of 1 to {MAX_NAME} bytes without a \":\"")
+            }
+            InvalidOption::Limit(limit, most) => {
+                write!(f, "a log of {limit} calls is not between 1 and {most}")
             }
             InvalidOption::Share(share) => write!(f, "a share of {share} is not above 0 and at most 1"),
             InvalidOption::Time(name, time, least, most) => {

@@ -14,11 +14,6 @@ pub(super) fn of_statement(error: Error) -> Fault {
     Fault::new(kind, error)
 }
 
-/// Returns the error of statements whose transaction may have been committed.
-pub(super) fn of_answer(error: Error) -> Fault {
-    Fault::new(StoreErrorKind::Unknown, error)
-}
-
 /// Returns the error of a connection that was not made.
 pub(super) fn of_connect(error: Error) -> Fault {
     let kind = match &error {

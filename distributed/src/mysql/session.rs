@@ -23,6 +23,7 @@ const END: Duration = Duration::from_secs(1);
 
 /// The settings of a session, and a check that `SYSDATE` moves within a statement.
 const SET_UP: &str = "SET autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1,
+        completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, timestamp = DEFAULT,
         sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SELECT SYSDATE(6) > NOW(6) FROM (SELECT SLEEP(0.002)) AS moment";
@@ -139,7 +140,8 @@ async fn decide(connection: &mut Conn, statements: &Statements) -> Result<Vec<Ro
         // Else the next transaction would commit the rest of this one.
         usable = usable && connection.query_drop("ROLLBACK").await.is_ok();
         if !(usable && !committed && sent == 1 && fault::is_conflict(&cause)) {
-            let fault = if committed { fault::of_answer(cause) } else { fault::of_statement(cause) };
+            let unknown = |cause| Fault::new(StoreErrorKind::Unknown, cause);
+            let fault = if committed { unknown(cause) } else { fault::of_statement(cause) };
             return Err((fault, usable));
         }
         sent += 1;

@@ -7,8 +7,7 @@ use redis::aio::ConnectionLike;
 
 use super::connection::Connection;
 use super::errors::Failure;
-use super::limits::Limits;
-use super::link::Link;
+use super::link::{Limits, Link};
 use super::server::Server;
 use super::store::RedisStore;
 use crate::store::error::StoreError;

@@ -12,8 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::errors::{Failure, is_of_connection};
-use super::limits::Limits;
-use super::link::Link;
+use super::link::{Limits, Link};
 use super::node::Node;
 use super::script::ScriptCall;
 use super::single::{Pending, Single};

@@ -66,15 +66,17 @@ fn bounded(spec: &Spec, amount: Amount) -> Amount {
 /// started.
 pub(crate) fn steps(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> ScriptCall {
     let mut command = STEP.command(ops.len());
+    let key = |op: &Op<'_>| [prefix, op.key].concat();
     for op in ops {
-        command.arg([prefix, op.key].concat());
+        command.arg(key(op));
     }
     let packed = pack(ops);
     command.arg(packed.specs).arg(packed.calls);
     if guard {
         command.arg(1);
     }
-    ScriptCall { script: &STEP, command, length: ops.len() * 2 + 1 }
+    let first = ops.first().map(key).unwrap_or_default();
+    ScriptCall { key: first, script: &STEP, command, length: ops.len() * 2 + 1 }
 }
 
 /// Returns the numbers of an answer.
@@ -128,6 +130,6 @@ fn read_answer(op: &Op<'_>, answer: Answer) -> Option<Answer> {
     sound.then_some(Answer { granted, ..answer })
 }
 
-fn invalid(found: String) -> RedisError {
+pub(super) fn invalid(found: String) -> RedisError {
     (ErrorKind::Parse, "the answer is not that of the script", found).into()
 }

@@ -2,13 +2,20 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Client, RedisResult};
 use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::limits::Limits;
 use super::single::Single;
+
+/// The longest time to a connection, and to an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) connect: Duration,
+    pub(crate) response: Duration,
+}
 
 /// A connection, and its number in the order of creation.
 #[derive(Clone)]

@@ -1,136 +1,135 @@
 //! A sliding log, for limits that must be exact in every window.
 
-use std::error::Error;
-use std::fmt;
-use std::io;
-use std::sync::Arc;
+use std::hash::Hash;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::errors::Failure;
-use super::script::{LOG, ScriptCall};
-use super::server::Server;
-use super::store::RedisStore;
-use crate::credits::spec::MAX_CREDITS;
-use crate::store::error::{StoreError, StoreErrorKind};
+use redis::RedisResult;
+use tollgate::Quota;
 
-/// The largest limit of a [`SlidingLog`].
+use super::command::invalid;
+use super::script::{LOG, ScriptCall};
+use super::store::{RedisStore, error_of};
+use crate::credits::bucket::Answer;
+use crate::credits::spec::MAX_CREDITS;
+use crate::key::StoreKey;
+use crate::limiter::builder::{DistributedBuilder, InvalidOption};
+use crate::limiter::distributed_limiter::DistributedLimiter;
+use crate::store::error::StoreError;
+use crate::store::op::{Op, Store};
+
+/// The largest limit of a [`SlidingLog`]. The script refuses a larger one of a plan, and a lease.
 const MAX_LIMIT: u64 = 10_000;
+/// The shortest and the longest window: a millisecond, and 100 years.
+const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(100 * 366 * 86_400);
 
 /// A limit on the calls of a key in every window, exact: the server keeps the time of each granted
 /// call.
+///
+/// It is a [`DistributedLimiter`] with all of its verbs and options: a deadline, a policy of an
+/// outage, the layer. Each request is a call of the server, as in the
+/// [exact](DistributedBuilder::exact) mode.
 ///
 /// A key takes some 94 bytes for each granted call within the window, where a bucket takes 88 bytes
 /// in all. So the limit is at most 10,000, and [`RedisStore`] is better for a limit that may refill
 /// evenly. A step back of the server's clock delays later calls by that step.
 ///
-/// ```no_run
-/// # #[tokio::main]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::time::Duration;
-/// use tollgate_distributed::{RedisStore, SlidingLog};
+/// A key is stored behind the prefix of the store, `:log:` and the window in microseconds. So logs
+/// of another name or of another window share nothing, and a log keeps its calls when its limit
+/// changes. A plan, or a later quota, is a log of `burst` calls in the time that earns the burst.
 ///
-/// let store = RedisStore::connect("redis://localhost").await?;
-/// let log = SlidingLog::new(&store, 5, Duration::from_secs(60))?;
-/// let answer = log.try_acquire("customer 17").await?;
-/// if !answer.granted {
-///     println!("again in {:?}", answer.retry_after);
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
+/// `retry_after` is exact if a call of the server refused the request and granted no other one.
+/// Else it may be that of a bucket that refills evenly, as `reset_after` always is. A request of
+/// more calls than the one before it may be refused by that for up to a second.
+///
+/// The [documentation of the crate](crate#a-limit-in-every-window) has a program.
+#[derive(Clone, Debug)]
 pub struct SlidingLog {
-    server: Arc<Server>,
-    prefix: Arc<[u8]>,
-    limit: u64,
-    window_us: u64,
+    store: RedisStore,
 }
-
-/// The answer of a [`SlidingLog`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogAnswer {
-    /// Whether the call was granted.
-    pub granted: bool,
-    /// The calls that would be granted now, after this one.
-    pub remaining: u64,
-    /// The time until a refused call would be granted; zero after a grant.
-    pub retry_after: Duration,
-}
-
-/// A limit or a window of a [`SlidingLog`] that is out of its bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidLog {
-    limit: u64,
-    window: Duration,
-}
-
-impl fmt::Display for InvalidLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if (1..=MAX_LIMIT).contains(&self.limit) {
-            return write!(f, "a window of {:?} is not between a microsecond and 100 years", self.window);
-        }
-        write!(f, "a log of {} calls is not between 1 and {MAX_LIMIT}", self.limit)
-    }
-}
-
-impl Error for InvalidLog {}
 
 impl SlidingLog {
-    /// Returns a log on the server of a store. A key is stored behind the prefix of the store and
-    /// `:log:`. No limiter has these keys: a name is not empty, and has no `:`.
-    ///
-    /// Logs with another limit or window share the keys.
+    /// Returns the logs on the server of a store: the store of a limiter in the exact mode.
+    #[must_use]
+    pub fn new(store: &RedisStore) -> SlidingLog {
+        SlidingLog { store: store.clone() }
+    }
+
+    /// Returns the options of a limiter that grants a key at most `limit` calls in any `window`.
     ///
     /// # Errors
     ///
-    /// [`InvalidLog`] if the limit is 0 or over 10,000, or the window is under a microsecond or
+    /// [`InvalidOption`] if the limit is 0 or over 10,000, or the window is under a millisecond or
     /// over 100 years.
-    pub fn new(store: &RedisStore, limit: u64, window: Duration) -> Result<SlidingLog, InvalidLog> {
-        let century_us = 100 * 366 * 86_400 * 1_000_000;
-        let window_us = u64::try_from(window.as_micros()).ok().filter(|us| (1..=century_us).contains(us));
-        let (Some(window_us), 1..=MAX_LIMIT) = (window_us, limit) else {
-            return Err(InvalidLog { limit, window });
+    pub fn builder<K>(
+        store: &RedisStore,
+        limit: u64,
+        window: Duration,
+    ) -> Result<DistributedBuilder<K, SlidingLog>, InvalidOption>
+    where
+        K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    {
+        let quota = match Quota::try_per(limit, window, limit) {
+            _ if !(1..=MAX_LIMIT).contains(&limit) => return Err(InvalidOption::Limit(limit, MAX_LIMIT)),
+            Ok(quota) if WINDOWS.contains(&window) => quota,
+            _ => return Err(InvalidOption::Time("window", window, *WINDOWS.start(), *WINDOWS.end())),
         };
-        let prefix = [store.prefix(), b":log:"].concat().into();
-        Ok(SlidingLog { server: Arc::clone(store.server()), prefix, limit, window_us })
+        Ok(DistributedLimiter::builder(quota, SlidingLog::new(store)).exact())
     }
 
-    /// Counts one call of a key, if the limit allows it.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] tells whether the call may have been counted.
-    pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<LogAnswer, StoreError> {
-        let key = [&self.prefix, key.as_ref()].concat();
+    fn call(&self, group: &[Op<'_>]) -> ScriptCall {
+        let op = &group[0];
+        let (quota, amount) = (op.spec.quota(), op.amount);
+        let window = quota.period().as_nanos() * u128::from(quota.capacity());
+        let window_us = window.div_ceil(u128::from(quota.tokens()) * 1_000).to_string();
+        let key = [self.store.prefix(), b":log:", window_us.as_bytes(), b":", op.key].concat();
         let mut command = LOG.command(1);
-        command.arg(&key).arg(self.limit).arg(self.window_us);
-        let answer = self.server.run(&key, ScriptCall { script: &LOG, command, length: 3 }).await;
-        let ended = |ended| Err(Failure::sent(io::Error::other(ended).into()));
-        let numbers = answer.unwrap_or_else(ended)?;
-        self.read(&numbers).ok_or_else(|| {
-            StoreError::new(
-                StoreErrorKind::Unknown,
-                format!("the answer {numbers:?} is not that of the script"),
-            )
-        })
-    }
-
-    fn read(&self, numbers: &[i64]) -> Option<LogAnswer> {
-        let &[granted @ 0..=1, remaining, retry_us] = numbers else {
-            return None;
-        };
-        let remaining = u64::try_from(remaining).ok().filter(|&remaining| remaining < self.limit)?;
-        let retry_us = u64::try_from(retry_us).ok().filter(|&retry| retry <= MAX_CREDITS)?;
-        Some(LogAnswer { granted: granted == 1, remaining, retry_after: Duration::from_micros(retry_us) })
+        command.arg(&key).arg(quota.capacity()).arg(window_us).arg(op.spec.debt());
+        command.arg(amount.min).arg(amount.max).arg(amount.spent);
+        ScriptCall { key, script: &LOG, command, length: 4 }
     }
 }
 
-impl fmt::Debug for SlidingLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let window = Duration::from_micros(self.window_us);
-        f.debug_struct("SlidingLog")
-            .field("limit", &self.limit)
-            .field("window", &window)
-            .finish_non_exhaustive()
+impl Store for SlidingLog {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        // The probe of a limiter has no name, and a bucket of its own.
+        if ops.iter().all(|op| op.key.starts_with(b":")) {
+            return self.store.acquire(ops).await;
+        }
+        let call = |group: &[Op<'_>]| self.call(group);
+        error_of(self.store.send(ops.chunks_mut(1), call, read).await).map_or(Ok(()), Err)
     }
+}
+
+/// Writes the answer of a call as that of a bucket: of a level from which the bucket earns the next
+/// token at the time at which the log has room for it.
+///
+/// # Errors
+///
+/// A number is out of the range of the call.
+fn read(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()> {
+    let ([op], &[granted, left, wait_us, now_us]) = (ops, numbers) else {
+        return Err(invalid(format!("{numbers:?}")));
+    };
+    let (spec, amount, limit) = (&op.spec, op.amount, op.spec.quota().capacity() as i64);
+    let grants = 0..=amount.max.max(0);
+    // A log may have the calls of a higher limit, and a debt of them.
+    let (lefts, times) = (-2 * MAX_LIMIT as i64..=limit, 0..=MAX_CREDITS as i64);
+    let is_sound = grants.contains(&granted) && lefts.contains(&left) && times.contains(&wait_us);
+    if !is_sound || !times.contains(&now_us) || now_us == 0 {
+        return Err(invalid(format!("{numbers:?} to {amount:?}")));
+    }
+    let per_token = i128::from(spec.per_token());
+    let ticks = wait_us.unsigned_abs().div_ceil(spec.tick_us());
+    let earned = i128::from(ticks) * i128::from(spec.per_tick());
+    let credits = if granted == 0 && amount.max > 0 {
+        i128::from(amount.min) * per_token - earned
+    } else {
+        let level = i128::from(left) * per_token;
+        (level + per_token - earned).clamp(level, level + per_token - 1)
+    };
+    let credits = credits.clamp(-i128::from(spec.floor()), i128::from(spec.capacity())) as i64;
+    let granted = if amount.max < 0 { amount.max } else { granted };
+    op.answer = Answer { granted, credits, now_us: now_us.unsigned_abs() };
+    Ok(())
 }

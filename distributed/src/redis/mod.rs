@@ -9,7 +9,6 @@ mod command;
 mod connection;
 mod errors;
 pub mod fuzzing;
-mod limits;
 mod link;
 pub(crate) mod log;
 mod node;

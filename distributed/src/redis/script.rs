@@ -39,6 +39,8 @@ impl Script {
 
 /// A call of a script.
 pub(crate) struct ScriptCall {
+    /// The first key, which names the node of a cluster.
+    pub(crate) key: Vec<u8>,
     pub(crate) script: &'static Script,
     pub(crate) command: Cmd,
     /// How many numbers its answer has.

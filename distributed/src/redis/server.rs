@@ -9,8 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::cluster::Cluster;
 use super::errors::Failure;
-use super::limits::Limits;
-use super::link::Link;
+use super::link::{Limits, Link};
 use super::node::Node;
 use super::script::ScriptCall;
 use super::slots::slot_of;
@@ -64,13 +63,13 @@ impl Server {
         self.single.store(true, Ordering::Relaxed);
     }
 
-    /// Runs a script whose first key is `key`, in a task. So the silence of a server is noticed
+    /// Runs a script in a task. So the silence of a server is noticed
     /// also if the caller is dropped.
-    pub(crate) fn run(&self, key: &[u8], call: ScriptCall) -> JoinHandle<Result<Vec<i64>, Failure>> {
+    pub(crate) fn run(&self, call: ScriptCall) -> JoinHandle<Result<Vec<i64>, Failure>> {
         match self.nodes.clone() {
             Nodes::One(node) => tokio::spawn(async move { node.run(&call, false).await }),
             Nodes::Cluster(cluster) => {
-                let slot = slot_of(key);
+                let slot = slot_of(&call.key);
                 tokio::spawn(async move { cluster.run(slot, &call).await })
             }
         }

@@ -4,8 +4,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use redis::RedisResult;
+
 use super::command::{read_steps, steps};
 use super::errors::Failure;
+use super::script::ScriptCall;
 use super::server::Server;
 use crate::credits::bucket::Answer;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -71,19 +74,23 @@ impl RedisStore {
     }
 
     /// Sends each group as one command, all at once. Returns the groups that failed.
-    async fn send<'g, 'k>(&self, groups: Vec<&'g mut [Op<'k>]>) -> Vec<Failed<'g, 'k>> {
-        let begin = |group: &'g mut [Op<'k>]| {
-            let first = [self.prefix(), group.first().map_or(b"", |op| op.key)].concat();
-            let answer = self.server.run(&first, steps(&self.prefix, group, self.guard));
-            (group, answer)
-        };
-        let sent: Vec<_> = groups.into_iter().map(begin).collect();
+    pub(super) async fn send<'g, 'k>(
+        &self,
+        groups: impl Iterator<Item = &'g mut [Op<'k>]>,
+        call: impl Fn(&[Op<'k>]) -> ScriptCall,
+        read: impl Fn(&[i64], &mut [Op<'k>]) -> RedisResult<()>,
+    ) -> Vec<Failed<'g, 'k>>
+    where
+        'k: 'g,
+    {
+        let sent: Vec<_> = groups.map(|group| (self.server.run(call(group)), group)).collect();
         let mut failed = Vec::new();
-        for (group, answer) in sent {
-            let answer =
-                answer.await.unwrap_or_else(|ended| Err(Failure::sent(io::Error::other(ended).into())));
-            let read = answer.and_then(|numbers| read_steps(&numbers, group).map_err(Failure::sent));
+        for (answer, group) in sent {
+            let ended = |ended| Err(Failure::sent(io::Error::other(ended).into()));
+            let answer = answer.await.unwrap_or_else(ended);
+            let read = answer.and_then(|numbers| read(&numbers, group).map_err(Failure::sent));
             if let Err(failure) = read {
+                group.iter_mut().for_each(|op| op.answer = Answer::default());
                 failed.push(Failed { group, failure });
             }
         }
@@ -93,20 +100,17 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        for op in &mut *ops {
-            op.answer = Answer::default();
-        }
+        let step = |group: &[Op<'_>]| steps(&self.prefix, group, self.guard);
         let size = if self.server.is_single() { 1 } else { BATCH };
-        let failed = self.send(ops.chunks_mut(size).collect()).await;
+        let failed = self.send(ops.chunks_mut(size), step, read_steps).await;
         let (split, mut failed): (Vec<_>, Vec<_>) =
             failed.into_iter().partition(|failed| failed.failure.is_cross_slot());
         if !split.is_empty() {
             // A cluster behind one address, or on the connection of the caller. It ran none of
             // these calls.
             self.server.set_single();
-            failed.extend(
-                self.send(split.into_iter().flat_map(|failed| failed.group.chunks_mut(1)).collect()).await,
-            );
+            let calls = split.into_iter().flat_map(|failed| failed.group.chunks_mut(1));
+            failed.extend(self.send(calls, step, read_steps).await);
         }
         error_of(failed).map_or(Ok(()), Err)
     }
@@ -123,13 +127,13 @@ impl fmt::Debug for RedisStore {
 }
 
 /// The calls of a command that failed.
-struct Failed<'g, 'k> {
-    group: &'g mut [Op<'k>],
-    failure: Failure,
+pub(super) struct Failed<'g, 'k> {
+    pub(super) group: &'g mut [Op<'k>],
+    pub(super) failure: Failure,
 }
 
 /// Returns the first error, with the kind that all have, or unknown if they differ.
-fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
+pub(super) fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
     let same = failed.windows(2).all(|pair| pair[0].failure.kind() == pair[1].failure.kind());
     let Failed { group, failure } = failed.into_iter().next()?;
     let kind = if same { failure.kind() } else { StoreErrorKind::Unknown };

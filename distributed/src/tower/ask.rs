@@ -101,7 +101,8 @@ where
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // In production: the store of a server.
 /// let store = MemoryStore::new(|| 0);
-/// let limiter = DistributedLimiter::<IpAddr, _>::builder(Quota::per_second(100), store).build()?;
+/// let limiter = DistributedLimiter::<IpAddr, _>::builder(Quota::per_second(100), store);
+/// let limiter = limiter.name("clients").build()?;
 /// let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
 /// # let _ = layer;
 /// # Ok(())

@@ -19,7 +19,7 @@ pub(crate) async fn migrate(url: &str) -> Result<(), Failure> {
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(url: &str, mode: &str, seconds: f64) -> Result<(), Failure> {
-    let builder = DistributedLimiter::<String, _>::builder(QUOTA, AnyStore::open(url)?);
+    let builder = DistributedLimiter::<String, _>::builder(QUOTA, AnyStore::open(url)?).name("fleet");
     let builder = if mode == "exact" { builder.exact() } else { builder };
     let limiter = builder.deadline(Duration::from_secs(5)).build()?;
     // The first call connects.

@@ -66,6 +66,7 @@ pub(crate) async fn run(engine: Engine, kind: Kind) -> Result<(), Failure> {
     let store = AnyStore::open(&server.url())?;
     store.migrate().await?;
     let limiter: Limiter = DistributedLimiter::builder(QUOTA, store)
+        .name("fleet")
         .deadline(DEADLINE)
         .on_outage(OnOutage::Local { share: SHARE })
         .build()?;

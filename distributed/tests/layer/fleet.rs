@@ -162,7 +162,7 @@ async fn two_layers_on_one_file_hold_one_limit() {
     let file = folder.path().join("limits.db");
     let layer = || {
         let store = SqliteStore::open(&file).unwrap();
-        let builder = DistributedLimiter::builder(Quota::per_hour(10), store);
+        let builder = DistributedLimiter::builder(Quota::per_hour(10), store).name("fleet");
         RateLimitLayer::builder(builder.deadline(Duration::from_secs(10)).exact().build().unwrap())
             .key(by_number())
             .build()

@@ -47,7 +47,7 @@ async fn the_bucket_of_requests_without_a_key_is_settled() {
 async fn no_key_is_the_bucket_of_requests_without_one() {
     let world = World::new(RTT);
     let limiter = DistributedLimiter::<String, _>::builder(Quota::per_hour(1), world.network());
-    let limiter = limiter.clock(world.clock()).exact().build().unwrap();
+    let limiter = limiter.name("keys").clock(world.clock()).exact().build().unwrap();
     let layer = RateLimitLayer::builder(limiter)
         .key(|head: tollgate::http::Head<'_>| {
             head.headers.get("k").map(|value| value.to_str().unwrap().to_owned())
@@ -91,7 +91,7 @@ async fn a_value_of_a_header_is_one_key_in_each_process() {
     let world = World::new(RTT);
     let layer = || {
         let limiter = DistributedLimiter::<SharedDigest, _>::builder(Quota::per_hour(1), world.network());
-        let limiter = limiter.clock(world.clock()).exact().build().unwrap();
+        let limiter = limiter.name("keys").clock(world.clock()).exact().build().unwrap();
         RateLimitLayer::builder(limiter).key(SharedHeaderKey::new("x-api-key").unwrap()).build()
     };
     let with = |values: &[&str]| {

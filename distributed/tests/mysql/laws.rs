@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable;
 use tollgate_distributed::{MySqlOptions, MySqlStore};
 
 use crate::sql::world::{Rows, Stored, World, setting};
-use crate::sql::{clean, intervals, measure, skew, walk};
+use crate::sql::{clean, intervals, keys, measure, skew, walk};
 use crate::world::{Intervals, Server};
 
 #[tokio::test]
@@ -22,6 +22,18 @@ async fn a_server_with_other_modes_keeps_the_law() {
     let modes = "--sql-mode=ORACLE,SIMULTANEOUS_ASSIGNMENT,NO_UNSIGNED_SUBTRACTION,TIME_ROUND_FRACTIONAL";
     let arguments = [modes, "--default-time-zone=-07:30", "--transaction-isolation=SERIALIZABLE"];
     let Some(mut server) = Server::start(&arguments, MySqlOptions::default()).await else { return };
+    walk::walk(&mut server, 3_000).await;
+}
+
+/// The settings that a program gives its connections, or a server all sessions.
+#[tokio::test]
+async fn a_session_with_other_settings_keeps_the_law() {
+    let Some(mut server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    let settings = "SET time_zone = '+05:45', timestamp = 1000000, autocommit = 0, sql_safe_updates = 1,
+        tx_isolation = 'SERIALIZABLE', sql_select_limit = 0, completion_type = 'RELEASE',
+        sql_mode = 'ORACLE,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES', div_precision_increment = 0,
+        check_constraint_checks = 0, character_set_connection = latin1";
+    server.store = MySqlStore::connect_with(server.opts().init(vec![settings]), MySqlOptions::default());
     walk::walk(&mut server, 3_000).await;
 }
 
@@ -57,6 +69,12 @@ async fn tokens_at_intervals_keep_the_law() {
 async fn twice_the_capacity_is_granted_in_the_time_of_an_interval() {
     let Some(mut table) = Intervals::start().await else { return };
     intervals::twice_the_capacity_in_the_time_of_an_interval(&mut table).await;
+}
+
+#[tokio::test]
+async fn each_key_has_its_own_bucket() {
+    let Some(server) = Server::start(&[], MySqlOptions::default()).await else { return };
+    keys::each_key_has_its_own_bucket(server.store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

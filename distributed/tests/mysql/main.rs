@@ -7,4 +7,5 @@ mod faults;
 mod laws;
 mod load;
 mod text;
+mod tokens;
 mod world;

@@ -94,8 +94,8 @@ impl World for Server {
 /// A server with the table of intervals.
 pub(crate) struct Intervals {
     requester: TokenRequester<MySqlStore>,
-    other: Conn,
-    _server: MariaDb,
+    pub(crate) other: Conn,
+    pub(crate) server: MariaDb,
 }
 
 impl Intervals {
@@ -104,7 +104,7 @@ impl Intervals {
         let requester = TokenRequester::new(store);
         requester.migrate().await.unwrap();
         requester.migrate().await.unwrap();
-        Some(Intervals { requester, other, _server: server })
+        Some(Intervals { requester, other, server })
     }
 }
 

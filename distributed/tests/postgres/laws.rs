@@ -3,7 +3,7 @@
 use tollgate_distributed::{PostgresOptions, PostgresStore};
 
 use crate::sql::world::{Rows, Stored, World, setting};
-use crate::sql::{clean, intervals, measure, skew, walk};
+use crate::sql::{clean, intervals, keys, measure, skew, walk};
 use crate::world::{Intervals, Server, client};
 
 #[tokio::test]
@@ -48,6 +48,18 @@ async fn tokens_at_intervals_keep_the_law() {
 async fn twice_the_capacity_is_granted_in_the_time_of_an_interval() {
     let Some(mut table) = Intervals::start().await else { return };
     intervals::twice_the_capacity_in_the_time_of_an_interval(&mut table).await;
+}
+
+#[tokio::test]
+async fn ids_with_different_bytes_have_different_buckets() {
+    let Some(mut table) = Intervals::start().await else { return };
+    intervals::ids_with_different_bytes_have_different_buckets(&mut table).await;
+}
+
+#[tokio::test]
+async fn each_key_has_its_own_bucket() {
+    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
+    keys::each_key_has_its_own_bucket(server.store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -236,7 +236,7 @@ async fn a_batch_that_fails_in_part_has_the_answers_of_the_other_nodes() {
     assert_eq!(taken(&store, &names[1], counted(10_000)).await, 2);
     // So a limiter grants the requests of the other nodes.
     let builder = DistributedLimiter::<String, _>::builder(Quota::per_hour(100), store);
-    let limiter = builder.exact().on_outage(OnOutage::Deny).build().unwrap();
+    let limiter = builder.name("nodes").exact().on_outage(OnOutage::Deny).build().unwrap();
     let ask = async |key: &str| limiter.ask(key).await.map(|granted| granted.source()).ok();
     let sources = tokio::join!(ask("{b}3"), ask("{a}3"), ask("{b}4"), ask("{a}4"));
     assert_eq!(sources, (None, Some(Source::Store), None, Some(Source::Store)));

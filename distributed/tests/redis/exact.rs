@@ -6,6 +6,7 @@ use tollgate_distributed::RedisStore;
 
 use crate::bound::{contended, load, no_token_is_lost_or_made};
 use crate::helpers::{load_time, server, take_half};
+use crate::keys;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_connections_grant_the_burst_and_the_rate_and_no_token_more_or_less() {
@@ -29,4 +30,10 @@ async fn four_connections_grant_the_burst_and_the_rate_and_no_token_more_or_less
     let pause = spec.per_tick() * 200_000;
     assert!(granted <= came && granted + spec.per_token() + pause > came, "{granted} of {came} credits");
     println!("{} calls, {} granted, in {time:?}", run.calls, run.granted());
+}
+
+#[tokio::test]
+async fn each_key_has_its_own_bucket() {
+    let Some(server) = server() else { return };
+    keys::each_key_has_its_own_bucket(RedisStore::connect(&server.url()).await.unwrap()).await;
 }

@@ -14,10 +14,12 @@ mod restart;
 mod scripts;
 mod silence;
 
-// The load on one key is common to all stores.
+// The load on one key, and the keys of a limiter, are common to all stores.
 #[expect(dead_code, reason = "the tests of SQL use the rest")]
 #[path = "../sql/bound.rs"]
 mod bound;
+#[path = "../sql/keys.rs"]
+mod keys;
 #[expect(dead_code, reason = "the tests of SQL use the rest")]
 #[path = "../sql/world.rs"]
 mod world;

@@ -29,7 +29,7 @@ pub(crate) trait Table {
 
 impl Interval {
     /// Takes a token at a time.
-    fn take(&mut self, now_us: i64) -> bool {
+    pub(crate) fn take(&mut self, now_us: i64) -> bool {
         let interval = self.refill_seconds * SECOND_US;
         let whole = (now_us - self.last_us).div_euclid(interval);
         let there = if whole >= 1 { self.capacity } else { self.available };
@@ -86,4 +86,33 @@ pub(crate) async fn twice_the_capacity_in_the_time_of_an_interval(table: &mut im
     let row = table.row(id).await;
     assert_eq!((row.last_us - last_us) % SECOND_US, 0, "the phase was shifted");
     assert_eq!(row.last_us, last_us + SECOND_US);
+}
+
+/// Returns a row of which no interval ends in the time of a test.
+pub(crate) fn full(available: i64) -> Interval {
+    Interval { available, capacity: available, refill_seconds: 1_000_000, last_us: now_us() as i64 }
+}
+
+/// Takes all tokens of an id, and returns their number.
+pub(crate) async fn drain(table: &impl Table, id: &str) -> i64 {
+    let mut taken = 0;
+    while table.requester().request_token(id).await.unwrap() {
+        taken += 1;
+    }
+    taken
+}
+
+/// Ids are compared by their bytes: an end of spaces, the case and the composition count.
+pub(crate) async fn ids_with_different_bytes_have_different_buckets(table: &mut impl Table) {
+    let long = "x".repeat(255);
+    let ids = ["acme", "acme ", "acme  ", "ACME", "acme\t", "", " ", "\u{e9}", "e\u{301}", &long];
+    for (id, available) in ids.iter().zip(1..) {
+        table.put(id, full(available)).await;
+    }
+    for id in ["acme   ", "Acme", "acme\u{1}", "e", &format!("{long} "), &format!("{long}x")] {
+        assert_eq!(drain(table, id).await, 0, "{id:?} is not in the table");
+    }
+    for (id, available) in ids.iter().zip(1..) {
+        assert_eq!(drain(table, id).await, available, "{id:?}");
+    }
 }

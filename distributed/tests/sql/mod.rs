@@ -5,6 +5,7 @@
 pub(crate) mod bound;
 pub(crate) mod clean;
 pub(crate) mod intervals;
+pub(crate) mod keys;
 pub(crate) mod measure;
 pub(crate) mod skew;
 pub(crate) mod strategies;

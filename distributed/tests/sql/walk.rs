@@ -47,7 +47,8 @@ pub(crate) async fn walk(world: &mut impl World, steps: u64) {
 
 /// Returns keys with all kinds of bytes, of all lengths.
 fn keys() -> Vec<Vec<u8>> {
-    let mut keys: Vec<Vec<u8>> = (0..KEYS - 5).map(|key| format!("user:{key}").into_bytes()).collect();
+    let mut keys: Vec<Vec<u8>> = (0..KEYS - 8).map(|key| format!("user:{key}").into_bytes()).collect();
+    keys.extend(["user:1 ", "user:1\0", "USER:1"].map(|key| key.as_bytes().to_vec()));
     keys.extend([vec![], vec![0], vec![0, 0], b"'\"\\%_;--$1?".to_vec(), vec![0xff; MAX_KEY]]);
     keys
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::sql::world::{Stored, World, setting};
-use crate::sql::{bound, clean, intervals, measure, skew, walk};
+use crate::sql::{bound, clean, intervals, keys, measure, skew, walk};
 use crate::world::{File, Intervals};
 use tollgate_distributed::SqliteStore;
 
@@ -52,6 +52,18 @@ async fn tokens_at_intervals_keep_the_law() {
 #[tokio::test]
 async fn twice_the_capacity_is_granted_in_the_time_of_an_interval() {
     intervals::twice_the_capacity_in_the_time_of_an_interval(&mut Intervals::open().await).await;
+}
+
+#[tokio::test]
+async fn ids_with_different_bytes_have_different_buckets() {
+    let mut table = Intervals::open().await;
+    intervals::ids_with_different_bytes_have_different_buckets(&mut table).await;
+}
+
+#[tokio::test]
+async fn each_key_has_its_own_bucket() {
+    let file = File::open();
+    keys::each_key_has_its_own_bucket(file.store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -225,7 +225,7 @@ impl Store for Stuck {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_opens_the_breaker_once() {
     let world = World::new(RTT);
-    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Stuck(world.network()));
+    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Stuck(world.network())).name("stuck");
     let limiter = builder.clock(world.clock()).exact().on_outage(OnOutage::Deny).build().unwrap();
     let mut longest = Duration::ZERO;
     for (seconds, calls) in [(4, 1), (9, 2)] {
@@ -341,7 +341,7 @@ impl Store for Liar {
 async fn no_number_of_a_server_panics() {
     let world = World::new(RTT);
     for horizon in [Duration::ZERO, Duration::from_millis(100)] {
-        let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Liar).clock(world.clock());
+        let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Liar).name("liar").clock(world.clock());
         let limiter = if horizon.is_zero() { builder.exact() } else { builder.leased(horizon) };
         let limiter = limiter.build().unwrap();
         for request in 0..5_000 {
@@ -414,7 +414,8 @@ impl Store for Halved {
 /// A call that fails in part grants the tokens of the answers that came.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_fails_in_part_has_the_other_answers() {
-    let limiter = DistributedLimiter::<u64, _>::builder(QUOTA, Halved).exact().on_outage(OnOutage::Deny);
+    let limiter =
+        DistributedLimiter::<u64, _>::builder(QUOTA, Halved).name("halved").exact().on_outage(OnOutage::Deny);
     let limiter = limiter.build().unwrap();
     let asked = tokio::join!(limiter.ask(&1), limiter.ask(&2), limiter.ask(&3), limiter.ask(&4));
     let sources = [asked.0, asked.1, asked.2, asked.3].map(|of| of.map(|granted| granted.source()).ok());

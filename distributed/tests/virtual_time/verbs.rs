@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::{Quota, Reason};
-use tollgate_distributed::{InvalidOption, OnOutage, Source, all_of, ask_all_of};
+use tollgate_distributed::{DistributedLimiter, InvalidOption, OnOutage, Source, all_of, ask_all_of};
 
 use crate::world::{Limiter, World};
 
@@ -296,6 +296,26 @@ async fn a_dropped_limiter_returns_the_tokens() {
     assert_eq!(other.peek(&7).await.unwrap().remaining(), 90);
 }
 
+/// A limiter without a name would share the buckets of each other one on its store.
+#[tokio::test(start_paused = true)]
+async fn limiters_share_buckets_only_by_a_name() {
+    let world = world();
+    let built = DistributedLimiter::<u64, _>::builder(QUOTA, world.network()).build();
+    assert_eq!(
+        built.unwrap_err().to_string(),
+        "a limiter needs a name: limiters of one name on one store share their buckets"
+    );
+    let limits = ["users", "tenants", "users"];
+    let limits = limits.map(|name| world.process(Quota::per_hour(5)).name(name).exact().build().unwrap());
+    let mut granted = [0; 3];
+    for (limit, granted) in limits.iter().zip(&mut granted) {
+        for _ in 0..9 {
+            *granted += u64::from(limit.ask(&7).await.is_ok());
+        }
+    }
+    assert_eq!(granted, [5, 5, 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn options_out_of_bounds_are_errors() {
     let world = world();
@@ -327,7 +347,7 @@ async fn options_out_of_bounds_are_errors() {
 fn a_limiter_needs_a_runtime() {
     let quota = QUOTA;
     let store = tollgate_distributed::MemoryStore::new(|| 0);
-    let built = tollgate_distributed::DistributedLimiter::<u64, _>::builder(quota, store).build();
+    let built = DistributedLimiter::<u64, _>::builder(quota, store).name("none").build();
     assert!(matches!(built, Err(InvalidOption::NoRuntime)));
 }
 

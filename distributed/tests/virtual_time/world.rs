@@ -69,7 +69,7 @@ impl World {
     }
 
     pub(crate) fn process(&self, quota: Quota) -> DistributedBuilder<u64, Network> {
-        DistributedLimiter::builder(quota, self.network()).clock(self.clock())
+        DistributedLimiter::builder(quota, self.network()).name("fleet").clock(self.clock())
     }
 
     pub(crate) fn network(&self) -> Network {
