@@ -58,10 +58,11 @@ impl Terms {
         u64::try_from((u128::from(tokens) * period).div_ceil(of)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time that earns `tokens`, by one multiplication: to about one part in 2^52.
+    /// Returns the time that earns `tokens`, by one multiplication: to about one part in 2^52. It
+    /// is zero below 0.
     #[inline]
-    pub(crate) fn about_time_of(&self, tokens: u64) -> Duration {
-        Duration::from_nanos((tokens as f64 * self.nanos_per_token) as u64)
+    pub(crate) fn earning(&self, tokens: f64) -> Duration {
+        Duration::from_nanos((tokens * self.nanos_per_token) as u64)
     }
 
     /// Returns the tokens that `time` nanoseconds earn, rounded down.

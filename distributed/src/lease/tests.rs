@@ -91,7 +91,7 @@ proptest! {
         prop_assert_eq!(shadow.wait(&terms, n, sent), None);
         let spec = &terms.spec;
         let credits = (spec.capacity() as f64 * part) as i64;
-        shadow.tell(&terms, credits, sent);
+        shadow.tell(spec, credits, sent);
         let need = (n * spec.per_token()) as i64;
         let wait = shadow.wait(&terms, n, sent).unwrap_or_default();
         let exact = spec.wait(credits, need);

@@ -11,7 +11,8 @@ use tollgate::{Granted, Quota, ToKey};
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::plan::Plan;
 use super::slot::Slot;
-use super::slots::{Lookup, SlotKey, remove};
+use super::slot::key_state::KeyState;
+use super::slots::{Lookup, SlotKey};
 use super::sourced::Source;
 use crate::key::StoreKey;
 use crate::store::op::{MAX_KEY, Store};
@@ -33,7 +34,7 @@ where
         {
             return Next::Decided(self.inner.shared.denied(denied, Source::Local));
         }
-        let slots = self.inner.slots.pin();
+        let slots = self.inner.slots.map.pin();
         if let Some(slot) = slots.get(&Lookup(key))
             && slot.is_under(plan)
         {
@@ -68,24 +69,27 @@ where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
         let (inner, lookup) = (&*self.inner, Lookup(key));
-        let slots = inner.slots.pin();
-        let terms = plan.map_or_else(|| inner.terms(), |plan| plan.0.clone());
-        if let Some(slot) = slots.get(&lookup) {
-            if slot.is_under(plan) {
-                return Ok(slot.clone());
+        let slots = inner.slots.map.pin();
+        let owned = || key.map_or(SlotKey::Keyless, |key| SlotKey::Of(key.to_key()));
+        loop {
+            // Each time anew: a slot that is added beside a change of the quota has the later one.
+            let (terms, is_planned) = inner.terms_under(plan);
+            match slots.get(&lookup) {
+                Some(slot) if slot.is_planned == is_planned && slot.terms == terms => return Ok(slot.clone()),
+                Some(slot) => inner.replace(owned(), slot, plan),
+                None => {
+                    let new = || Arc::new(KeyState::new(self.stored(key)));
+                    let state = inner.slots.silent(&lookup).unwrap_or_else(new);
+                    let has_room = slots.len() < inner.slots.max_keys;
+                    let slot = inner.shared.slot(state, is_planned, has_room, terms);
+                    if !has_room {
+                        inner.without_room.fetch_add(1, Relaxed);
+                        return Err(Arc::new(slot));
+                    }
+                    inner.slots.add(owned(), slot);
+                }
             }
-            remove(&slots, &lookup, slot);
-            inner.abandon(slot);
         }
-        let shared = &inner.shared;
-        let (stored, has_room) = (self.stored(key).into(), slots.len() < inner.max_keys);
-        let slot = Slot::new(stored, plan, has_room, terms, shared.clock.clone(), shared.origin);
-        if !has_room {
-            inner.without_room.fetch_add(1, Relaxed);
-            return Err(Arc::new(slot));
-        }
-        let key = key.map_or(SlotKey::Keyless, |key| SlotKey::Of(key.to_key()));
-        Ok(slots.get_or_insert(key, Arc::new(slot)).clone())
     }
 
     /// Returns the known tokens of a key; a full bucket of `quota` if the key has no slot.
@@ -93,7 +97,7 @@ where
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
-        match self.inner.slots.pin().get(&Lookup(key)) {
+        match self.inner.slots.map.pin().get(&Lookup(key)) {
             Some(slot) => slot.known(),
             None => Granted::from_parts(0, quota.capacity(), Duration::ZERO),
         }

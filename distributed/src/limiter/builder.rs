@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use papaya::HashMap;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tollgate::{Clock, Quota, RateLimiter};
@@ -18,6 +17,8 @@ use super::distributed_limiter::{DistributedLimiter, Inner};
 use super::keeper::Keeper;
 use super::plan::Plans;
 use super::shared::Shared;
+use super::slot::key_state::KeyState;
+use super::slots::Slots;
 use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
 use crate::lease::terms::Terms;
@@ -148,8 +149,9 @@ where
         DistributedBuilder { probes: (first, last), ..self }
     }
 
-    /// Sets the most keys that this process keeps, at about 2.4 KB each. The default is 100,000. A
-    /// key without a request for some seconds is forgotten.
+    /// Sets the most keys that this process keeps, at about 2.4 KB each. The default is 100,000. Of
+    /// a key without a request for some seconds only the level is kept, in about 0.3 KB, until its
+    /// bucket is full: of at most as many keys.
     ///
     /// For a key beyond them, [`ask`](DistributedLimiter::ask) calls the store for each request,
     /// [`try_acquire`](DistributedLimiter::try_acquire) refuses with
@@ -195,7 +197,7 @@ where
             deadline: self.deadline,
             on_outage: self.on_outage,
             breaker: Breaker::new(self.probes.0, self.probes.1),
-            overflow: Mutex::new(None),
+            overflow: KeyState::new(Vec::new()),
             counters: Counters::default(),
             waiting: AtomicUsize::new(0),
             max_waiting: self.max_waiting,
@@ -204,7 +206,7 @@ where
             freed: Notify::new(),
             closed: AtomicBool::new(false),
         });
-        let slots = Arc::new(HashMap::new());
+        let slots = Arc::new(Slots::new(self.max_keys));
         let (queue, waiting) = mpsc::unbounded_channel();
         let idle = (horizon * 2).max(Duration::from_secs(1));
         let keeper = Keeper { shared: shared.clone(), slots: slots.clone(), queue: waiting, idle };
@@ -216,7 +218,6 @@ where
             terms: Mutex::new(Arc::new(terms)),
             plans: Plans::new(),
             horizon,
-            max_keys: self.max_keys,
             local,
             without_room: AtomicU64::new(0),
         };

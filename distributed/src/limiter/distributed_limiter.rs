@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use papaya::HashMap;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -15,7 +14,7 @@ use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 use super::plan::{Plan, Plans};
 use super::shared::{Decision, Shared};
 use super::slot::Slot;
-use super::slots::{SlotKey, remove};
+use super::slots::{SlotKey, Slots};
 use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiting::Waiting;
@@ -38,13 +37,12 @@ pub struct DistributedLimiter<K, S> {
 
 pub(crate) struct Inner<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) slots: Arc<HashMap<SlotKey<K>, Arc<Slot>>>,
+    pub(crate) slots: Arc<Slots<SlotKey<K>>>,
     pub(crate) queue: UnboundedSender<Arc<Slot>>,
     pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
     pub(crate) terms: Mutex<Arc<Terms>>,
     pub(crate) plans: Plans,
     pub(crate) horizon: Duration,
-    pub(crate) max_keys: usize,
     /// The limit of this process in front, if there is one.
     pub(crate) local: Option<RateLimiter<K>>,
     /// Requests of keys that found no room.
@@ -246,7 +244,8 @@ where
     /// Sets the quota of all keys without a plan, in this process.
     ///
     /// Call it in each process of the fleet. While processes have different quotas, a bucket keeps
-    /// its whole tokens at each change from one to the other. Tokens at hand are given back.
+    /// its whole tokens at each change from one to the other. Tokens at hand are given back. The
+    /// spent tokens of a key and its bucket of an outage stay as they are.
     ///
     /// # Errors
     ///
@@ -254,12 +253,9 @@ where
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidSpec> {
         let terms = Arc::new(Terms::new(quota, self.inner.horizon)?);
         *self.inner.terms.lock().unwrap_or_else(PoisonError::into_inner) = terms;
-        *self.inner.shared.overflow.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        // Slots with the old terms, and those of plans, give their tokens back.
-        let slots = self.inner.slots.pin();
-        for (key, slot) in &slots {
-            remove(&slots, key, slot);
-            self.inner.abandon(slot);
+        let slots = self.inner.slots.map.pin();
+        for (key, slot) in slots.iter().filter(|(_, slot)| !slot.is_planned) {
+            self.inner.replace(key.clone(), slot, None);
         }
         Ok(())
     }
@@ -292,7 +288,7 @@ where
     pub fn stats(&self) -> DistributedStats {
         let shared = &self.inner.shared;
         let mut stats = DistributedStats::of(&shared.counters);
-        let slots = self.inner.slots.pin();
+        let slots = self.inner.slots.map.pin();
         for slot in slots.values() {
             stats.keys += 1;
             stats.by_lease += slot.by_lease.load(Relaxed);
@@ -310,9 +306,27 @@ where
     }
 }
 
-impl<K, S: Store> Inner<K, S> {
+impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
     pub(crate) fn terms(&self) -> Arc<Terms> {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the terms of a plan, or those of the limiter, and whether they are of a plan.
+    pub(crate) fn terms_under(&self, plan: Option<&Plan>) -> (Arc<Terms>, bool) {
+        plan.map_or_else(|| (self.terms(), false), |plan| (plan.0.clone(), true))
+    }
+
+    /// Puts a slot under other terms in the place of this one, which gives its tokens back. The
+    /// state of the key stays.
+    pub(crate) fn replace(&self, key: SlotKey<K>, slot: &Arc<Slot>, plan: Option<&Plan>) {
+        let (terms, is_planned) = self.terms_under(plan);
+        let by = self.shared.slot(slot.key.clone(), is_planned, true, terms.clone());
+        if self.slots.replace(key, slot, by) {
+            slot.key.change(&slot.terms, &terms, self.shared.now());
+            slot.abandon();
+            self.enqueue(slot);
+            self.shared.retire(slot);
+        }
     }
 
     #[inline(always)]
@@ -356,13 +370,6 @@ impl<K, S: Store> Inner<K, S> {
             // The task ends only after this queue.
             let _ = self.queue.send(slot.clone());
         }
-    }
-
-    /// Lets a slot that is not in the map any more give its tokens back.
-    pub(crate) fn abandon(&self, slot: &Arc<Slot>) {
-        slot.abandon();
-        self.enqueue(slot);
-        self.shared.retire(slot);
     }
 
     #[cold]

@@ -53,7 +53,7 @@ impl<S: Store> Batch<S> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();
         let mut ops: Vec<Op<'_>> =
-            keys.iter().map(|(slot, part)| Op::new(&slot.key, part.spec, part.amount)).collect();
+            keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.spec, part.amount)).collect();
         let sent = shared.now();
         let outcome = within(&shared, &keys, &mut ops, permit).await;
         let took = Duration::from_nanos(shared.now().saturating_sub(sent));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use papaya::HashMap;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -14,7 +13,7 @@ use tollgate::Quota;
 use super::flush::{Batch, MAX_BATCH, Permit};
 use super::shared::Shared;
 use super::slot::{Slot, Sweep};
-use super::slots::remove;
+use super::slots::Slots;
 use crate::credits::bucket::Amount;
 use crate::credits::spec::Spec;
 use crate::store::op::{Op, Store};
@@ -27,7 +26,7 @@ const PROBED: &[u8] = b":probe";
 
 pub(crate) struct Keeper<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) slots: Arc<HashMap<K, Arc<Slot>>>,
+    pub(crate) slots: Arc<Slots<K>>,
     pub(crate) queue: UnboundedReceiver<Arc<Slot>>,
     /// The time without a request after which the tokens of a key are given back.
     pub(crate) idle: Duration,
@@ -109,16 +108,13 @@ where
         if self.shared.breaker.is_open() {
             return;
         }
-        let slots = self.slots.pin();
-        for (key, slot) in &slots {
+        self.slots.forget(self.shared.now());
+        for (key, slot) in &self.slots.map.pin() {
             match slot.sweep(idle) {
                 Sweep::Used => {}
                 Sweep::GivesBack => due.push_back(slot.clone()),
-                Sweep::Empty => {
-                    if remove(&slots, key, slot) {
-                        self.shared.retire(slot);
-                    }
-                }
+                Sweep::Empty if self.slots.silence(key, slot) => self.shared.retire(slot),
+                Sweep::Empty => {}
             }
         }
     }
@@ -132,7 +128,7 @@ where
                 due.extend(ended.into_iter().flatten());
                 self.send(&mut calls, &mut due);
             }
-            if self.slots.pin().is_empty() || self.shared.breaker.is_open() {
+            if self.slots.map.pin().is_empty() || self.shared.breaker.is_open() {
                 return;
             }
             sleep(self.idle / 8).await;
@@ -146,7 +142,7 @@ fn next_batch(due: &mut VecDeque<Arc<Slot>>) -> Vec<Arc<Slot>> {
     let mut slots: Vec<Arc<Slot>> = Vec::new();
     let mut later = Vec::new();
     for slot in due.drain(..due.len().min(MAX_BATCH)) {
-        let is_there = slots.iter().any(|other| other.key == slot.key);
+        let is_there = slots.iter().any(|other| other.key.stored == slot.key.stored);
         if is_there { &mut later } else { &mut slots }.push(slot);
     }
     due.extend(later);

@@ -2,8 +2,8 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,10 +11,11 @@ use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
 use super::counters::{Counters, Outcome};
 use super::slot::Slot;
+use super::slot::key_state::KeyState;
 use super::sourced::{Source, Sourced};
 use crate::lease::lease_time::nanos;
+use crate::lease::terms::Terms;
 use crate::outage::breaker::{Breaker, Change};
-use crate::outage::fallback::Fallback;
 use crate::outage::policy::OnOutage;
 
 /// A decision of a shared limit, with its source.
@@ -28,9 +29,8 @@ pub(crate) struct Shared<S> {
     pub(crate) deadline: Duration,
     pub(crate) on_outage: OnOutage,
     pub(crate) breaker: Breaker,
-    /// The bucket of all keys without room, while the store does not answer. It lasts until the
-    /// quota changes.
-    pub(crate) overflow: Mutex<Option<Fallback>>,
+    /// The tokens of all keys without room, while the store does not answer.
+    pub(crate) overflow: KeyState,
     pub(crate) counters: Counters,
     /// Requests that wait for an answer.
     pub(crate) waiting: AtomicUsize,
@@ -57,6 +57,17 @@ impl Drop for Place<'_> {
 impl<S> Shared<S> {
     pub(crate) fn now(&self) -> u64 {
         nanos(self.clock.now().since(self.origin))
+    }
+
+    /// Returns a slot of a key under terms.
+    pub(crate) fn slot(
+        &self,
+        key: Arc<KeyState>,
+        is_planned: bool,
+        has_room: bool,
+        terms: Arc<Terms>,
+    ) -> Slot {
+        Slot::new(key, is_planned, has_room, terms, self.clock.clone(), self.origin)
     }
 
     pub(crate) fn close(&self) {
@@ -120,7 +131,7 @@ impl<S> Shared<S> {
     pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {
         match self.on_outage {
             OnOutage::Allow => {
-                slot.spent.fetch_add(n, Relaxed);
+                slot.key.spent.fetch_add(n, Relaxed);
                 self.granted(Granted::from_parts(n, 0, Duration::ZERO), Source::FailOpen)
             }
             OnOutage::Deny => {
@@ -131,7 +142,7 @@ impl<S> Shared<S> {
             }
             OnOutage::Local { share } => match self.fall_back(slot, n, share) {
                 Ok(granted) => {
-                    slot.spent.fetch_add(n, Relaxed);
+                    slot.key.spent.fetch_add(n, Relaxed);
                     self.granted(granted, Source::Fallback)
                 }
                 Err(denied) => self.denied(denied, Source::Fallback),
@@ -140,14 +151,10 @@ impl<S> Shared<S> {
     }
 
     fn fall_back(&self, slot: &Slot, n: u64, share: f64) -> Result<Granted, Denied> {
-        let fallback = if slot.has_room { &slot.fallback } else { &self.overflow };
-        let mut fallback = fallback.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || {
-            let known = slot.shadow.level(&slot.terms, slot.lease.now());
-            let known = known.map(|tokens| tokens.saturating_sub(slot.spent.load(Relaxed)));
-            Fallback::new(slot.terms.quota(), share, known, self.clock.clone())
-        };
-        fallback.get_or_insert_with(new).take(n)
+        let now = self.now();
+        let key = if slot.has_room { &slot.key } else { &self.overflow };
+        let new = || key.share(&slot.terms, share, now);
+        key.fallback().get_or_insert_with(new).take(n, slot.terms.quota(), share, now)
     }
 }
 

@@ -1,6 +1,7 @@
-//! The slot of a key: its part of a limiter in this process.
+//! The slot of a key: its part of a limiter in this process, under one quota.
 
 pub(crate) mod calls;
+pub(crate) mod key_state;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,31 +11,23 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
+use self::key_state::KeyState;
 use super::plan::Plan;
 use crate::lease::demand::Demand;
 use crate::lease::lease_time::nanos;
-use crate::lease::shadow::Shadow;
 use crate::lease::terms::Terms;
 use crate::lease::tokens::Lease;
-use crate::outage::fallback::Fallback;
 
-/// The tokens, the bounds and the waiting requests of one key.
+/// The lease, the calls and the waiting requests of one key under its terms. Another quota or plan
+/// has another slot, with the same [`KeyState`].
 pub(crate) struct Slot {
-    /// The key in the form of the store.
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: Arc<KeyState>,
     pub(crate) terms: Arc<Terms>,
     /// Whether the terms are of a plan.
     pub(crate) is_planned: bool,
     /// Whether the slot is in the map; else it serves one request of a key beyond `max_keys`.
     pub(crate) has_room: bool,
     pub(crate) lease: Lease,
-    pub(crate) shadow: Shadow,
-    /// The time until which the store has too few tokens, for a request of `blocks` or more.
-    blocked: AtomicU64,
-    /// The fewest tokens of a request that `blocked` refuses.
-    blocks: AtomicU64,
-    /// The tokens in the store at its last answer.
-    elsewhere: AtomicU64,
     /// The number of held tokens at or below which the next lease is due.
     low: AtomicU64,
     /// Grants by the lease.
@@ -45,15 +38,10 @@ pub(crate) struct Slot {
     granted: AtomicU64,
     /// Tokens that were given back to the store.
     returned: AtomicU64,
-    /// Tokens that were granted or charged without the store, and that the store does not know of.
-    pub(crate) spent: AtomicU64,
     /// Whether the slot is in the queue of the background task.
     pub(crate) queued: AtomicBool,
     /// Whether the slot left the map with tokens or calls. Its tokens go back as they come.
     pub(crate) left: AtomicBool,
-    /// The bucket of outages. It lasts until the store answers for this key: an answer to a probe
-    /// does not fill it.
-    pub(crate) fallback: Mutex<Option<Fallback>>,
     state: Mutex<State>,
 }
 
@@ -122,8 +110,8 @@ pub(crate) enum Sweep {
 
 impl Slot {
     pub(crate) fn new(
-        key: Box<[u8]>,
-        plan: Option<&Plan>,
+        key: Arc<KeyState>,
+        is_planned: bool,
         has_room: bool,
         terms: Arc<Terms>,
         clock: Clock,
@@ -147,22 +135,16 @@ impl Slot {
         Slot {
             key,
             terms,
-            is_planned: plan.is_some(),
+            is_planned,
             has_room,
             lease,
-            shadow: Shadow::new(),
-            blocked: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            elsewhere: AtomicU64::new(0),
             low: AtomicU64::new(0),
             by_lease: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             returned: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
             queued: AtomicBool::new(false),
             left: AtomicBool::new(false),
-            fallback: Mutex::new(None),
             state: Mutex::new(state),
         }
     }
@@ -181,7 +163,7 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn take(&self, n: u64) -> Result<(Granted, u64), Denied> {
         let left = self.lease.take(n)?.remaining();
-        Ok((self.told(n, left.saturating_add(self.elsewhere.load(Relaxed))), left))
+        Ok((self.told(n, left.saturating_add(self.key.shadow.last() as u64)), left))
     }
 
     /// Returns a grant after which `there` tokens are known, here and in the store.
@@ -189,20 +171,20 @@ impl Slot {
     fn told(&self, n: u64, there: u64) -> Granted {
         let capacity = self.terms.quota().capacity();
         let remaining = there.min(capacity);
-        Granted::from_parts(n, remaining, self.terms.about_time_of(capacity - remaining))
+        Granted::from_parts(n, remaining, self.terms.earning((capacity - remaining) as f64))
     }
 
     /// Returns the known tokens: those at hand, and those in the store at its last answer.
     pub(crate) fn known(&self) -> Granted {
-        let there = self.lease.matured().saturating_add(self.elsewhere.load(Relaxed));
-        self.told(0, there.saturating_sub(self.spent.load(Relaxed)))
+        let there = self.lease.matured().saturating_add(self.key.shadow.last() as u64);
+        self.told(0, there.saturating_sub(self.key.spent.load(Relaxed)))
     }
 
     /// Takes spent tokens from those at hand, and notes the others for the store. Returns the
     /// number of the others.
     pub(crate) fn charge(&self, n: u64) -> u64 {
         let rest = n - self.lease.take_up_to(n);
-        self.spent.fetch_add(rest, Relaxed);
+        self.key.spent.fetch_add(rest, Relaxed);
         rest
     }
 
@@ -216,7 +198,7 @@ impl Slot {
     fn holds_little(&self) -> bool {
         !self.queued.load(Relaxed)
             && self.lease.held(&self.terms) <= self.low.load(Relaxed)
-            && self.lease.now() >= self.blocked.load(Relaxed)
+            && self.key.blocked(u64::MAX, self.lease.now()).is_none()
     }
 
     /// Returns the refusal of a request that no call can serve now. The flag is false if its tokens
@@ -226,10 +208,7 @@ impl Slot {
         let (wait, by_shadow) = if self.lease.held(&self.terms) >= n {
             (denied.retry_after().unwrap_or_default(), false)
         } else {
-            let blocked = self.blocked.load(Relaxed).saturating_sub(now);
-            let is_blocked = blocked > 0 && n >= self.blocks.load(Relaxed);
-            let blocked = is_blocked.then(|| Duration::from_nanos(blocked));
-            (self.shadow.wait(&self.terms, n, now).max(blocked)?, true)
+            (self.key.shadow.wait(&self.terms, n, now).max(self.key.blocked(n, now))?, true)
         };
         Some((self.deny(n, wait), by_shadow))
     }
@@ -287,7 +266,7 @@ impl Slot {
         if busy || now.saturating_sub(state.seen.1) < nanos(idle) {
             return Sweep::Used;
         }
-        if self.spent.load(Relaxed) > 0 {
+        if self.key.spent.load(Relaxed) > 0 {
             return Sweep::GivesBack;
         }
         state.back += self.lease.take_all();

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod counts;
+mod disorder;
 mod fleet;
 mod outage;
 mod verbs;

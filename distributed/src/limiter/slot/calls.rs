@@ -1,6 +1,5 @@
 //! The calls of a slot: the tokens that each asks for, and the use of its answer.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -12,10 +11,6 @@ use crate::outage::breaker::IN_A_ROW;
 
 /// The shortest time for which a lease is worth a call.
 const LEAST_LEASE: Duration = Duration::from_millis(10);
-
-/// The longest life of a refusal by the store, in nanoseconds: an operator may reset the bucket
-/// meanwhile.
-const MAX_BLOCK: u64 = 1_000_000_000;
 
 /// The part of its debt in which a bucket is deep in debt. Requests that take no debt, and a lease
 /// now and then, do not bring it there. With a half, a process of few requests had a third of its
@@ -77,7 +72,7 @@ impl Slot {
         let wanted = std::mem::take(&mut state.wanted);
         let asked = state.waiting + wanted.saturating_sub(held);
         let max = asked.max(lease);
-        let spent = self.spent.swap(0, Relaxed);
+        let spent = self.key.spent.swap(0, Relaxed);
         if max == 0 && spent == 0 {
             return None;
         }
@@ -108,10 +103,9 @@ impl Slot {
         let Part { spec, amount } = part;
         let mut state = self.state();
         (state.calling, state.late) = (false, false);
-        *self.fallback.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.key.fallback() = None;
         state.is_deep = answer.credits < -((self.terms.spec.debt_credits() / DEEP) as i64);
-        self.shadow.tell(&self.terms, answer.credits, sent);
-        self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
+        self.key.shadow.tell(&self.terms.spec, answer.credits, sent);
         if amount.max < 0 {
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
             state.back = state.back.saturating_sub(amount.max.unsigned_abs());
@@ -125,8 +119,7 @@ impl Slot {
         // tokens.
         let least = amount.min.unsigned_abs();
         let blocks = if least > self.least_lease(&spec) { least } else { 0 };
-        self.blocks.store(blocks, Relaxed);
-        self.blocked.store(self.lease.now().saturating_add(blocked.min(MAX_BLOCK)), Relaxed);
+        self.key.block(blocks, blocked, self.lease.now());
         let refused = if blocked > 0 { blocks } else { u64::MAX };
         if state.wanted >= refused {
             // The requests that came during the call are refused by its answer, too.
@@ -189,7 +182,7 @@ impl Slot {
         (state.calling, state.late) = (false, false);
         state.wanted = 0;
         if !lost {
-            self.spent.fetch_add(amount.spent, Relaxed);
+            self.key.spent.fetch_add(amount.spent, Relaxed);
         }
         if amount.max < 0 {
             // Whether or not the store has them, no request may use the tokens.
