@@ -4,12 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tollgate::{Clock, Quota, RateLimiter};
 
 use super::counters::Counters;
@@ -204,7 +204,8 @@ where
             rtt: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
             freed: Notify::new(),
-            closed: AtomicBool::new(false),
+            closed: Semaphore::new(0),
+            suspected: AtomicU64::new(0),
         });
         let slots = Arc::new(Slots::new(self.max_keys));
         let (queue, waiting) = mpsc::unbounded_channel();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 
 use super::plan::{Plan, Plans};
@@ -138,7 +138,7 @@ where
     /// # Errors
     ///
     /// [`Denied`] as soon as the tokens would come later than `max_wait`, and at once for a request
-    /// of more than the burst.
+    /// of more than the burst, and when the limiter is closed.
     pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Decision
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -149,10 +149,12 @@ where
                 Ok(granted) => return Ok(granted),
                 Err(denied) => denied,
             };
-            let waited = Duration::from_nanos(self.inner.shared.now().saturating_sub(begun));
+            let shared = &self.inner.shared;
+            let waited = Duration::from_nanos(shared.now().saturating_sub(begun));
             match denied.retry_after() {
-                Some(wait) if wait <= max_wait.saturating_sub(waited) => {
-                    sleep(wait.max(Duration::from_millis(1))).await;
+                Some(wait) if wait <= max_wait.saturating_sub(waited) && !shared.is_closed() => {
+                    // The wait, or the end of the limiter.
+                    let _ = timeout(wait.max(Duration::from_millis(1)), shared.closed.acquire()).await;
                 }
                 _ => return Err(denied),
             }
@@ -300,7 +302,7 @@ where
         // More may be refunded than was granted.
         stats.tokens_used = u64::try_from(stats.tokens_used as i64).unwrap_or(0);
         stats.without_room = self.inner.without_room.load(Relaxed);
-        stats.breaker_open = shared.breaker.is_open();
+        stats.breaker_open = shared.breaker.is_open() || self.inner.is_closed();
         stats.breaker_opened = shared.breaker.opened();
         stats
     }
@@ -350,7 +352,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             let denied = Denied::from_parts(Reason::TooMany, n, 0, None);
             return Next::Decided(self.shared.denied(denied, Source::Shadow));
         }
-        if self.shared.breaker.is_open() || self.shared.is_closed() {
+        if self.shared.breaker.is_open() || self.is_closed() {
             return Next::Decided(self.shared.without_store(slot, n));
         }
         match slot.refusal(n, denied) {
@@ -365,9 +367,18 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
         }
     }
 
+    /// Tells whether the background task takes no more calls. It ends with its runtime, too.
+    fn is_closed(&self) -> bool {
+        if self.queue.is_closed() && !self.shared.is_closed() {
+            tracing::error!(limiter = self.shared.name, "the runtime of the limiter has ended");
+            self.shared.close();
+        }
+        self.shared.is_closed()
+    }
+
     pub(crate) fn enqueue(&self, slot: &Arc<Slot>) {
         if !slot.queued.swap(true, std::sync::atomic::Ordering::SeqCst) {
-            // The task ends only after this queue.
+            // Without the task, later requests are decided by the policy.
             let _ = self.queue.send(slot.clone());
         }
     }

@@ -7,22 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use tollgate::Quota;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::flush::{Batch, MAX_BATCH, Permit};
 use super::shared::Shared;
 use super::slot::{Slot, Sweep};
 use super::slots::Slots;
-use crate::credits::bucket::Amount;
-use crate::credits::spec::Spec;
-use crate::store::op::{Op, Store};
+use crate::store::op::Store;
 
 /// The time between two sweeps for idle keys.
 const SWEEP: Duration = Duration::from_millis(500);
-
-/// The key of the bucket of probes. No limiter has an empty name, so it is no bucket of a limiter.
-const PROBED: &[u8] = b":probe";
 
 pub(crate) struct Keeper<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
@@ -52,7 +46,7 @@ where
                 },
                 () = self.shared.freed.notified() => {}
                 Some(ended) = calls.join_next() => due.extend(ended.into_iter().flatten()),
-                _ = sleep(probe.unwrap_or_default()), if is_open => self.probe().await,
+                _ = sleep(probe.unwrap_or_default()), if is_open => self.shared.probe().await,
                 _ = sweep.tick() => self.sweep(&mut due, self.idle),
             }
             while due.len() < MAX_BATCH
@@ -87,19 +81,6 @@ where
             } else if let Some(batch) = Batch::begin(&self.shared, slots.into_iter()) {
                 calls.spawn(batch.call(permit));
             }
-        }
-    }
-
-    /// Takes a token of a bucket of its own, and tells the breaker whether the store answers. A
-    /// locked file or a replica answers reads, so a read is no probe.
-    async fn probe(&self) {
-        let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
-        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];
-        let answered = timeout(self.shared.deadline, self.shared.store.acquire(&mut ops)).await;
-        match answered {
-            Ok(Ok(())) => self.shared.note(true, &""),
-            Ok(Err(error)) => self.shared.note(false, &error),
-            Err(_) => self.shared.note(false, &"no answer to a probe"),
         }
     }
 

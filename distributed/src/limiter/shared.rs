@@ -3,10 +3,10 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
 use super::counters::{Counters, Outcome};
@@ -42,7 +42,10 @@ pub(crate) struct Shared<S> {
     pub(crate) calls: AtomicUsize,
     /// Notified when a call ends or is late, and when the limiter is closed.
     pub(crate) freed: Notify,
-    pub(crate) closed: AtomicBool,
+    /// It has no permits, and is closed with the limiter.
+    pub(crate) closed: Semaphore,
+    /// The time of the next probe after an error that may be that of a key.
+    pub(crate) suspected: AtomicU64,
 }
 
 /// A waiting request, in the count.
@@ -71,12 +74,12 @@ impl<S> Shared<S> {
     }
 
     pub(crate) fn close(&self) {
-        self.closed.store(true, Relaxed);
+        self.closed.close();
         self.freed.notify_one();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed)
+        self.closed.is_closed()
     }
 
     pub(crate) fn rtt(&self) -> Duration {
@@ -90,9 +93,11 @@ impl<S> Shared<S> {
             .record(latency.as_secs_f64());
     }
 
-    pub(crate) fn note_latency(&self, nanos: u64) {
+    /// Notes a call that was answered in time.
+    pub(crate) fn note_answer(&self, latency: Duration) {
+        self.note(true, &"");
         let faded = self.rtt.load(Relaxed) / 8 * 7;
-        self.rtt.store(nanos.max(faded), Relaxed);
+        self.rtt.store(nanos(latency).max(faded), Relaxed);
     }
 
     /// Returns a place for a request that waits, if there is one.

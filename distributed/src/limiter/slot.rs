@@ -76,9 +76,6 @@ struct State {
     late: bool,
     /// Whether the bucket was deep in debt at its last answer.
     is_deep: bool,
-    /// Calls that did not begin since the late one is under way, up to
-    /// [`IN_A_ROW`](crate::outage::breaker::IN_A_ROW).
-    late_failures: u32,
     demand: Demand,
     /// The tokens asked for up to the last sweep, and the time since which the number is the same.
     seen: (u64, u64),
@@ -128,7 +125,6 @@ impl Slot {
             calling: false,
             late: false,
             is_deep: false,
-            late_failures: 0,
             demand: Demand::new(now),
             seen: (0, now),
         };

@@ -7,7 +7,6 @@ use super::{Slot, State};
 use crate::credits::bucket::{Amount, Answer};
 use crate::credits::spec::Spec;
 use crate::lease::lease_time::nanos;
-use crate::outage::breaker::IN_A_ROW;
 
 /// The shortest time for which a lease is worth a call.
 const LEAST_LEASE: Duration = Duration::from_millis(10);
@@ -16,10 +15,6 @@ const LEAST_LEASE: Duration = Duration::from_millis(10);
 /// now and then, do not bring it there. With a half, a process of few requests had a third of its
 /// part beside a busy one.
 const DEEP: u64 = 8;
-
-/// The error of a slot whose call is under way beyond the deadline.
-#[derive(Debug)]
-pub(crate) struct Late;
 
 /// The part of a call that is for one key.
 #[derive(Clone, Copy, Debug)]
@@ -30,23 +25,17 @@ pub(crate) struct Part {
 }
 
 impl Slot {
-    /// Begins a call for this key. Returns its part; `None` if there is nothing to ask for.
-    ///
-    /// # Errors
-    ///
-    /// The call before is under way, and late. All waiting requests end without a decision. The
-    /// breaker counts the first of these errors only: the store may answer calls of other keys.
-    pub(crate) fn begin(&self) -> Result<Option<Part>, Late> {
+    /// Begins a call for this key. Returns its part; `None` if there is nothing to ask for, or while
+    /// the call before is under way. If that one is late, all waiting requests end without a
+    /// decision.
+    pub(crate) fn begin(&self) -> Option<Part> {
         let now = self.lease.now();
         let mut state = self.state();
-        match (state.calling, state.late && !state.waiters.is_empty()) {
-            (false, _) => {}
-            (true, false) => return Ok(None),
-            (true, true) => {
-                state.give_up();
-                state.late_failures += 1;
-                return if state.late_failures < IN_A_ROW { Err(Late) } else { Ok(None) };
-            }
+        if state.late {
+            state.give_up();
+        }
+        if state.calling {
+            return None;
         }
         let part = match state.back {
             0 => self.part(&mut state, now),
@@ -55,8 +44,8 @@ impl Slot {
                 Some(Part { spec: self.terms.spec, amount })
             }
         };
-        (state.calling, state.late_failures) = (part.is_some(), 0);
-        Ok(part)
+        state.calling = part.is_some();
+        part
     }
 
     /// Returns the part of the next call.
