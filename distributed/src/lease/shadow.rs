@@ -9,8 +9,8 @@ use crate::credits::spec::Spec;
 /// The level of a shared bucket at the last answer, in tokens: it holds under any quota.
 ///
 /// Other processes only take from the bucket. So until the next answer it has at most this level
-/// and the tokens earned since, and a request for more is refused without a call. Tokens that are
-/// given back, or a larger quota, make the level wrong: so it refuses for a second only.
+/// and the tokens earned since, and a request for more is refused without a call. Tokens that other
+/// processes give back, or a larger quota, make the level wrong: so it refuses for a second only.
 ///
 /// # Orderings
 ///
@@ -37,6 +37,11 @@ impl Shadow {
         // Rounded up, so that the level is never too low.
         self.tokens.store((tokens + tokens.abs() * f64::EPSILON).to_bits(), Ordering::Relaxed);
         self.told.store(sent, Ordering::Release);
+    }
+
+    /// Adds tokens that go back to the store.
+    pub(crate) fn put(&self, n: u64) {
+        self.tokens.store((self.last() + n as f64).to_bits(), Ordering::Relaxed);
     }
 
     /// Returns the tokens at the last answer, in debt below 0; NaN before it.

@@ -91,8 +91,8 @@ impl Error for AllDenied {}
 
 /// Takes the tokens of all requests, or of none, from those at hand, without a wait.
 ///
-/// The requests are decided in order. A refusal gives the tokens of the earlier ones back, to the
-/// leases of this process. So the keys may be in several stores, and on several nodes of a cluster.
+/// The requests are decided in order. A refusal gives the tokens of the earlier ones back, as
+/// [`refund`](DistributedLimiter::refund) does. So the keys may be in several stores, and on several nodes of a cluster.
 /// Returns the grant with the fewest tokens left; `None` without requests.
 ///
 /// # Errors

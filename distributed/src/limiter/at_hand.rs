@@ -53,8 +53,10 @@ where
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
-        if let Ok(slot) = self.slot(key, plan) {
-            slot.lease.put(n);
+        if let Ok(slot) = self.slot(key, plan)
+            && slot.put_back(n)
+        {
+            self.inner.enqueue(&slot);
         }
         if let (Some(local), Some(key)) = (&self.inner.local, key) {
             local.refund(key, n);

@@ -108,8 +108,13 @@ where
 
     /// Asks the store for the tokens of each request, and takes no leases.
     ///
-    /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. A
-    /// request for tokens that cannot be there is refused without a call, for up to a second.
+    /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. Tokens
+    /// of a late answer, of a dropped request and of a refund go back to the store at once: they
+    /// are not granted from here while the bucket refills. A request that does not wait
+    /// ([`try_acquire`](DistributedLimiter::try_acquire)) is granted tokens that the store granted
+    /// up to a second before: for it alone each process adds at most the tokens of one request.
+    ///
+    /// A request for tokens that cannot be there is refused without a call, for up to a second.
     pub fn exact(self) -> Self {
         DistributedBuilder { horizon: None, ..self }
     }
@@ -120,7 +125,8 @@ where
     /// A process calls the store about once in this time for each busy key. From the first use of a
     /// bucket on, the fleet is granted at most `burst + rate * t` tokens in `t`, and a token's
     /// rounding. In a later interval it may also be granted the tokens that leases held unused at
-    /// its start: of each process at most `rate * horizon` and a token.
+    /// its start: of each process at most `rate * horizon` and a token, and the tokens of late
+    /// answers, dropped requests and refunds of the last second or two horizons.
     pub fn leased(self, horizon: Duration) -> Self {
         DistributedBuilder { horizon: Some(horizon), ..self }
     }

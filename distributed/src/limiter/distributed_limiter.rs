@@ -99,7 +99,7 @@ where
     ///
     /// The request waits for the answer, up to the [deadline](crate::DistributedBuilder::deadline),
     /// and never for tokens to be earned. Requests of one process for one key share a call. A
-    /// future that is dropped gives its tokens back.
+    /// future that is dropped gives its tokens back, as [`refund`](Self::refund) does.
     ///
     /// # Errors
     ///
@@ -186,7 +186,8 @@ where
     /// Gives back tokens that were granted and not used.
     ///
     /// They are at hand for the next requests of this process, up to the burst and the debt
-    /// together. After a second without a request they go to the store.
+    /// together. After a second without a request they go to the store; in the exact mode they go
+    /// there at once.
     pub fn refund<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
         self.give_back(Some(key), n, None);
     }
@@ -377,10 +378,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
     }
 
     pub(crate) fn enqueue(&self, slot: &Arc<Slot>) {
-        if !slot.queued.swap(true, std::sync::atomic::Ordering::SeqCst) {
-            // Without the task, later requests are decided by the policy.
-            let _ = self.queue.send(slot.clone());
-        }
+        slot.enqueue(&self.queue);
     }
 
     #[cold]
@@ -399,7 +397,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
         let Some(_place) = self.shared.enter() else {
             return self.shared.without_store(slot, n);
         };
-        let waiting = Waiting::new(slot, n);
+        let waiting = Waiting::new(slot, n, &self.queue);
         self.enqueue(slot);
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),

@@ -48,7 +48,7 @@ impl<S: Store> Batch<S> {
     /// Calls the store. Returns the keys that have more to ask for.
     ///
     /// At the deadline the requests stop waiting, and the call gives its `permit` back. The call
-    /// goes on: tokens of a late answer are kept.
+    /// goes on: tokens of a late answer are kept or given back.
     pub(crate) async fn call(mut self, permit: Permit<S>) -> Vec<Arc<Slot>> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();

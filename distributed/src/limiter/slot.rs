@@ -4,10 +4,11 @@ pub(crate) mod calls;
 pub(crate) mod key_state;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
@@ -69,6 +70,8 @@ struct State {
     wanted: u64,
     /// Tokens to give back to the store.
     back: u64,
+    /// The most tokens at hand for requests that do not wait, in the exact mode.
+    keep: u64,
     /// The tokens that the counts of the limiter have: granted, used, returned.
     counted: [u64; 3],
     calling: bool,
@@ -88,10 +91,6 @@ impl State {
         for waiter in self.waiters.drain(..) {
             waiter.answer(None);
         }
-    }
-
-    fn has_more(&self) -> bool {
-        !self.waiters.is_empty() || self.wanted > 0 || self.back > 0
     }
 }
 
@@ -121,6 +120,7 @@ impl Slot {
             waiting: 0,
             wanted: 0,
             back: 0,
+            keep: 0,
             counted: [0; 3],
             calling: false,
             late: false,
@@ -223,6 +223,38 @@ impl Slot {
         answer
     }
 
+    /// Takes tokens back. In the exact mode they go to the store, whose bucket refills meanwhile;
+    /// returns whether they do.
+    pub(crate) fn put_back(&self, n: u64) -> bool {
+        if self.terms.is_leased() {
+            self.lease.put(n);
+            return false;
+        }
+        self.give_back(&mut self.state(), n);
+        true
+    }
+
+    fn has_more(&self, state: &State) -> bool {
+        let asks = !state.waiters.is_empty() || state.wanted > 0;
+        asks || state.back > 0 || self.key.spent.load(Relaxed) > 0
+    }
+
+    /// Marks tokens to go back to the store. It can have them at its next answer.
+    fn give_back(&self, state: &mut State, n: u64) {
+        if n > 0 {
+            state.back = state.back.saturating_add(n).min(self.terms.lease.capacity());
+            self.key.put(n);
+        }
+    }
+
+    /// Puts the slot into the queue of the background task.
+    pub(crate) fn enqueue(self: &Arc<Slot>, queue: &UnboundedSender<Arc<Slot>>) {
+        if !self.queued.swap(true, SeqCst) {
+            // Without the task, later requests are decided by the policy.
+            let _ = queue.send(self.clone());
+        }
+    }
+
     /// Asks the next call for tokens that a later request takes.
     pub(crate) fn want(&self, n: u64) {
         let mut state = self.state();
@@ -246,7 +278,7 @@ impl Slot {
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
         self.left.store(true, Relaxed);
-        state.back += self.lease.take_all();
+        self.give_back(&mut state, self.lease.take_all());
     }
 
     /// Returns the state of the key. After `idle` without a request, its matured tokens are marked
@@ -265,7 +297,7 @@ impl Slot {
         if self.key.spent.load(Relaxed) > 0 {
             return Sweep::GivesBack;
         }
-        state.back += self.lease.take_all();
+        self.give_back(&mut state, self.lease.take_all());
         match state.back {
             0 if self.lease.held(&self.terms) == 0 => Sweep::Empty,
             0 => Sweep::Used,

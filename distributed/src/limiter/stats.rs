@@ -33,7 +33,8 @@ pub struct DistributedStats {
     pub denied: u64,
     /// Calls that the store answered in time.
     pub calls_answered: u64,
-    /// Calls that it answered after the deadline. Their tokens were kept.
+    /// Calls that it answered after the deadline. Their tokens were kept, or given back in the
+    /// exact mode.
     pub calls_late: u64,
     /// Calls that had no effect.
     pub calls_refused: u64,

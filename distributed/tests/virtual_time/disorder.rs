@@ -95,3 +95,66 @@ async fn a_silent_key_begins_an_outage_with_the_tokens_that_it_can_have() {
     open(&world, &limiter).await;
     assert_eq!((granted(&limiter, 7).await, granted(&limiter, 8).await), (5, 25));
 }
+
+/// Processes that have not seen a key have the burst together: none knows what another one took.
+#[tokio::test(start_paused = true)]
+async fn shares_of_an_unknown_key_are_a_burst_together() {
+    let world = World::new(RTT);
+    let limiters: [Limiter; 4] = std::array::from_fn(|_| with_share(&world, Quota::per_hour(1_000), 0.25));
+    limiters[0].ask_n(&7, 1_000).await.unwrap();
+    world.down.store(true, Relaxed);
+    let mut by_fleet = Vec::new();
+    for limiter in &limiters {
+        open(&world, limiter).await;
+        by_fleet.push(granted(limiter, 7).await);
+    }
+    assert_eq!(by_fleet, [0, 250, 250, 250]);
+}
+
+/// The law of the exact mode: a quota of 100 a second, and a burst of 100.
+const LAW: Quota = Quota::per_second(100);
+
+/// Tokens of a late answer do not wait here while the bucket refills.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_adds_no_burst() {
+    let world = World::new(RTT);
+    let limiter = world.process(LAW).exact().on_outage(OnOutage::Deny).build().unwrap();
+    world.hangs.store(true, Relaxed);
+    limiter.ask_n(&7, 100).await.unwrap_err();
+    sleep(Duration::from_millis(150)).await;
+    world.hangs.store(false, Relaxed);
+    sleep(Duration::from_millis(700)).await;
+    let begun = world.now();
+    let granted = granted(&limiter, 7).await;
+    let law = 100.0 + 100.0 * (world.now() - begun).as_secs_f64();
+    assert!(granted as f64 <= law, "{granted} granted, the law is {law}");
+}
+
+/// Refunds of a fleet, by hand and by dropped requests, add no burst either.
+#[tokio::test(start_paused = true)]
+async fn refunds_of_a_fleet_add_no_burst() {
+    let world = World::new(RTT);
+    let limiters: [Limiter; 4] = std::array::from_fn(|_| with_share(&world, LAW, 0.25));
+    for (index, limiter) in limiters.iter().enumerate() {
+        if index % 2 == 0 {
+            limiter.ask_n(&7, 25).await.unwrap();
+            limiter.refund(&7, 25);
+        } else {
+            let dropped = limiter.clone();
+            let dropped = tokio::spawn(async move { dropped.ask_n(&7, 25).await });
+            sleep(RTT * 3 / 4).await;
+            dropped.abort();
+        }
+    }
+    sleep(Duration::from_millis(900)).await;
+    let (begun, mut by_fleet) = (world.now(), 0);
+    for limiter in &limiters {
+        by_fleet += granted(limiter, 7).await;
+    }
+    let law = 100.0 + 100.0 * (world.now() - begun).as_secs_f64();
+    assert!(by_fleet as f64 <= law, "{by_fleet} granted, the law is {law}");
+    // No token is lost.
+    sleep(Duration::from_secs(3)).await;
+    let counts = limiters.each_ref().map(|limiter| limiter.stats());
+    assert!(counts.iter().all(|of| of.tokens_granted == of.tokens_used + of.tokens_returned), "{counts:?}");
+}

@@ -40,7 +40,8 @@ impl Slot {
         let part = match state.back {
             0 => self.part(&mut state, now),
             back => {
-                let amount = Amount { max: -(back as i64), ..Amount::default() };
+                let spent = self.key.spent.swap(0, Relaxed);
+                let amount = Amount { max: -(back as i64), min: 0, spent };
                 Some(Part { spec: self.terms.spec, amount })
             }
         };
@@ -59,6 +60,7 @@ impl Slot {
         let held = self.lease.held(terms);
         let lease = self.lease_of(demand * nanos(terms.horizon) as f64, held);
         let wanted = std::mem::take(&mut state.wanted);
+        state.keep = state.keep.min(held).max(wanted);
         let asked = state.waiting + wanted.saturating_sub(held);
         let max = asked.max(lease);
         let spent = self.key.spent.swap(0, Relaxed);
@@ -91,6 +93,7 @@ impl Slot {
     pub(crate) fn end(&self, part: Part, answer: Answer, sent: u64, rtt: Duration) -> bool {
         let Part { spec, amount } = part;
         let mut state = self.state();
+        let is_late = state.late;
         (state.calling, state.late) = (false, false);
         *self.key.fallback() = None;
         state.is_deep = answer.credits < -((self.terms.spec.debt_credits() / DEEP) as i64);
@@ -98,7 +101,7 @@ impl Slot {
         if amount.max < 0 {
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
             state.back = state.back.saturating_sub(amount.max.unsigned_abs());
-            return state.has_more();
+            return self.has_more(&state);
         }
         let granted = u64::try_from(answer.granted).unwrap_or(0);
         self.put(answer, granted);
@@ -115,11 +118,16 @@ impl Slot {
             state.wanted = 0;
         }
         self.serve(&mut state, &spec, answer, refused);
-        if self.left.load(Relaxed) {
-            // No later request finds them.
-            state.back += self.lease.take_all();
-        }
-        state.has_more()
+        // The tokens that no later request finds go back. In the exact mode only those stay that
+        // requests without a wait ask for.
+        let keep = match self.terms.is_leased() {
+            _ if self.left.load(Relaxed) => 0,
+            true => u64::MAX,
+            false if is_late => 0,
+            false => state.keep,
+        };
+        self.give_back(&mut state, self.lease.take_up_to(self.lease.matured().saturating_sub(keep)));
+        self.has_more(&state)
     }
 
     /// Puts granted tokens into the lease. Those that the bucket had are valid at once, and those

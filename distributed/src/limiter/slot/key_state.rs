@@ -44,6 +44,12 @@ impl KeyState {
         self.fallback.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes tokens that go back to the store: it is asked for them.
+    pub(crate) fn put(&self, n: u64) {
+        self.shadow.put(n);
+        self.blocked.store(0, Relaxed);
+    }
+
     /// Returns the share of the tokens with which an outage begins: of those that the store can
     /// have, without those that were spent meanwhile. It can have a burst if it never answered.
     pub(crate) fn share(&self, terms: &Terms, share: f64, now: u64) -> Fallback {
