@@ -26,11 +26,13 @@ pub(crate) struct Shadow {
 /// The time for which a level refuses, in nanoseconds.
 const LIFE: u64 = 1_000_000_000;
 
-impl Shadow {
-    pub(crate) fn new() -> Shadow {
+impl Default for Shadow {
+    fn default() -> Shadow {
         Shadow { tokens: AtomicU64::new(f64::NAN.to_bits()), told: AtomicU64::new(0) }
     }
+}
 
+impl Shadow {
     /// Notes the level of an answer to a call that was sent at `sent`.
     pub(crate) fn tell(&self, spec: &Spec, credits: i64, sent: u64) {
         let tokens = credits as f64 / spec.per_token() as f64;

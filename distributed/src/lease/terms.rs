@@ -11,6 +11,8 @@ use crate::credits::spec::{InvalidSpec, Spec};
 #[derive(Debug, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) spec: Spec,
+    /// Whether they are of a plan.
+    pub(crate) is_planned: bool,
     /// The same for a call that takes no debt.
     pub(crate) without_debt: Spec,
     /// The quota of a lease's bucket: the same rate, and room for the burst and the debt.
@@ -19,7 +21,7 @@ pub(crate) struct Terms {
     pub(crate) horizon: Duration,
     /// Tokens a nanosecond.
     pub(crate) rate: f64,
-    nanos_per_token: f64,
+    pub(crate) nanos_per_token: f64,
 }
 
 impl Terms {
@@ -36,6 +38,7 @@ impl Terms {
         let horizon = horizon.min(Duration::from_nanos((debt as f64 / rate) as u64));
         Ok(Terms {
             spec,
+            is_planned: false,
             without_debt: spec.without_debt(),
             lease,
             horizon,

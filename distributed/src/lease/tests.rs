@@ -87,7 +87,7 @@ proptest! {
         prop_assume!(quota.is_ok());
         let Ok(terms) = Terms::new(quota.unwrap(), Duration::ZERO) else { return Ok(()) };
         let n = n.min(burst);
-        let shadow = Shadow::new();
+        let shadow = Shadow::default();
         prop_assert_eq!(shadow.wait(&terms, n, sent), None);
         let spec = &terms.spec;
         let credits = (spec.capacity() as f64 * part) as i64;

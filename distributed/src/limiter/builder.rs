@@ -4,16 +4,17 @@ use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tollgate::{Clock, Quota, RateLimiter};
 
 use super::counters::Counters;
 use super::distributed_limiter::{DistributedLimiter, Inner};
+use super::flush::MAX_CALLS;
 use super::keeper::Keeper;
 use super::plan::Plans;
 use super::shared::Shared;
@@ -71,11 +72,7 @@ pub enum InvalidOption {
     NoRuntime,
 }
 
-impl<K, S> DistributedLimiter<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
     /// Returns the options of a limiter whose buckets are in a store.
     pub fn builder(quota: Quota, store: S) -> DistributedBuilder<K, S> {
         DistributedBuilder {
@@ -95,11 +92,7 @@ where
     }
 }
 
-impl<K, S> DistributedBuilder<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedBuilder<K, S> {
     /// Names the limiter: 1 to 64 bytes without a `:`. The default is `tollgate`. A key is stored
     /// behind the name, so limiters of one name on one store share their buckets.
     pub fn name(self, name: impl Into<String>) -> Self {
@@ -203,13 +196,11 @@ where
             deadline: self.deadline,
             on_outage: self.on_outage,
             breaker: Breaker::new(self.probes.0, self.probes.1),
-            overflow: KeyState::new(Vec::new()),
+            overflow: KeyState::default(),
             counters: Counters::default(),
-            waiting: AtomicUsize::new(0),
-            max_waiting: self.max_waiting,
+            waiting: Semaphore::new(self.max_waiting.min(Semaphore::MAX_PERMITS)),
             rtt: AtomicU64::new(0),
-            calls: AtomicUsize::new(0),
-            freed: Notify::new(),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
             closed: Semaphore::new(0),
             suspected: AtomicU64::new(0),
         });

@@ -14,7 +14,7 @@ use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 use super::plan::{Plan, Plans};
 use super::shared::{Decision, Shared};
 use super::slot::Slot;
-use super::slots::{SlotKey, Slots};
+use super::slots::Slots;
 use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiting::Waiting;
@@ -37,7 +37,7 @@ pub struct DistributedLimiter<K, S> {
 
 pub(crate) struct Inner<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) slots: Arc<Slots<SlotKey<K>>>,
+    pub(crate) slots: Arc<Slots<Option<K>>>,
     pub(crate) queue: UnboundedSender<Arc<Slot>>,
     pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
     pub(crate) terms: Mutex<Arc<Terms>>,
@@ -61,11 +61,7 @@ pub(crate) enum Next {
     Ask(Arc<Slot>),
 }
 
-impl<K, S> DistributedLimiter<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
     /// Takes one of the tokens at hand, without a wait; see [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
@@ -152,7 +148,7 @@ where
             let shared = &self.inner.shared;
             let waited = Duration::from_nanos(shared.now().saturating_sub(begun));
             match denied.retry_after() {
-                Some(wait) if wait <= max_wait.saturating_sub(waited) && !shared.is_closed() => {
+                Some(wait) if wait <= max_wait.saturating_sub(waited) && !shared.closed.is_closed() => {
                     // The wait, or the end of the limiter.
                     let _ = timeout(wait.max(Duration::from_millis(1)), shared.closed.acquire()).await;
                 }
@@ -162,10 +158,7 @@ where
     }
 
     /// Takes `n` tokens as [`try_acquire_n`](Self::try_acquire_n) does, under a plan.
-    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
+    pub fn try_acquire_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan) -> Decision {
         match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.want(&slot, n),
@@ -173,10 +166,7 @@ where
     }
 
     /// Takes `n` tokens as [`ask_n`](Self::ask_n) does, under a plan.
-    pub async fn ask_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
+    pub async fn ask_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan) -> Decision {
         match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.ask(&slot, n).await,
@@ -257,7 +247,7 @@ where
         let terms = Arc::new(Terms::new(quota, self.inner.horizon)?);
         *self.inner.terms.lock().unwrap_or_else(PoisonError::into_inner) = terms;
         let slots = self.inner.slots.map.pin();
-        for (key, slot) in slots.iter().filter(|(_, slot)| !slot.is_planned) {
+        for (key, slot) in slots.iter().filter(|(_, slot)| !slot.terms.is_planned) {
             self.inner.replace(key.clone(), slot, None);
         }
         Ok(())
@@ -279,7 +269,7 @@ where
     /// together, or one horizon if that is longer. Tokens that mature later, or while the store
     /// does not answer, are lost. A drop of the last handle does the same in the background.
     pub async fn shutdown(&self) {
-        self.inner.shared.close();
+        self.inner.shared.closed.close();
         let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
             let _ = keeper.await;
@@ -314,16 +304,16 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the terms of a plan, or those of the limiter, and whether they are of a plan.
-    pub(crate) fn terms_under(&self, plan: Option<&Plan>) -> (Arc<Terms>, bool) {
-        plan.map_or_else(|| (self.terms(), false), |plan| (plan.0.clone(), true))
+    /// Returns the terms of a plan, or those of the limiter.
+    pub(crate) fn terms_under(&self, plan: Option<&Plan>) -> Arc<Terms> {
+        plan.map_or_else(|| self.terms(), |plan| plan.0.clone())
     }
 
     /// Puts a slot under other terms in the place of this one, which gives its tokens back. The
     /// state of the key stays.
-    pub(crate) fn replace(&self, key: SlotKey<K>, slot: &Arc<Slot>, plan: Option<&Plan>) {
-        let (terms, is_planned) = self.terms_under(plan);
-        let by = self.shared.slot(slot.key.clone(), is_planned, true, terms.clone());
+    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Plan>) {
+        let terms = self.terms_under(plan);
+        let by = self.shared.slot(slot.key.clone(), true, terms.clone());
         if self.slots.replace(key, slot, by) {
             slot.key.change(&slot.terms, &terms, self.shared.now());
             slot.abandon();
@@ -370,11 +360,11 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
 
     /// Tells whether the background task takes no more calls. It ends with its runtime, too.
     fn is_closed(&self) -> bool {
-        if self.queue.is_closed() && !self.shared.is_closed() {
+        if self.queue.is_closed() && !self.shared.closed.is_closed() {
             tracing::error!(limiter = self.shared.name, "the runtime of the limiter has ended");
-            self.shared.close();
+            self.shared.closed.close();
         }
-        self.shared.is_closed()
+        self.shared.closed.is_closed()
     }
 
     pub(crate) fn enqueue(&self, slot: &Arc<Slot>) {
@@ -394,7 +384,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
     }
 
     pub(crate) async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
-        let Some(_place) = self.shared.enter() else {
+        let Ok(_place) = self.shared.waiting.try_acquire() else {
             return self.shared.without_store(slot, n);
         };
         let waiting = Waiting::new(slot, n, &self.queue);

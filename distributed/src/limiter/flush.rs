@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{sleep, timeout};
 use tollgate::Quota;
 
@@ -23,7 +24,7 @@ use crate::store::op::{Op, Store};
 pub(crate) const MAX_BATCH: usize = 64;
 
 /// The most calls under way at a time, but for late ones.
-const MAX_CALLS: usize = 4;
+pub(crate) const MAX_CALLS: usize = 4;
 
 /// The longest wait for an answer after the deadline.
 const GIVE_UP: Duration = Duration::from_secs(5);
@@ -49,7 +50,7 @@ impl<S: Store> Batch<S> {
     ///
     /// At the deadline the requests stop waiting, and the call gives its `permit` back. The call
     /// goes on: tokens of a late answer are kept or given back.
-    pub(crate) async fn call(mut self, permit: Permit<S>) -> Vec<Arc<Slot>> {
+    pub(crate) async fn call(mut self, permit: OwnedSemaphorePermit) -> Vec<Arc<Slot>> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();
         let mut ops: Vec<Op<'_>> =
@@ -62,7 +63,7 @@ impl<S: Store> Batch<S> {
         let of_a_key = failed == Some(StoreErrorKind::Permanent);
         match &outcome {
             Ok(Outcome::Answered) => shared.note_answer(took),
-            // Only a call that the store did not answer is a failure, and a late one has been noted.
+            // A call that the store did not answer is a failure. A late one has been noted.
             Err(error) if !is_late && !of_a_key && !is_answered(&ops) => shared.note(false, error),
             _ => {}
         }
@@ -119,7 +120,7 @@ async fn within<S: Store>(
     shared: &Arc<Shared<S>>,
     keys: &[(Arc<Slot>, Part)],
     ops: &mut [Op<'_>],
-    permit: Permit<S>,
+    permit: OwnedSemaphorePermit,
 ) -> (Result<Outcome, StoreError>, bool) {
     let mut acquire = pin!(acquire(&shared.store, ops));
     if let Ok(answered) = timeout(shared.deadline, &mut acquire).await {
@@ -189,26 +190,5 @@ impl<S: Store> Shared<S> {
             let due = self.suspected.load(Relaxed);
             sleep(Duration::from_nanos(due.saturating_sub(self.now()))).await;
         }
-    }
-}
-
-/// The right to one of the [`MAX_CALLS`] calls under way.
-pub(crate) struct Permit<S>(Arc<Shared<S>>);
-
-impl<S> Permit<S> {
-    pub(crate) fn of(shared: &Arc<Shared<S>>) -> Option<Permit<S>> {
-        // A drop wakes the background task, so a call that finds no permit must make and drop none.
-        let is_free = shared.calls.fetch_add(1, Relaxed) < MAX_CALLS;
-        if !is_free {
-            shared.calls.fetch_sub(1, Relaxed);
-        }
-        is_free.then(|| Permit(shared.clone()))
-    }
-}
-
-impl<S> Drop for Permit<S> {
-    fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Relaxed);
-        self.0.freed.notify_one();
     }
 }

@@ -1,6 +1,7 @@
 //! The background task of a limiter: it sends calls, probes the store, and gives idle tokens back.
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::flush::{Batch, MAX_BATCH, Permit};
+use super::flush::{Batch, MAX_BATCH};
 use super::shared::Shared;
 use super::slot::{Slot, Sweep};
 use super::slots::Slots;
@@ -26,17 +27,13 @@ pub(crate) struct Keeper<K, S> {
     pub(crate) idle: Duration,
 }
 
-impl<K, S> Keeper<K, S>
-where
-    K: std::hash::Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     /// Runs until all handles of the limiter are gone, then gives all tokens back.
     pub(crate) async fn run(mut self) {
         let (mut calls, mut due, mut open) = (JoinSet::new(), VecDeque::new(), true);
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while open && !self.shared.is_closed() {
+        while open && !self.shared.closed.is_closed() {
             let probe = self.until_probe();
             let is_open = probe.is_some();
             tokio::select! {
@@ -44,7 +41,8 @@ where
                     Some(slot) => due.push_back(slot),
                     None => open = false,
                 },
-                () = self.shared.freed.notified() => {}
+                _ = self.shared.closed.acquire() => {}
+                _ = self.shared.calls.acquire(), if !due.is_empty() => {}
                 Some(ended) = calls.join_next() => due.extend(ended.into_iter().flatten()),
                 _ = sleep(probe.unwrap_or_default()), if is_open => self.shared.probe().await,
                 _ = sweep.tick() => self.sweep(&mut due, self.idle),
@@ -68,7 +66,7 @@ where
     /// requests instead.
     fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut VecDeque<Arc<Slot>>) {
         while !due.is_empty()
-            && let Some(permit) = Permit::of(&self.shared)
+            && let Ok(permit) = self.shared.calls.clone().try_acquire_owned()
         {
             let slots = next_batch(due);
             for slot in &slots {

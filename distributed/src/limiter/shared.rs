@@ -3,10 +3,10 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
 use super::counters::{Counters, Outcome};
@@ -32,29 +32,17 @@ pub(crate) struct Shared<S> {
     /// The tokens of all keys without room, while the store does not answer.
     pub(crate) overflow: KeyState,
     pub(crate) counters: Counters,
-    /// Requests that wait for an answer.
-    pub(crate) waiting: AtomicUsize,
-    pub(crate) max_waiting: usize,
+    /// The requests that may wait for an answer.
+    pub(crate) waiting: Semaphore,
     /// The longest latency of recent calls, in nanoseconds: each call takes an eighth off the
     /// earlier ones.
     pub(crate) rtt: AtomicU64,
-    /// Calls that are under way and not late.
-    pub(crate) calls: AtomicUsize,
-    /// Notified when a call ends or is late, and when the limiter is closed.
-    pub(crate) freed: Notify,
+    /// The calls that may be under way and not late.
+    pub(crate) calls: Arc<Semaphore>,
     /// It has no permits, and is closed with the limiter.
     pub(crate) closed: Semaphore,
     /// The time of the next probe after an error that may be that of a key.
     pub(crate) suspected: AtomicU64,
-}
-
-/// A waiting request, in the count.
-pub(crate) struct Place<'a>(&'a AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 impl<S> Shared<S> {
@@ -63,23 +51,8 @@ impl<S> Shared<S> {
     }
 
     /// Returns a slot of a key under terms.
-    pub(crate) fn slot(
-        &self,
-        key: Arc<KeyState>,
-        is_planned: bool,
-        has_room: bool,
-        terms: Arc<Terms>,
-    ) -> Slot {
-        Slot::new(key, is_planned, has_room, terms, self.clock.clone(), self.origin)
-    }
-
-    pub(crate) fn close(&self) {
-        self.closed.close();
-        self.freed.notify_one();
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.is_closed()
+    pub(crate) fn slot(&self, key: Arc<KeyState>, has_room: bool, terms: Arc<Terms>) -> Slot {
+        Slot::new(key, has_room, terms, self.clock.clone(), self.origin)
     }
 
     pub(crate) fn rtt(&self) -> Duration {
@@ -98,12 +71,6 @@ impl<S> Shared<S> {
         self.note(true, &"");
         let faded = self.rtt.load(Relaxed) / 8 * 7;
         self.rtt.store(nanos(latency).max(faded), Relaxed);
-    }
-
-    /// Returns a place for a request that waits, if there is one.
-    pub(crate) fn enter(&self) -> Option<Place<'_>> {
-        let place = Place(&self.waiting);
-        (self.waiting.fetch_add(1, Relaxed) < self.max_waiting).then_some(place)
     }
 
     /// Notes the outcome of a call, and logs a change of the breaker.

@@ -24,8 +24,6 @@ use crate::lease::tokens::Lease;
 pub(crate) struct Slot {
     pub(crate) key: Arc<KeyState>,
     pub(crate) terms: Arc<Terms>,
-    /// Whether the terms are of a plan.
-    pub(crate) is_planned: bool,
     /// Whether the slot is in the map; else it serves one request of a key beyond `max_keys`.
     pub(crate) has_room: bool,
     pub(crate) lease: Lease,
@@ -62,6 +60,7 @@ impl Waiter {
     }
 }
 
+#[derive(Default)]
 struct State {
     waiters: VecDeque<Waiter>,
     /// The tokens of all waiters.
@@ -107,7 +106,6 @@ pub(crate) enum Sweep {
 impl Slot {
     pub(crate) fn new(
         key: Arc<KeyState>,
-        is_planned: bool,
         has_room: bool,
         terms: Arc<Terms>,
         clock: Clock,
@@ -115,23 +113,10 @@ impl Slot {
     ) -> Slot {
         let lease = Lease::new(&terms, clock, origin);
         let now = lease.now();
-        let state = State {
-            waiters: VecDeque::new(),
-            waiting: 0,
-            wanted: 0,
-            back: 0,
-            keep: 0,
-            counted: [0; 3],
-            calling: false,
-            late: false,
-            is_deep: false,
-            demand: Demand::new(now),
-            seen: (0, now),
-        };
+        let state = State { demand: Demand::new(now), seen: (0, now), ..State::default() };
         Slot {
             key,
             terms,
-            is_planned,
             has_room,
             lease,
             low: AtomicU64::new(0),
@@ -148,7 +133,7 @@ impl Slot {
     /// Returns whether the slot is for requests under `plan`; `None` is the quota of the limiter.
     #[inline]
     pub(crate) fn is_under(&self, plan: Option<&Plan>) -> bool {
-        plan.map_or(!self.is_planned, |plan| Arc::ptr_eq(&self.terms, &plan.0) || self.terms == plan.0)
+        plan.map_or(!self.terms.is_planned, |plan| Arc::ptr_eq(&self.terms, &plan.0) || self.terms == plan.0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -9,40 +9,20 @@ use tollgate::Equivalent;
 use super::slot::Slot;
 use super::slot::key_state::KeyState;
 
-/// The key of a slot; `Keyless` is that of all requests without a key.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum SlotKey<K> {
-    Of(K),
-    Keyless,
-}
-
-/// A borrowed form of a [`SlotKey`], to look it up.
+/// A borrowed form of a key of [`Slots`], to look it up; `None` is that of requests without a key.
 pub(crate) struct Lookup<'a, Q: ?Sized>(pub(crate) Option<&'a Q>);
-
-impl<K: Hash> Hash for SlotKey<K> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match self {
-            SlotKey::Of(key) => Lookup(Some(key)).hash(state),
-            SlotKey::Keyless => Lookup::<K>(None).hash(state),
-        }
-    }
-}
 
 impl<Q: Hash + ?Sized> Hash for Lookup<'_, Q> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match self.0 {
-            Some(key) => key.hash(state),
-            None => state.write_u8(0),
-        }
+        self.0.hash(state);
     }
 }
 
-impl<K, Q: Equivalent<K> + ?Sized> Equivalent<SlotKey<K>> for Lookup<'_, Q> {
-    fn equivalent(&self, key: &SlotKey<K>) -> bool {
+impl<K, Q: Equivalent<K> + ?Sized> Equivalent<Option<K>> for Lookup<'_, Q> {
+    fn equivalent(&self, key: &Option<K>) -> bool {
         match (self.0, key) {
-            (Some(own), SlotKey::Of(key)) => own.equivalent(key),
-            (None, SlotKey::Keyless) => true,
-            _ => false,
+            (Some(own), Some(key)) => own.equivalent(key),
+            (own, key) => own.is_none() && key.is_none(),
         }
     }
 }

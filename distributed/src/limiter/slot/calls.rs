@@ -25,9 +25,8 @@ pub(crate) struct Part {
 }
 
 impl Slot {
-    /// Begins a call for this key. Returns its part; `None` if there is nothing to ask for, or while
-    /// the call before is under way. If that one is late, all waiting requests end without a
-    /// decision.
+    /// Begins a call for this key. Returns its part; `None` if there is nothing to ask for, or if
+    /// the call before is under way. While that one is late, waiting requests end undecided.
     pub(crate) fn begin(&self) -> Option<Part> {
         let now = self.lease.now();
         let mut state = self.state();

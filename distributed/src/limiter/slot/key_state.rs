@@ -13,6 +13,7 @@ use crate::outage::fallback::Fallback;
 const MAX_BLOCK: u64 = 1_000_000_000;
 
 /// The part of a key's state that does not depend on its terms: in tokens and times.
+#[derive(Default)]
 pub(crate) struct KeyState {
     /// The key in the form of the store.
     pub(crate) stored: Box<[u8]>,
@@ -30,14 +31,7 @@ pub(crate) struct KeyState {
 
 impl KeyState {
     pub(crate) fn new(stored: Vec<u8>) -> KeyState {
-        KeyState {
-            stored: stored.into(),
-            shadow: Shadow::new(),
-            blocked: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
-            fallback: Mutex::new(None),
-        }
+        KeyState { stored: stored.into(), ..KeyState::default() }
     }
 
     pub(crate) fn fallback(&self) -> MutexGuard<'_, Option<Fallback>> {
