@@ -85,7 +85,8 @@ impl Error for AllDenied {}
 ///
 /// The requests are decided in order. A refusal gives the tokens of the earlier ones back, as
 /// [`refund`](DistributedLimiter::refund) does. So the keys may be in several stores, and on
-/// several nodes of a cluster. Returns the grant with the fewest tokens left; `None` without requests.
+/// several nodes of a cluster. Returns the grant with the fewest tokens left; `None` without
+/// requests.
 ///
 /// # Errors
 ///

@@ -49,10 +49,8 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
-        if let Ok(slot) = self.slot(key, plan)
-            && slot.put_back(n)
-        {
-            self.inner.enqueue(&slot);
+        if let Ok(slot) = self.slot(key, plan) {
+            slot.put_back(n, &self.inner.queue);
         }
         if let (Some(local), Some(key)) = (&self.inner.local, key) {
             local.refund(key, n);
@@ -92,10 +90,8 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
 
     /// Returns the known tokens of a key; a full bucket of `quota` if the key has no slot.
     pub(crate) fn look<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: Option<&Q>, quota: Quota) -> Granted {
-        match self.inner.slots.map.pin().get(&Lookup(key)) {
-            Some(slot) => slot.known(),
-            None => Granted::from_parts(0, quota.capacity(), Duration::ZERO),
-        }
+        let full = || Granted::from_parts(0, quota.capacity(), Duration::ZERO);
+        self.inner.slots.map.pin().get(&Lookup(key)).map_or_else(full, |slot| slot.known())
     }
 
     /// Takes spent tokens: from those at hand, then on credit from the store.
@@ -105,7 +101,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     {
         let (Ok(slot) | Err(slot)) = self.slot(key, plan);
         if slot.charge(n) > 0 {
-            self.inner.enqueue(&slot);
+            slot.enqueue(&self.inner.queue);
         }
         if let (Some(local), Some(key)) = (&self.inner.local, key) {
             // A hold of 0 tokens is granted.

@@ -317,7 +317,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
         if self.slots.replace(key, slot, by) {
             slot.key.change(&slot.terms, &terms, self.shared.now());
             slot.abandon();
-            self.enqueue(slot);
+            slot.enqueue(&self.queue);
             self.shared.retire(slot);
         }
     }
@@ -328,7 +328,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             Ok((granted, left)) => {
                 slot.by_lease.fetch_add(1, Relaxed);
                 if slot.is_low(left) {
-                    self.enqueue(slot);
+                    slot.enqueue(&self.queue);
                 }
                 Next::Decided(Ok(Sourced::new(granted, Source::Lease)))
             }
@@ -350,7 +350,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             None => Next::Ask(slot.clone()),
             Some((denied, by_shadow)) => {
                 if slot.is_low(0) {
-                    self.enqueue(slot);
+                    slot.enqueue(&self.queue);
                 }
                 let source = if by_shadow { Source::Shadow } else { Source::Lease };
                 Next::Decided(self.shared.denied(denied, source))
@@ -367,10 +367,6 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
         self.shared.closed.is_closed()
     }
 
-    pub(crate) fn enqueue(&self, slot: &Arc<Slot>) {
-        slot.enqueue(&self.queue);
-    }
-
     #[cold]
     fn want(&self, slot: &Arc<Slot>, n: u64) -> Decision {
         if !slot.has_room {
@@ -378,7 +374,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             return self.shared.denied(Denied::from_parts(Reason::Full, n, 0, None), Source::Lease);
         }
         slot.want(n);
-        self.enqueue(slot);
+        slot.enqueue(&self.queue);
         let wait = self.shared.rtt().max(Duration::from_millis(1));
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
@@ -388,7 +384,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             return self.shared.without_store(slot, n);
         };
         let waiting = Waiting::new(slot, n, &self.queue);
-        self.enqueue(slot);
+        slot.enqueue(&self.queue);
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
             Some(Err(denied)) => self.shared.denied(denied, Source::Store),

@@ -41,8 +41,9 @@ pub(crate) struct Batch<S> {
 
 impl<S: Store> Batch<S> {
     /// Begins a call for the keys that have something to ask for; `None` if there are none.
-    pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: impl Iterator<Item = Arc<Slot>>) -> Option<Batch<S>> {
-        let slots: Vec<_> = slots.filter_map(|slot| Some((slot.clone(), slot.begin()?))).collect();
+    pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: Vec<Arc<Slot>>) -> Option<Batch<S>> {
+        let begun = |slot: Arc<Slot>| slot.begin().map(|part| (slot, part));
+        let slots: Vec<_> = slots.into_iter().filter_map(begun).collect();
         (!slots.is_empty()).then(|| Batch { shared: shared.clone(), slots })
     }
 
@@ -85,8 +86,10 @@ impl<S: Store> Batch<S> {
             let has_more = match failed {
                 None => slot.end(part, answer.within(&part.spec, part.amount), sent, rtt),
                 Some(kind) => {
-                    self.fail(&slot, part, kind == StoreErrorKind::Unknown);
-                    false
+                    let lost = kind == StoreErrorKind::Unknown;
+                    let tokens = if lost { u64::try_from(part.amount.max).unwrap_or(0) } else { 0 };
+                    self.shared.counters.lost.fetch_add(tokens, Relaxed);
+                    slot.fail(part, lost)
                 }
             };
             self.shared.count_left(&slot);
@@ -95,13 +98,6 @@ impl<S: Store> Batch<S> {
             }
         }
         more
-    }
-
-    fn fail(&self, slot: &Slot, part: Part, lost: bool) {
-        if lost {
-            self.shared.counters.lost.fetch_add(u64::try_from(part.amount.max).unwrap_or(0), Relaxed);
-        }
-        slot.fail(part, lost);
     }
 }
 

@@ -34,7 +34,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while open && !self.shared.closed.is_closed() {
-            let probe = self.until_probe();
+            let probe = self.shared.breaker.until_probe(self.shared.now());
             let is_open = probe.is_some();
             tokio::select! {
                 slot = self.queue.recv(), if due.len() < MAX_BATCH => match slot {
@@ -57,11 +57,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
         self.end(calls, due).await;
     }
 
-    fn until_probe(&self) -> Option<Duration> {
-        let at = self.shared.breaker.probe_at()?;
-        Some(Duration::from_nanos(at.saturating_sub(self.shared.now())))
-    }
-
     /// Sends calls for the keys that are due. While the breaker is open, ends the wait of their
     /// requests instead.
     fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut VecDeque<Arc<Slot>>) {
@@ -76,7 +71,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
             }
             if self.shared.breaker.is_open() {
                 slots.iter().for_each(|slot| slot.give_up());
-            } else if let Some(batch) = Batch::begin(&self.shared, slots.into_iter()) {
+            } else if let Some(batch) = Batch::begin(&self.shared, slots) {
                 calls.spawn(batch.call(permit));
             }
         }

@@ -15,6 +15,7 @@ use super::slot::key_state::KeyState;
 use super::sourced::{Source, Sourced};
 use crate::lease::lease_time::nanos;
 use crate::lease::terms::Terms;
+use crate::lease::tokens::Lease;
 use crate::outage::breaker::{Breaker, Change};
 use crate::outage::policy::OnOutage;
 
@@ -52,7 +53,8 @@ impl<S> Shared<S> {
 
     /// Returns a slot of a key under terms.
     pub(crate) fn slot(&self, key: Arc<KeyState>, has_room: bool, terms: Arc<Terms>) -> Slot {
-        Slot::new(key, has_room, terms, self.clock.clone(), self.origin)
+        let lease = Lease::new(&terms, self.clock.clone(), self.origin);
+        Slot::new(key, has_room, terms, lease)
     }
 
     pub(crate) fn rtt(&self) -> Duration {
@@ -62,8 +64,11 @@ impl<S> Shared<S> {
     pub(crate) fn count_call(&self, outcome: Outcome, latency: Duration) {
         self.counters.count_call(outcome, latency);
         #[cfg(feature = "metrics")]
-        metrics::histogram!("tollgate_store_call_seconds", "limiter" => self.name.clone(), "outcome" => outcome.name())
-            .record(latency.as_secs_f64());
+        {
+            let (limiter, outcome) = (self.name.clone(), format!("{outcome:?}").to_lowercase());
+            metrics::histogram!("tollgate_store_call_seconds", "limiter" => limiter, "outcome" => outcome)
+                .record(latency.as_secs_f64());
+        }
     }
 
     /// Notes a call that was answered in time.
@@ -107,8 +112,7 @@ impl<S> Shared<S> {
                 self.granted(Granted::from_parts(n, 0, Duration::ZERO), Source::FailOpen)
             }
             OnOutage::Deny => {
-                let probe = self.breaker.probe_at().map_or(0, |at| at.saturating_sub(self.now()));
-                let wait = Duration::from_nanos(probe).max(self.rtt());
+                let wait = self.breaker.until_probe(self.now()).unwrap_or_default().max(self.rtt());
                 let denied = Denied::from_parts(Reason::Unavailable, n, 0, Some(wait));
                 self.denied(denied, Source::FailOpen)
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-use tollgate::{Clock, Denied, Granted, Moment, Reason};
+use tollgate::{Denied, Granted, Reason};
 
 use self::key_state::KeyState;
 use super::plan::Plan;
@@ -104,14 +104,7 @@ pub(crate) enum Sweep {
 }
 
 impl Slot {
-    pub(crate) fn new(
-        key: Arc<KeyState>,
-        has_room: bool,
-        terms: Arc<Terms>,
-        clock: Clock,
-        origin: Moment,
-    ) -> Slot {
-        let lease = Lease::new(&terms, clock, origin);
+    pub(crate) fn new(key: Arc<KeyState>, has_room: bool, terms: Arc<Terms>, lease: Lease) -> Slot {
         let now = lease.now();
         let state = State { demand: Demand::new(now), seen: (0, now), ..State::default() };
         Slot {
@@ -208,15 +201,13 @@ impl Slot {
         answer
     }
 
-    /// Takes tokens back. In the exact mode they go to the store, whose bucket refills meanwhile;
-    /// returns whether they do.
-    pub(crate) fn put_back(&self, n: u64) -> bool {
+    /// Takes tokens back. In the exact mode they go to the store, whose bucket refills meanwhile.
+    pub(crate) fn put_back(self: &Arc<Slot>, n: u64, queue: &UnboundedSender<Arc<Slot>>) {
         if self.terms.is_leased() {
-            self.lease.put(n);
-            return false;
+            return self.lease.put(n);
         }
         self.give_back(&mut self.state(), n);
-        true
+        self.enqueue(queue);
     }
 
     fn has_more(&self, state: &State) -> bool {

@@ -41,10 +41,8 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(Ok(_)) = self.close()
-            && self.slot.put_back(self.n)
-        {
-            self.slot.enqueue(self.queue);
+        if let Some(Ok(_)) = self.close() {
+            self.slot.put_back(self.n, self.queue);
         }
     }
 }

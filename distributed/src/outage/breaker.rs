@@ -52,9 +52,10 @@ impl Breaker {
         self.probe_at.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the time of the next probe, if the breaker is open.
-    pub(crate) fn probe_at(&self) -> Option<u64> {
-        Some(self.probe_at.load(Ordering::Relaxed)).filter(|at| *at != 0)
+    /// Returns the time until the next probe, if the breaker is open.
+    pub(crate) fn until_probe(&self, now: u64) -> Option<Duration> {
+        let at = Some(self.probe_at.load(Ordering::Relaxed)).filter(|at| *at != 0)?;
+        Some(Duration::from_nanos(at.saturating_sub(now)))
     }
 
     /// Returns the number of times that the breaker has opened.

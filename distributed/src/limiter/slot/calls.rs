@@ -172,8 +172,9 @@ impl Slot {
         }
     }
 
-    /// Ends a failed call. `lost` tells whether it may have had an effect.
-    pub(crate) fn fail(&self, Part { amount, .. }: Part, lost: bool) {
+    /// Ends a failed call. `lost` tells whether it may have had an effect. Returns `false`: nothing
+    /// is asked for until the next request.
+    pub(crate) fn fail(&self, Part { amount, .. }: Part, lost: bool) -> bool {
         let mut state = self.state();
         (state.calling, state.late) = (false, false);
         state.wanted = 0;
@@ -186,6 +187,7 @@ impl Slot {
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
         }
         state.give_up();
+        false
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::{Clock, Quota};
 
-use super::demand::Demand;
-use super::shadow::Shadow;
-use super::terms::Terms;
-use super::tokens::Lease;
+use crate::lease::demand::Demand;
+use crate::lease::shadow::Shadow;
+use crate::lease::terms::Terms;
+use crate::lease::tokens::Lease;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
