@@ -162,16 +162,3 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
     }
     a
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_limit_and_a_pause_are_no_rate_of_a_store() {
-        for (quota, name) in [(Quota::UNLIMITED, "unlimited"), (Quota::BLOCKED, "blocked")] {
-            let refused = Spec::new(quota, 0).unwrap_err().to_string();
-            assert_eq!(refused, format!("a store counts the tokens of a rate, and {name} is none"));
-        }
-    }
-}

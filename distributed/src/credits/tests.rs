@@ -178,3 +178,11 @@ fn ticks_are_as_long_as_they_must_be() {
     assert_eq!(of(Quota::per_day(7).burst(365_000)), Ok((1_000, 7, 86_400_000)));
     assert_eq!(of(Quota::per_second(1_000_000_000)), Ok((1, 1_000, 1)));
 }
+
+#[test]
+fn no_limit_and_a_pause_are_no_rate_of_a_store() {
+    for (quota, name) in [(Quota::UNLIMITED, "unlimited"), (Quota::BLOCKED, "blocked")] {
+        let refused = Spec::new(quota, 0).unwrap_err().to_string();
+        assert_eq!(refused, format!("a store counts the tokens of a rate, and {name} is none"));
+    }
+}

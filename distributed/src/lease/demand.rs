@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A moving average of the tokens asked for, with a half-life of one horizon.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Demand {
     /// Tokens a nanosecond.
     rate: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Demand {
 
 impl Demand {
     pub(crate) fn new(now: u64) -> Demand {
-        Demand { rate: 0.0, asked: 0, at: now }
+        Demand { at: now, ..Demand::default() }
     }
 
     /// Notes the tokens asked for so far. Returns the rate in tokens a nanosecond.

@@ -17,7 +17,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// There is one writer at a time. It stores `offset` before `end` (`Release`), and a reader loads
 /// `end` before `offset` (`Acquire`). So a reader with a new `end` has the `offset` that belongs to
 /// it, or a later one. A later `offset` makes the time earlier, so no token matures too soon.
-/// Checked by `models.rs`.
+/// Checked by `tests/models.rs`.
 pub(crate) struct LeaseTime {
     clock: Clock,
     origin: Moment,

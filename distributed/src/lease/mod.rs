@@ -2,10 +2,8 @@
 
 pub(crate) mod demand;
 pub(crate) mod lease_time;
-#[cfg(all(test, loom))]
-mod models;
 pub(crate) mod shadow;
 pub(crate) mod terms;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 pub(crate) mod tokens;

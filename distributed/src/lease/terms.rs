@@ -11,6 +11,8 @@ use crate::credits::spec::{InvalidSpec, Spec};
 #[derive(Debug, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) spec: Spec,
+    /// Whether they are of a plan.
+    pub(crate) is_planned: bool,
     /// The same for a call that takes no debt.
     pub(crate) without_debt: Spec,
     /// The quota of a lease's bucket: the same rate, and room for the burst and the debt.
@@ -19,7 +21,7 @@ pub(crate) struct Terms {
     pub(crate) horizon: Duration,
     /// Tokens a nanosecond.
     pub(crate) rate: f64,
-    nanos_per_token: f64,
+    pub(crate) nanos_per_token: f64,
 }
 
 impl Terms {
@@ -36,6 +38,7 @@ impl Terms {
         let horizon = horizon.min(Duration::from_nanos((debt as f64 / rate) as u64));
         Ok(Terms {
             spec,
+            is_planned: false,
             without_debt: spec.without_debt(),
             lease,
             horizon,
@@ -58,10 +61,11 @@ impl Terms {
         u64::try_from((u128::from(tokens) * period).div_ceil(of)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the time that earns `tokens`, by one multiplication: to about one part in 2^52.
+    /// Returns the time that earns `tokens`, by one multiplication: to about one part in 2^52. It
+    /// is zero below 0.
     #[inline]
-    pub(crate) fn about_time_of(&self, tokens: u64) -> Duration {
-        Duration::from_nanos((tokens as f64 * self.nanos_per_token) as u64)
+    pub(crate) fn earning(&self, tokens: f64) -> Duration {
+        Duration::from_nanos((tokens * self.nanos_per_token) as u64)
     }
 
     /// Returns the tokens that `time` nanoseconds earn, rounded down.

@@ -31,11 +31,7 @@ struct Of<K, S> {
     n: u64,
 }
 
-impl<K, S> Ask for Of<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Ask for Of<K, S> {
     fn take(&self) -> Decision {
         self.limiter.try_acquire_n(&self.key, self.n)
     }
@@ -49,11 +45,7 @@ where
     }
 }
 
-impl<K, S> DistributedLimiter<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
     /// Returns a request for `n` tokens of a key, as one of several for [`all_of`].
     pub fn request<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Request {
         Request(Arc::new(Of { limiter: self.clone(), key: key.to_key(), n }))
@@ -91,9 +83,10 @@ impl Error for AllDenied {}
 
 /// Takes the tokens of all requests, or of none, from those at hand, without a wait.
 ///
-/// The requests are decided in order. A refusal gives the tokens of the earlier ones back, to the
-/// leases of this process. So the keys may be in several stores, and on several nodes of a cluster.
-/// Returns the grant with the fewest tokens left; `None` without requests.
+/// The requests are decided in order. A refusal gives the tokens of the earlier ones back, as
+/// [`refund`](DistributedLimiter::refund) does. So the keys may be in several stores, and on
+/// several nodes of a cluster. Returns the grant with the fewest tokens left; `None` without
+/// requests.
 ///
 /// # Errors
 ///

@@ -4,20 +4,22 @@ use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use papaya::HashMap;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tollgate::{Clock, Quota, RateLimiter};
 
 use super::counters::Counters;
 use super::distributed_limiter::{DistributedLimiter, Inner};
+use super::flush::MAX_CALLS;
 use super::keeper::Keeper;
 use super::plan::Plans;
 use super::shared::Shared;
+use super::slot::key_state::KeyState;
+use super::slots::Slots;
 use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
 use crate::lease::terms::Terms;
@@ -72,11 +74,7 @@ pub enum InvalidOption {
     NoRuntime,
 }
 
-impl<K, S> DistributedLimiter<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
     /// Returns the options of a limiter whose buckets are in a store.
     pub fn builder(quota: Quota, store: S) -> DistributedBuilder<K, S> {
         DistributedBuilder {
@@ -96,11 +94,7 @@ where
     }
 }
 
-impl<K, S> DistributedBuilder<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedBuilder<K, S> {
     /// Names the limiter: 1 to 64 bytes without a `:`. Each limiter needs a name. A key is stored
     /// behind it, so limiters of one name on one store share their buckets.
     pub fn name(self, name: impl Into<String>) -> Self {
@@ -109,8 +103,13 @@ where
 
     /// Asks the store for the tokens of each request, and takes no leases.
     ///
-    /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. A
-    /// request for tokens that cannot be there is refused without a call, for up to a second.
+    /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. Tokens
+    /// of a late answer, of a dropped request and of a refund go back to the store at once: they
+    /// are not granted from here while the bucket refills. A request that does not wait
+    /// ([`try_acquire`](DistributedLimiter::try_acquire)) is granted tokens that the store granted
+    /// up to a second before: for it alone each process adds at most the tokens of one request.
+    ///
+    /// A request for tokens that cannot be there is refused without a call, for up to a second.
     pub fn exact(self) -> Self {
         DistributedBuilder { horizon: None, ..self }
     }
@@ -121,7 +120,8 @@ where
     /// A process calls the store about once in this time for each busy key. From the first use of a
     /// bucket on, the fleet is granted at most `burst + rate * t` tokens in `t`, and a token's
     /// rounding. In a later interval it may also be granted the tokens that leases held unused at
-    /// its start: of each process at most `rate * horizon` and a token.
+    /// its start: of each process at most `rate * horizon` and a token, and the tokens of late
+    /// answers, dropped requests and refunds of the last second or two horizons.
     pub fn leased(self, horizon: Duration) -> Self {
         DistributedBuilder { horizon: Some(horizon), ..self }
     }
@@ -150,8 +150,9 @@ where
         DistributedBuilder { probes: (first, last), ..self }
     }
 
-    /// Sets the most keys that this process keeps, at about 2.4 KB each. The default is 100,000. A
-    /// key without a request for some seconds is forgotten.
+    /// Sets the most keys that this process keeps, at about 2.4 KB each. The default is 100,000. Of
+    /// a key without a request for some seconds only the level is kept, in about 0.3 KB, until its
+    /// bucket is full: of at most as many keys.
     ///
     /// For a key beyond them, [`ask`](DistributedLimiter::ask) calls the store for each request,
     /// [`try_acquire`](DistributedLimiter::try_acquire) refuses with
@@ -197,16 +198,15 @@ where
             deadline: self.deadline,
             on_outage: self.on_outage,
             breaker: Breaker::new(self.probes.0, self.probes.1),
-            overflow: Mutex::new(None),
+            overflow: KeyState::default(),
             counters: Counters::default(),
-            waiting: AtomicUsize::new(0),
-            max_waiting: self.max_waiting,
+            waiting: Semaphore::new(self.max_waiting.min(Semaphore::MAX_PERMITS)),
             rtt: AtomicU64::new(0),
-            calls: AtomicUsize::new(0),
-            freed: Notify::new(),
-            closed: AtomicBool::new(false),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            closed: Semaphore::new(0),
+            suspected: AtomicU64::new(0),
         });
-        let slots = Arc::new(HashMap::new());
+        let slots = Arc::new(Slots::new(self.max_keys));
         let (queue, waiting) = mpsc::unbounded_channel();
         let idle = (horizon * 2).max(Duration::from_secs(1));
         let keeper = Keeper { shared: shared.clone(), slots: slots.clone(), queue: waiting, idle };
@@ -218,7 +218,6 @@ where
             terms: Mutex::new(Arc::new(terms)),
             plans: Plans::new(),
             horizon,
-            max_keys: self.max_keys,
             local,
             without_room: AtomicU64::new(0),
         };

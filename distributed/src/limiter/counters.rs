@@ -25,7 +25,7 @@ pub(crate) struct Counters {
     pub(crate) lost: AtomicU64,
 }
 
-/// The outcome of a call.
+/// The outcome of a call. Its name is a label of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Answered,
@@ -36,17 +36,6 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    #[cfg(feature = "metrics")]
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Outcome::Answered => "answered",
-            Outcome::Late => "late",
-            Outcome::Refused => "refused",
-            Outcome::Unknown => "unknown",
-            Outcome::Permanent => "permanent",
-        }
-    }
-
     pub(crate) fn of(kind: StoreErrorKind) -> Outcome {
         match kind {
             StoreErrorKind::Refused => Outcome::Refused,

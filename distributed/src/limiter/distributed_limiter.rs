@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use papaya::HashMap;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 
 use super::plan::{Plan, Plans};
 use super::shared::{Decision, Shared};
 use super::slot::Slot;
-use super::slots::{SlotKey, remove};
+use super::slots::Slots;
 use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiting::Waiting;
@@ -38,13 +37,12 @@ pub struct DistributedLimiter<K, S> {
 
 pub(crate) struct Inner<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) slots: Arc<HashMap<SlotKey<K>, Arc<Slot>>>,
+    pub(crate) slots: Arc<Slots<Option<K>>>,
     pub(crate) queue: UnboundedSender<Arc<Slot>>,
     pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
     pub(crate) terms: Mutex<Arc<Terms>>,
     pub(crate) plans: Plans,
     pub(crate) horizon: Duration,
-    pub(crate) max_keys: usize,
     /// The limit of this process in front, if there is one.
     pub(crate) local: Option<RateLimiter<K>>,
     /// Requests of keys that found no room.
@@ -63,11 +61,7 @@ pub(crate) enum Next {
     Ask(Arc<Slot>),
 }
 
-impl<K, S> DistributedLimiter<K, S>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
     /// Takes one of the tokens at hand, without a wait; see [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
@@ -101,7 +95,7 @@ where
     ///
     /// The request waits for the answer, up to the [deadline](crate::DistributedBuilder::deadline),
     /// and never for tokens to be earned. Requests of one process for one key share a call. A
-    /// future that is dropped gives its tokens back.
+    /// future that is dropped gives its tokens back, as [`refund`](Self::refund) does.
     ///
     /// # Errors
     ///
@@ -140,7 +134,7 @@ where
     /// # Errors
     ///
     /// [`Denied`] as soon as the tokens would come later than `max_wait`, and at once for a request
-    /// of more than the burst.
+    /// of more than the burst, and when the limiter is closed.
     pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Decision
     where
         Q: ToKey<K> + StoreKey + ?Sized,
@@ -151,10 +145,12 @@ where
                 Ok(granted) => return Ok(granted),
                 Err(denied) => denied,
             };
-            let waited = Duration::from_nanos(self.inner.shared.now().saturating_sub(begun));
+            let shared = &self.inner.shared;
+            let waited = Duration::from_nanos(shared.now().saturating_sub(begun));
             match denied.retry_after() {
-                Some(wait) if wait <= max_wait.saturating_sub(waited) => {
-                    sleep(wait.max(Duration::from_millis(1))).await;
+                Some(wait) if wait <= max_wait.saturating_sub(waited) && !shared.closed.is_closed() => {
+                    // The wait, or the end of the limiter.
+                    let _ = timeout(wait.max(Duration::from_millis(1)), shared.closed.acquire()).await;
                 }
                 _ => return Err(denied),
             }
@@ -162,10 +158,7 @@ where
     }
 
     /// Takes `n` tokens as [`try_acquire_n`](Self::try_acquire_n) does, under a plan.
-    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
+    pub fn try_acquire_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan) -> Decision {
         match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.want(&slot, n),
@@ -173,10 +166,7 @@ where
     }
 
     /// Takes `n` tokens as [`ask_n`](Self::ask_n) does, under a plan.
-    pub async fn ask_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Decision
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
+    pub async fn ask_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan) -> Decision {
         match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.ask(&slot, n).await,
@@ -186,7 +176,8 @@ where
     /// Gives back tokens that were granted and not used.
     ///
     /// They are at hand for the next requests of this process, up to the burst and the debt
-    /// together. After a second without a request they go to the store.
+    /// together. After a second without a request they go to the store; in the exact mode they go
+    /// there at once.
     pub fn refund<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
         self.give_back(Some(key), n, None);
     }
@@ -246,7 +237,8 @@ where
     /// Sets the quota of all keys without a plan, in this process.
     ///
     /// Call it in each process of the fleet. While processes have different quotas, a bucket keeps
-    /// its whole tokens at each change from one to the other. Tokens at hand are given back.
+    /// its whole tokens at each change from one to the other. Tokens at hand are given back. The
+    /// spent tokens of a key and its bucket of an outage stay as they are.
     ///
     /// # Errors
     ///
@@ -254,12 +246,9 @@ where
     pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidSpec> {
         let terms = Arc::new(Terms::new(quota, self.inner.horizon)?);
         *self.inner.terms.lock().unwrap_or_else(PoisonError::into_inner) = terms;
-        *self.inner.shared.overflow.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        // Slots with the old terms, and those of plans, give their tokens back.
-        let slots = self.inner.slots.pin();
-        for (key, slot) in &slots {
-            remove(&slots, key, slot);
-            self.inner.abandon(slot);
+        let slots = self.inner.slots.map.pin();
+        for (key, slot) in slots.iter().filter(|(_, slot)| !slot.terms.is_planned) {
+            self.inner.replace(key.clone(), slot, None);
         }
         Ok(())
     }
@@ -280,7 +269,7 @@ where
     /// together, or one horizon if that is longer. Tokens that mature later, or while the store
     /// does not answer, are lost. A drop of the last handle does the same in the background.
     pub async fn shutdown(&self) {
-        self.inner.shared.close();
+        self.inner.shared.closed.close();
         let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
             let _ = keeper.await;
@@ -292,7 +281,7 @@ where
     pub fn stats(&self) -> DistributedStats {
         let shared = &self.inner.shared;
         let mut stats = DistributedStats::of(&shared.counters);
-        let slots = self.inner.slots.pin();
+        let slots = self.inner.slots.map.pin();
         for slot in slots.values() {
             stats.keys += 1;
             stats.by_lease += slot.by_lease.load(Relaxed);
@@ -304,15 +293,33 @@ where
         // More may be refunded than was granted.
         stats.tokens_used = u64::try_from(stats.tokens_used as i64).unwrap_or(0);
         stats.without_room = self.inner.without_room.load(Relaxed);
-        stats.breaker_open = shared.breaker.is_open();
+        stats.breaker_open = shared.breaker.is_open() || self.inner.is_closed();
         stats.breaker_opened = shared.breaker.opened();
         stats
     }
 }
 
-impl<K, S: Store> Inner<K, S> {
+impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
     pub(crate) fn terms(&self) -> Arc<Terms> {
         self.terms.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the terms of a plan, or those of the limiter.
+    pub(crate) fn terms_under(&self, plan: Option<&Plan>) -> Arc<Terms> {
+        plan.map_or_else(|| self.terms(), |plan| plan.0.clone())
+    }
+
+    /// Puts a slot under other terms in the place of this one, which gives its tokens back. The
+    /// state of the key stays.
+    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Plan>) {
+        let terms = self.terms_under(plan);
+        let by = self.shared.slot(slot.key.clone(), true, terms.clone());
+        if self.slots.replace(key, slot, by) {
+            slot.key.change(&slot.terms, &terms, self.shared.now());
+            slot.abandon();
+            slot.enqueue(&self.queue);
+            self.shared.retire(slot);
+        }
     }
 
     #[inline(always)]
@@ -321,7 +328,7 @@ impl<K, S: Store> Inner<K, S> {
             Ok((granted, left)) => {
                 slot.by_lease.fetch_add(1, Relaxed);
                 if slot.is_low(left) {
-                    self.enqueue(slot);
+                    slot.enqueue(&self.queue);
                 }
                 Next::Decided(Ok(Sourced::new(granted, Source::Lease)))
             }
@@ -336,14 +343,14 @@ impl<K, S: Store> Inner<K, S> {
             let denied = Denied::from_parts(Reason::TooMany, n, 0, None);
             return Next::Decided(self.shared.denied(denied, Source::Shadow));
         }
-        if self.shared.breaker.is_open() || self.shared.is_closed() {
+        if self.shared.breaker.is_open() || self.is_closed() {
             return Next::Decided(self.shared.without_store(slot, n));
         }
         match slot.refusal(n, denied) {
             None => Next::Ask(slot.clone()),
             Some((denied, by_shadow)) => {
                 if slot.is_low(0) {
-                    self.enqueue(slot);
+                    slot.enqueue(&self.queue);
                 }
                 let source = if by_shadow { Source::Shadow } else { Source::Lease };
                 Next::Decided(self.shared.denied(denied, source))
@@ -351,18 +358,13 @@ impl<K, S: Store> Inner<K, S> {
         }
     }
 
-    pub(crate) fn enqueue(&self, slot: &Arc<Slot>) {
-        if !slot.queued.swap(true, std::sync::atomic::Ordering::SeqCst) {
-            // The task ends only after this queue.
-            let _ = self.queue.send(slot.clone());
+    /// Tells whether the background task takes no more calls. It ends with its runtime, too.
+    fn is_closed(&self) -> bool {
+        if self.queue.is_closed() && !self.shared.closed.is_closed() {
+            tracing::error!(limiter = self.shared.name, "the runtime of the limiter has ended");
+            self.shared.closed.close();
         }
-    }
-
-    /// Lets a slot that is not in the map any more give its tokens back.
-    pub(crate) fn abandon(&self, slot: &Arc<Slot>) {
-        slot.abandon();
-        self.enqueue(slot);
-        self.shared.retire(slot);
+        self.shared.closed.is_closed()
     }
 
     #[cold]
@@ -372,17 +374,17 @@ impl<K, S: Store> Inner<K, S> {
             return self.shared.denied(Denied::from_parts(Reason::Full, n, 0, None), Source::Lease);
         }
         slot.want(n);
-        self.enqueue(slot);
+        slot.enqueue(&self.queue);
         let wait = self.shared.rtt().max(Duration::from_millis(1));
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
 
     pub(crate) async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
-        let Some(_place) = self.shared.enter() else {
+        let Ok(_place) = self.shared.waiting.try_acquire() else {
             return self.shared.without_store(slot, n);
         };
-        let waiting = Waiting::new(slot, n);
-        self.enqueue(slot);
+        let waiting = Waiting::new(slot, n, &self.queue);
+        slot.enqueue(&self.queue);
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
             Some(Err(denied)) => self.shared.denied(denied, Source::Store),

@@ -1,17 +1,22 @@
 //! One call of the store, for a batch of keys.
 
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{sleep, timeout};
+use tollgate::Quota;
 
 use super::counters::Outcome;
 use super::shared::Shared;
 use super::slot::Slot;
-use super::slot::calls::{Late, Part};
-use crate::credits::bucket::Answer;
+use super::slot::calls::Part;
+use crate::credits::bucket::{Amount, Answer};
+use crate::credits::spec::Spec;
+use crate::lease::lease_time::nanos;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
@@ -19,10 +24,13 @@ use crate::store::op::{Op, Store};
 pub(crate) const MAX_BATCH: usize = 64;
 
 /// The most calls under way at a time, but for late ones.
-const MAX_CALLS: usize = 4;
+pub(crate) const MAX_CALLS: usize = 4;
 
 /// The longest wait for an answer after the deadline.
 const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// The key of the bucket of probes. No limiter has an empty name, so it is no bucket of a limiter.
+const PROBED: &[u8] = b":probe";
 
 /// The keys of a call that has begun, with their parts of it. A drop before the answer ends the
 /// call with an unknown effect.
@@ -33,35 +41,40 @@ pub(crate) struct Batch<S> {
 
 impl<S: Store> Batch<S> {
     /// Begins a call for the keys that have something to ask for; `None` if there are none.
-    pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: impl Iterator<Item = Arc<Slot>>) -> Option<Batch<S>> {
-        let begun = |slot: Arc<Slot>| match slot.begin() {
-            Ok(part) => part.map(|part| (slot, part)),
-            Err(Late) => {
-                shared.note(false, &"the call before is late");
-                None
-            }
-        };
-        let slots: Vec<_> = slots.filter_map(begun).collect();
+    pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: Vec<Arc<Slot>>) -> Option<Batch<S>> {
+        let begun = |slot: Arc<Slot>| slot.begin().map(|part| (slot, part));
+        let slots: Vec<_> = slots.into_iter().filter_map(begun).collect();
         (!slots.is_empty()).then(|| Batch { shared: shared.clone(), slots })
     }
 
     /// Calls the store. Returns the keys that have more to ask for.
     ///
     /// At the deadline the requests stop waiting, and the call gives its `permit` back. The call
-    /// goes on: tokens of a late answer are kept.
-    pub(crate) async fn call(mut self, permit: Permit<S>) -> Vec<Arc<Slot>> {
+    /// goes on: tokens of a late answer are kept or given back.
+    pub(crate) async fn call(mut self, permit: OwnedSemaphorePermit) -> Vec<Arc<Slot>> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();
         let mut ops: Vec<Op<'_>> =
-            keys.iter().map(|(slot, part)| Op::new(&slot.key, part.spec, part.amount)).collect();
+            keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.spec, part.amount)).collect();
         let sent = shared.now();
-        let outcome = within(&shared, &keys, &mut ops, permit).await;
+        let (outcome, is_late) = within(&shared, &keys, &mut ops, permit).await;
         let took = Duration::from_nanos(shared.now().saturating_sub(sent));
         shared.counters.ops.fetch_add(ops.len() as u64, Relaxed);
         let failed = outcome.as_ref().err().map(StoreError::kind);
+        let of_a_key = failed == Some(StoreErrorKind::Permanent);
+        match &outcome {
+            Ok(Outcome::Answered) => shared.note_answer(took),
+            // A call that the store did not answer is a failure. A late one has been noted.
+            Err(error) if !is_late && !of_a_key && !is_answered(&ops) => shared.note(false, error),
+            _ => {}
+        }
         shared.count_call(outcome.unwrap_or_else(|error| Outcome::of(error.kind())), took);
         let answers = ops.iter().map(|op| op.answer).collect();
-        self.end(answers, sent, failed)
+        let more = self.end(answers, sent, failed);
+        if of_a_key {
+            shared.suspect().await;
+        }
+        more
     }
 
     /// Ends the call. If it failed, only the keys whose answers have a time were decided.
@@ -73,8 +86,10 @@ impl<S: Store> Batch<S> {
             let has_more = match failed {
                 None => slot.end(part, answer.within(&part.spec, part.amount), sent, rtt),
                 Some(kind) => {
-                    self.fail(&slot, part, kind == StoreErrorKind::Unknown);
-                    false
+                    let lost = kind == StoreErrorKind::Unknown;
+                    let tokens = if lost { u64::try_from(part.amount.max).unwrap_or(0) } else { 0 };
+                    self.shared.counters.lost.fetch_add(tokens, Relaxed);
+                    slot.fail(part, lost)
                 }
             };
             self.shared.count_left(&slot);
@@ -83,13 +98,6 @@ impl<S: Store> Batch<S> {
             }
         }
         more
-    }
-
-    fn fail(&self, slot: &Slot, part: Part, lost: bool) {
-        if lost {
-            self.shared.counters.lost.fetch_add(u64::try_from(part.amount.max).unwrap_or(0), Relaxed);
-        }
-        slot.fail(part, lost);
     }
 }
 
@@ -102,54 +110,81 @@ impl<S> Drop for Batch<S> {
     }
 }
 
-/// Calls the store, and tells the breaker whether it answers in time.
+/// Calls the store. Returns the outcome, and whether it is later than the deadline. The breaker
+/// counts one failure for a late call, and probes tell whether the store answers meanwhile.
 async fn within<S: Store>(
     shared: &Arc<Shared<S>>,
     keys: &[(Arc<Slot>, Part)],
     ops: &mut [Op<'_>],
-    permit: Permit<S>,
-) -> Result<Outcome, StoreError> {
-    let sent = shared.now();
-    let mut acquire = pin!(shared.store.acquire(ops));
-    match timeout(shared.deadline, &mut acquire).await {
-        Ok(Ok(())) => {
-            shared.note(true, &"");
-            shared.note_latency(shared.now().saturating_sub(sent));
-            return Ok(Outcome::Answered);
-        }
-        Ok(Err(error)) => {
-            shared.note(false, &error);
-            return Err(error);
-        }
-        Err(_) => {
-            shared.note(false, &format_args!("no answer within {:?}", shared.deadline));
-            keys.iter().for_each(|(slot, _)| slot.give_up());
-        }
+    permit: OwnedSemaphorePermit,
+) -> (Result<Outcome, StoreError>, bool) {
+    let mut acquire = pin!(acquire(&shared.store, ops));
+    if let Ok(answered) = timeout(shared.deadline, &mut acquire).await {
+        return (answered.map(|()| Outcome::Answered), false);
     }
+    shared.note(false, &format_args!("no answer within {:?}", shared.deadline));
+    keys.iter().for_each(|(slot, _)| slot.give_up());
     drop(permit);
-    match timeout(GIVE_UP, acquire).await {
-        Ok(answered) => answered.map(|()| Outcome::Late),
-        Err(_) => Err(StoreError::new(StoreErrorKind::Unknown, format!("no answer within {GIVE_UP:?}"))),
-    }
+    let silent = || StoreError::new(StoreErrorKind::Unknown, format!("no answer within {GIVE_UP:?}"));
+    let answered = tokio::select! {
+        answered = timeout(GIVE_UP, acquire) => answered.unwrap_or_else(|_| Err(silent())),
+        never = shared.suspect_on() => match never {},
+    };
+    (answered.map(|()| Outcome::Late), true)
 }
 
-/// The right to one of the [`MAX_CALLS`] calls under way.
-pub(crate) struct Permit<S>(Arc<Shared<S>>);
-
-impl<S> Permit<S> {
-    pub(crate) fn of(shared: &Arc<Shared<S>>) -> Option<Permit<S>> {
-        // A drop wakes the background task, so a call that finds no permit must make and drop none.
-        let is_free = shared.calls.fetch_add(1, Relaxed) < MAX_CALLS;
-        if !is_free {
-            shared.calls.fetch_sub(1, Relaxed);
+/// Calls the store. A permanent error of all keys may be the fault of one, and had no effect: each
+/// key has a call of its own then.
+async fn acquire<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+    let mut failed = match store.acquire(ops).await {
+        Err(error) if error.kind() == StoreErrorKind::Permanent && ops.len() > 1 && !is_answered(ops) => {
+            Ok(())
         }
-        is_free.then(|| Permit(shared.clone()))
+        answered => return answered,
+    };
+    for op in ops.chunks_mut(1) {
+        match store.acquire(op).await {
+            Err(error) if error.kind() == StoreErrorKind::Permanent => failed = Err(error),
+            answered => answered?,
+        }
     }
+    failed
 }
 
-impl<S> Drop for Permit<S> {
-    fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Relaxed);
-        self.0.freed.notify_one();
+/// Tells whether the store decided some of the calls.
+fn is_answered(ops: &[Op<'_>]) -> bool {
+    ops.iter().any(|op| op.answer.now_us != 0)
+}
+
+impl<S: Store> Shared<S> {
+    /// Takes a token of a bucket of its own, and tells the breaker whether the store answers. A
+    /// locked file or a replica answers reads, so a read is no probe.
+    pub(crate) async fn probe(&self) {
+        let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
+        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];
+        match timeout(self.deadline, self.store.acquire(&mut ops)).await {
+            Ok(Ok(())) => self.note(true, &""),
+            Ok(Err(error)) => self.note(false, &error),
+            Err(_) => self.note(false, &"no answer to a probe"),
+        }
+    }
+
+    /// Probes the store after an error that may be that of a key, at most once in a deadline.
+    async fn suspect(&self) {
+        let (now, due) = (self.now(), self.suspected.load(Relaxed));
+        let next = now.saturating_add(nanos(self.deadline));
+        let is_due = now >= due && self.suspected.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
+        if is_due && !self.breaker.is_open() {
+            self.probe().await;
+        }
+    }
+
+    /// Probes the store while a call is late.
+    async fn suspect_on(&self) -> Infallible {
+        loop {
+            self.suspect().await;
+            let due = self.suspected.load(Relaxed);
+            sleep(Duration::from_nanos(due.saturating_sub(self.now()))).await;
+        }
     }
 }

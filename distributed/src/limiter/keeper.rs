@@ -1,59 +1,50 @@
 //! The background task of a limiter: it sends calls, probes the store, and gives idle tokens back.
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use papaya::HashMap;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use tollgate::Quota;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::flush::{Batch, MAX_BATCH, Permit};
+use super::flush::{Batch, MAX_BATCH};
 use super::shared::Shared;
 use super::slot::{Slot, Sweep};
-use super::slots::remove;
-use crate::credits::bucket::Amount;
-use crate::credits::spec::Spec;
-use crate::store::op::{Op, Store};
+use super::slots::Slots;
+use crate::store::op::Store;
 
 /// The time between two sweeps for idle keys.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// The key of the bucket of probes. No limiter has an empty name, so it is no bucket of a limiter.
-const PROBED: &[u8] = b":probe";
-
 pub(crate) struct Keeper<K, S> {
     pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) slots: Arc<HashMap<K, Arc<Slot>>>,
+    pub(crate) slots: Arc<Slots<K>>,
     pub(crate) queue: UnboundedReceiver<Arc<Slot>>,
     /// The time without a request after which the tokens of a key are given back.
     pub(crate) idle: Duration,
 }
 
-impl<K, S> Keeper<K, S>
-where
-    K: std::hash::Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     /// Runs until all handles of the limiter are gone, then gives all tokens back.
     pub(crate) async fn run(mut self) {
         let (mut calls, mut due, mut open) = (JoinSet::new(), VecDeque::new(), true);
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while open && !self.shared.is_closed() {
-            let probe = self.until_probe();
+        while open && !self.shared.closed.is_closed() {
+            let probe = self.shared.breaker.until_probe(self.shared.now());
             let is_open = probe.is_some();
             tokio::select! {
                 slot = self.queue.recv(), if due.len() < MAX_BATCH => match slot {
                     Some(slot) => due.push_back(slot),
                     None => open = false,
                 },
-                () = self.shared.freed.notified() => {}
+                _ = self.shared.closed.acquire() => {}
+                _ = self.shared.calls.acquire(), if !due.is_empty() => {}
                 Some(ended) = calls.join_next() => due.extend(ended.into_iter().flatten()),
-                _ = sleep(probe.unwrap_or_default()), if is_open => self.probe().await,
+                _ = sleep(probe.unwrap_or_default()), if is_open => self.shared.probe().await,
                 _ = sweep.tick() => self.sweep(&mut due, self.idle),
             }
             while due.len() < MAX_BATCH
@@ -66,16 +57,11 @@ where
         self.end(calls, due).await;
     }
 
-    fn until_probe(&self) -> Option<Duration> {
-        let at = self.shared.breaker.probe_at()?;
-        Some(Duration::from_nanos(at.saturating_sub(self.shared.now())))
-    }
-
     /// Sends calls for the keys that are due. While the breaker is open, ends the wait of their
     /// requests instead.
     fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut VecDeque<Arc<Slot>>) {
         while !due.is_empty()
-            && let Some(permit) = Permit::of(&self.shared)
+            && let Ok(permit) = self.shared.calls.clone().try_acquire_owned()
         {
             let slots = next_batch(due);
             for slot in &slots {
@@ -85,22 +71,9 @@ where
             }
             if self.shared.breaker.is_open() {
                 slots.iter().for_each(|slot| slot.give_up());
-            } else if let Some(batch) = Batch::begin(&self.shared, slots.into_iter()) {
+            } else if let Some(batch) = Batch::begin(&self.shared, slots) {
                 calls.spawn(batch.call(permit));
             }
-        }
-    }
-
-    /// Takes a token of a bucket of its own, and tells the breaker whether the store answers. A
-    /// locked file or a replica answers reads, so a read is no probe.
-    async fn probe(&self) {
-        let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
-        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];
-        let answered = timeout(self.shared.deadline, self.shared.store.acquire(&mut ops)).await;
-        match answered {
-            Ok(Ok(())) => self.shared.note(true, &""),
-            Ok(Err(error)) => self.shared.note(false, &error),
-            Err(_) => self.shared.note(false, &"no answer to a probe"),
         }
     }
 
@@ -109,16 +82,13 @@ where
         if self.shared.breaker.is_open() {
             return;
         }
-        let slots = self.slots.pin();
-        for (key, slot) in &slots {
+        self.slots.forget(self.shared.now());
+        for (key, slot) in &self.slots.map.pin() {
             match slot.sweep(idle) {
                 Sweep::Used => {}
                 Sweep::GivesBack => due.push_back(slot.clone()),
-                Sweep::Empty => {
-                    if remove(&slots, key, slot) {
-                        self.shared.retire(slot);
-                    }
-                }
+                Sweep::Empty if self.slots.silence(key, slot) => self.shared.retire(slot),
+                Sweep::Empty => {}
             }
         }
     }
@@ -132,7 +102,7 @@ where
                 due.extend(ended.into_iter().flatten());
                 self.send(&mut calls, &mut due);
             }
-            if self.slots.pin().is_empty() || self.shared.breaker.is_open() {
+            if self.slots.map.pin().is_empty() || self.shared.breaker.is_open() {
                 return;
             }
             sleep(self.idle / 8).await;
@@ -146,7 +116,7 @@ fn next_batch(due: &mut VecDeque<Arc<Slot>>) -> Vec<Arc<Slot>> {
     let mut slots: Vec<Arc<Slot>> = Vec::new();
     let mut later = Vec::new();
     for slot in due.drain(..due.len().min(MAX_BATCH)) {
-        let is_there = slots.iter().any(|other| other.key == slot.key);
+        let is_there = slots.iter().any(|other| other.key.stored == slot.key.stored);
         if is_there { &mut later } else { &mut slots }.push(slot);
     }
     due.extend(later);

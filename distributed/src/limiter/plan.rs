@@ -42,7 +42,7 @@ impl Plans {
         if let Some(plan) = plans.get(&quota) {
             return Ok(plan.clone());
         }
-        let plan = Plan(Arc::new(Terms::new(quota, horizon)?));
+        let plan = Plan(Arc::new(Terms { is_planned: true, ..Terms::new(quota, horizon)? }));
         if plans.len() >= MAX_PLANS {
             plans.clear();
         }

@@ -2,19 +2,21 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
 use super::counters::{Counters, Outcome};
 use super::slot::Slot;
+use super::slot::key_state::KeyState;
 use super::sourced::{Source, Sourced};
 use crate::lease::lease_time::nanos;
+use crate::lease::terms::Terms;
+use crate::lease::tokens::Lease;
 use crate::outage::breaker::{Breaker, Change};
-use crate::outage::fallback::Fallback;
 use crate::outage::policy::OnOutage;
 
 /// A decision of a shared limit, with its source.
@@ -28,30 +30,20 @@ pub(crate) struct Shared<S> {
     pub(crate) deadline: Duration,
     pub(crate) on_outage: OnOutage,
     pub(crate) breaker: Breaker,
-    /// The bucket of all keys without room, while the store does not answer. It lasts until the
-    /// quota changes.
-    pub(crate) overflow: Mutex<Option<Fallback>>,
+    /// The tokens of all keys without room, while the store does not answer.
+    pub(crate) overflow: KeyState,
     pub(crate) counters: Counters,
-    /// Requests that wait for an answer.
-    pub(crate) waiting: AtomicUsize,
-    pub(crate) max_waiting: usize,
+    /// The requests that may wait for an answer.
+    pub(crate) waiting: Semaphore,
     /// The longest latency of recent calls, in nanoseconds: each call takes an eighth off the
     /// earlier ones.
     pub(crate) rtt: AtomicU64,
-    /// Calls that are under way and not late.
-    pub(crate) calls: AtomicUsize,
-    /// Notified when a call ends or is late, and when the limiter is closed.
-    pub(crate) freed: Notify,
-    pub(crate) closed: AtomicBool,
-}
-
-/// A waiting request, in the count.
-pub(crate) struct Place<'a>(&'a AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
+    /// The calls that may be under way and not late.
+    pub(crate) calls: Arc<Semaphore>,
+    /// It has no permits, and is closed with the limiter.
+    pub(crate) closed: Semaphore,
+    /// The time of the next probe after an error that may be that of a key.
+    pub(crate) suspected: AtomicU64,
 }
 
 impl<S> Shared<S> {
@@ -59,13 +51,10 @@ impl<S> Shared<S> {
         nanos(self.clock.now().since(self.origin))
     }
 
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Relaxed);
-        self.freed.notify_one();
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Relaxed)
+    /// Returns a slot of a key under terms.
+    pub(crate) fn slot(&self, key: Arc<KeyState>, has_room: bool, terms: Arc<Terms>) -> Slot {
+        let lease = Lease::new(&terms, self.clock.clone(), self.origin);
+        Slot::new(key, has_room, terms, lease)
     }
 
     pub(crate) fn rtt(&self) -> Duration {
@@ -75,19 +64,18 @@ impl<S> Shared<S> {
     pub(crate) fn count_call(&self, outcome: Outcome, latency: Duration) {
         self.counters.count_call(outcome, latency);
         #[cfg(feature = "metrics")]
-        metrics::histogram!("tollgate_store_call_seconds", "limiter" => self.name.clone(), "outcome" => outcome.name())
-            .record(latency.as_secs_f64());
+        {
+            let (limiter, outcome) = (self.name.clone(), format!("{outcome:?}").to_lowercase());
+            metrics::histogram!("tollgate_store_call_seconds", "limiter" => limiter, "outcome" => outcome)
+                .record(latency.as_secs_f64());
+        }
     }
 
-    pub(crate) fn note_latency(&self, nanos: u64) {
+    /// Notes a call that was answered in time.
+    pub(crate) fn note_answer(&self, latency: Duration) {
+        self.note(true, &"");
         let faded = self.rtt.load(Relaxed) / 8 * 7;
-        self.rtt.store(nanos.max(faded), Relaxed);
-    }
-
-    /// Returns a place for a request that waits, if there is one.
-    pub(crate) fn enter(&self) -> Option<Place<'_>> {
-        let place = Place(&self.waiting);
-        (self.waiting.fetch_add(1, Relaxed) < self.max_waiting).then_some(place)
+        self.rtt.store(nanos(latency).max(faded), Relaxed);
     }
 
     /// Notes the outcome of a call, and logs a change of the breaker.
@@ -120,18 +108,17 @@ impl<S> Shared<S> {
     pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {
         match self.on_outage {
             OnOutage::Allow => {
-                slot.spent.fetch_add(n, Relaxed);
+                slot.key.spent.fetch_add(n, Relaxed);
                 self.granted(Granted::from_parts(n, 0, Duration::ZERO), Source::FailOpen)
             }
             OnOutage::Deny => {
-                let probe = self.breaker.probe_at().map_or(0, |at| at.saturating_sub(self.now()));
-                let wait = Duration::from_nanos(probe).max(self.rtt());
+                let wait = self.breaker.until_probe(self.now()).unwrap_or_default().max(self.rtt());
                 let denied = Denied::from_parts(Reason::Unavailable, n, 0, Some(wait));
                 self.denied(denied, Source::FailOpen)
             }
             OnOutage::Local { share } => match self.fall_back(slot, n, share) {
                 Ok(granted) => {
-                    slot.spent.fetch_add(n, Relaxed);
+                    slot.key.spent.fetch_add(n, Relaxed);
                     self.granted(granted, Source::Fallback)
                 }
                 Err(denied) => self.denied(denied, Source::Fallback),
@@ -140,14 +127,10 @@ impl<S> Shared<S> {
     }
 
     fn fall_back(&self, slot: &Slot, n: u64, share: f64) -> Result<Granted, Denied> {
-        let fallback = if slot.has_room { &slot.fallback } else { &self.overflow };
-        let mut fallback = fallback.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || {
-            let known = slot.shadow.level(&slot.terms, slot.lease.now());
-            let known = known.map(|tokens| tokens.saturating_sub(slot.spent.load(Relaxed)));
-            Fallback::new(slot.terms.quota(), share, known, self.clock.clone())
-        };
-        fallback.get_or_insert_with(new).take(n)
+        let now = self.now();
+        let key = if slot.has_room { &slot.key } else { &self.overflow };
+        let new = || key.share(&slot.terms, share, now);
+        key.fallback().get_or_insert_with(new).take(n, slot.terms.quota(), share, now)
     }
 }
 

@@ -1,40 +1,32 @@
-//! The slot of a key: its part of a limiter in this process.
+//! The slot of a key: its part of a limiter in this process, under one quota.
 
 pub(crate) mod calls;
+pub(crate) mod key_state;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
-use tollgate::{Clock, Denied, Granted, Moment, Reason};
+use tollgate::{Denied, Granted, Reason};
 
+use self::key_state::KeyState;
 use super::plan::Plan;
 use crate::lease::demand::Demand;
 use crate::lease::lease_time::nanos;
-use crate::lease::shadow::Shadow;
 use crate::lease::terms::Terms;
 use crate::lease::tokens::Lease;
-use crate::outage::fallback::Fallback;
 
-/// The tokens, the bounds and the waiting requests of one key.
+/// The lease, the calls and the waiting requests of one key under its terms. Another quota or plan
+/// has another slot, with the same [`KeyState`].
 pub(crate) struct Slot {
-    /// The key in the form of the store.
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: Arc<KeyState>,
     pub(crate) terms: Arc<Terms>,
-    /// Whether the terms are of a plan.
-    pub(crate) is_planned: bool,
     /// Whether the slot is in the map; else it serves one request of a key beyond `max_keys`.
     pub(crate) has_room: bool,
     pub(crate) lease: Lease,
-    pub(crate) shadow: Shadow,
-    /// The time until which the store has too few tokens, for a request of `blocks` or more.
-    blocked: AtomicU64,
-    /// The fewest tokens of a request that `blocked` refuses.
-    blocks: AtomicU64,
-    /// The tokens in the store at its last answer.
-    elsewhere: AtomicU64,
     /// The number of held tokens at or below which the next lease is due.
     low: AtomicU64,
     /// Grants by the lease.
@@ -45,15 +37,10 @@ pub(crate) struct Slot {
     granted: AtomicU64,
     /// Tokens that were given back to the store.
     returned: AtomicU64,
-    /// Tokens that were granted or charged without the store, and that the store does not know of.
-    pub(crate) spent: AtomicU64,
     /// Whether the slot is in the queue of the background task.
     pub(crate) queued: AtomicBool,
     /// Whether the slot left the map with tokens or calls. Its tokens go back as they come.
     pub(crate) left: AtomicBool,
-    /// The bucket of outages. It lasts until the store answers for this key: an answer to a probe
-    /// does not fill it.
-    pub(crate) fallback: Mutex<Option<Fallback>>,
     state: Mutex<State>,
 }
 
@@ -73,6 +60,7 @@ impl Waiter {
     }
 }
 
+#[derive(Default)]
 struct State {
     waiters: VecDeque<Waiter>,
     /// The tokens of all waiters.
@@ -81,6 +69,8 @@ struct State {
     wanted: u64,
     /// Tokens to give back to the store.
     back: u64,
+    /// The most tokens at hand for requests that do not wait, in the exact mode.
+    keep: u64,
     /// The tokens that the counts of the limiter have: granted, used, returned.
     counted: [u64; 3],
     calling: bool,
@@ -88,9 +78,6 @@ struct State {
     late: bool,
     /// Whether the bucket was deep in debt at its last answer.
     is_deep: bool,
-    /// Calls that did not begin since the late one is under way, up to
-    /// [`IN_A_ROW`](crate::outage::breaker::IN_A_ROW).
-    late_failures: u32,
     demand: Demand,
     /// The tokens asked for up to the last sweep, and the time since which the number is the same.
     seen: (u64, u64),
@@ -103,10 +90,6 @@ impl State {
         for waiter in self.waiters.drain(..) {
             waiter.answer(None);
         }
-    }
-
-    fn has_more(&self) -> bool {
-        !self.waiters.is_empty() || self.wanted > 0 || self.back > 0
     }
 }
 
@@ -121,48 +104,21 @@ pub(crate) enum Sweep {
 }
 
 impl Slot {
-    pub(crate) fn new(
-        key: Box<[u8]>,
-        plan: Option<&Plan>,
-        has_room: bool,
-        terms: Arc<Terms>,
-        clock: Clock,
-        origin: Moment,
-    ) -> Slot {
-        let lease = Lease::new(&terms, clock, origin);
+    pub(crate) fn new(key: Arc<KeyState>, has_room: bool, terms: Arc<Terms>, lease: Lease) -> Slot {
         let now = lease.now();
-        let state = State {
-            waiters: VecDeque::new(),
-            waiting: 0,
-            wanted: 0,
-            back: 0,
-            counted: [0; 3],
-            calling: false,
-            late: false,
-            is_deep: false,
-            late_failures: 0,
-            demand: Demand::new(now),
-            seen: (0, now),
-        };
+        let state = State { demand: Demand::new(now), seen: (0, now), ..State::default() };
         Slot {
             key,
             terms,
-            is_planned: plan.is_some(),
             has_room,
             lease,
-            shadow: Shadow::new(),
-            blocked: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            elsewhere: AtomicU64::new(0),
             low: AtomicU64::new(0),
             by_lease: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             granted: AtomicU64::new(0),
             returned: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
             queued: AtomicBool::new(false),
             left: AtomicBool::new(false),
-            fallback: Mutex::new(None),
             state: Mutex::new(state),
         }
     }
@@ -170,7 +126,7 @@ impl Slot {
     /// Returns whether the slot is for requests under `plan`; `None` is the quota of the limiter.
     #[inline]
     pub(crate) fn is_under(&self, plan: Option<&Plan>) -> bool {
-        plan.map_or(!self.is_planned, |plan| Arc::ptr_eq(&self.terms, &plan.0) || self.terms == plan.0)
+        plan.map_or(!self.terms.is_planned, |plan| Arc::ptr_eq(&self.terms, &plan.0) || self.terms == plan.0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -181,7 +137,7 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn take(&self, n: u64) -> Result<(Granted, u64), Denied> {
         let left = self.lease.take(n)?.remaining();
-        Ok((self.told(n, left.saturating_add(self.elsewhere.load(Relaxed))), left))
+        Ok((self.told(n, left.saturating_add(self.key.shadow.last() as u64)), left))
     }
 
     /// Returns a grant after which `there` tokens are known, here and in the store.
@@ -189,20 +145,20 @@ impl Slot {
     fn told(&self, n: u64, there: u64) -> Granted {
         let capacity = self.terms.quota().capacity();
         let remaining = there.min(capacity);
-        Granted::from_parts(n, remaining, self.terms.about_time_of(capacity - remaining))
+        Granted::from_parts(n, remaining, self.terms.earning((capacity - remaining) as f64))
     }
 
     /// Returns the known tokens: those at hand, and those in the store at its last answer.
     pub(crate) fn known(&self) -> Granted {
-        let there = self.lease.matured().saturating_add(self.elsewhere.load(Relaxed));
-        self.told(0, there.saturating_sub(self.spent.load(Relaxed)))
+        let there = self.lease.matured().saturating_add(self.key.shadow.last() as u64);
+        self.told(0, there.saturating_sub(self.key.spent.load(Relaxed)))
     }
 
     /// Takes spent tokens from those at hand, and notes the others for the store. Returns the
     /// number of the others.
     pub(crate) fn charge(&self, n: u64) -> u64 {
         let rest = n - self.lease.take_up_to(n);
-        self.spent.fetch_add(rest, Relaxed);
+        self.key.spent.fetch_add(rest, Relaxed);
         rest
     }
 
@@ -216,7 +172,7 @@ impl Slot {
     fn holds_little(&self) -> bool {
         !self.queued.load(Relaxed)
             && self.lease.held(&self.terms) <= self.low.load(Relaxed)
-            && self.lease.now() >= self.blocked.load(Relaxed)
+            && self.key.blocked(u64::MAX, self.lease.now()).is_none()
     }
 
     /// Returns the refusal of a request that no call can serve now. The flag is false if its tokens
@@ -226,10 +182,7 @@ impl Slot {
         let (wait, by_shadow) = if self.lease.held(&self.terms) >= n {
             (denied.retry_after().unwrap_or_default(), false)
         } else {
-            let blocked = self.blocked.load(Relaxed).saturating_sub(now);
-            let is_blocked = blocked > 0 && n >= self.blocks.load(Relaxed);
-            let blocked = is_blocked.then(|| Duration::from_nanos(blocked));
-            (self.shadow.wait(&self.terms, n, now).max(blocked)?, true)
+            (self.key.shadow.wait(&self.terms, n, now).max(self.key.blocked(n, now))?, true)
         };
         Some((self.deny(n, wait), by_shadow))
     }
@@ -246,6 +199,36 @@ impl Slot {
         state.waiting += n;
         state.waiters.push_back(Waiter { n, sender });
         answer
+    }
+
+    /// Takes tokens back. In the exact mode they go to the store, whose bucket refills meanwhile.
+    pub(crate) fn put_back(self: &Arc<Slot>, n: u64, queue: &UnboundedSender<Arc<Slot>>) {
+        if self.terms.is_leased() {
+            return self.lease.put(n);
+        }
+        self.give_back(&mut self.state(), n);
+        self.enqueue(queue);
+    }
+
+    fn has_more(&self, state: &State) -> bool {
+        let asks = !state.waiters.is_empty() || state.wanted > 0;
+        asks || state.back > 0 || self.key.spent.load(Relaxed) > 0
+    }
+
+    /// Marks tokens to go back to the store. It can have them at its next answer.
+    fn give_back(&self, state: &mut State, n: u64) {
+        if n > 0 {
+            state.back = state.back.saturating_add(n).min(self.terms.lease.capacity());
+            self.key.put(n);
+        }
+    }
+
+    /// Puts the slot into the queue of the background task.
+    pub(crate) fn enqueue(self: &Arc<Slot>, queue: &UnboundedSender<Arc<Slot>>) {
+        if !self.queued.swap(true, SeqCst) {
+            // Without the task, later requests are decided by the policy.
+            let _ = queue.send(self.clone());
+        }
     }
 
     /// Asks the next call for tokens that a later request takes.
@@ -271,7 +254,7 @@ impl Slot {
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
         self.left.store(true, Relaxed);
-        state.back += self.lease.take_all();
+        self.give_back(&mut state, self.lease.take_all());
     }
 
     /// Returns the state of the key. After `idle` without a request, its matured tokens are marked
@@ -287,10 +270,10 @@ impl Slot {
         if busy || now.saturating_sub(state.seen.1) < nanos(idle) {
             return Sweep::Used;
         }
-        if self.spent.load(Relaxed) > 0 {
+        if self.key.spent.load(Relaxed) > 0 {
             return Sweep::GivesBack;
         }
-        state.back += self.lease.take_all();
+        self.give_back(&mut state, self.lease.take_all());
         match state.back {
             0 if self.lease.held(&self.terms) == 0 => Sweep::Empty,
             0 => Sweep::Used,

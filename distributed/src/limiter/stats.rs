@@ -33,7 +33,8 @@ pub struct DistributedStats {
     pub denied: u64,
     /// Calls that the store answered in time.
     pub calls_answered: u64,
-    /// Calls that it answered after the deadline. Their tokens were kept.
+    /// Calls that it answered after the deadline. Their tokens were kept, or given back in the
+    /// exact mode.
     pub calls_late: u64,
     /// Calls that had no effect.
     pub calls_refused: u64,
@@ -54,7 +55,8 @@ pub struct DistributedStats {
     pub tokens_returned: u64,
     /// Tokens of calls without an answer: the store may have granted them.
     pub tokens_lost: u64,
-    /// Whether the breaker is open: no call is sent but probes.
+    /// Whether no call is sent but probes: the breaker is open, or the limiter is closed or without
+    /// its runtime.
     pub breaker_open: bool,
     /// Outages so far: the times that the breaker opened.
     pub breaker_opened: u64,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -10,16 +11,17 @@ use super::slot::{Decided, Slot};
 
 /// The part of a waiting request that its caller holds. A drop gives back a grant that is on its
 /// way.
-pub(crate) struct Waiting {
-    slot: Arc<Slot>,
+pub(crate) struct Waiting<'a> {
+    slot: &'a Arc<Slot>,
     n: u64,
+    queue: &'a UnboundedSender<Arc<Slot>>,
     receiver: oneshot::Receiver<Decided>,
 }
 
-impl Waiting {
+impl<'a> Waiting<'a> {
     /// Adds a request to those of its slot.
-    pub(crate) fn new(slot: &Arc<Slot>, n: u64) -> Waiting {
-        Waiting { slot: slot.clone(), n, receiver: slot.wait(n) }
+    pub(crate) fn new(slot: &'a Arc<Slot>, n: u64, queue: &'a UnboundedSender<Arc<Slot>>) -> Waiting<'a> {
+        Waiting { slot, n, queue, receiver: slot.wait(n) }
     }
 
     /// Waits for the answer, up to the deadline.
@@ -37,10 +39,10 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(Ok(_)) = self.close() {
-            self.slot.lease.put(self.n);
+            self.slot.put_back(self.n, self.queue);
         }
     }
 }

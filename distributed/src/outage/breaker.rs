@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Failures in a row that open the breaker.
-pub(crate) const IN_A_ROW: u32 = 5;
+const IN_A_ROW: u32 = 5;
 /// The fewest calls within a second of which half must have failed to open the breaker.
 const CALLS: u32 = 20;
 const SECOND: u64 = 1_000_000_000;
 
 /// A breaker: while it is open no call is sent but probes.
 ///
-/// It opens after 5 failures in a row, or when half of at least 20 calls in a second failed. The
+/// It opens after 5 failures in a row, or when half of at least 20 calls in a second failed. A
+/// failure is a call without an answer: an error of a key is none. The
 /// pause before the first probe is `first`, and each later one is twice as long, up to `last`.
 /// Jitter shortens each by up to a half.
 pub(crate) struct Breaker {
@@ -51,9 +52,10 @@ impl Breaker {
         self.probe_at.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the time of the next probe, if the breaker is open.
-    pub(crate) fn probe_at(&self) -> Option<u64> {
-        Some(self.probe_at.load(Ordering::Relaxed)).filter(|at| *at != 0)
+    /// Returns the time until the next probe, if the breaker is open.
+    pub(crate) fn until_probe(&self, now: u64) -> Option<Duration> {
+        let at = Some(self.probe_at.load(Ordering::Relaxed)).filter(|at| *at != 0)?;
+        Some(Duration::from_nanos(at.saturating_sub(now)))
     }
 
     /// Returns the number of times that the breaker has opened.

@@ -1,27 +1,39 @@
-//! The bucket of a key while the store does not answer.
+//! The tokens of a key while the store does not answer.
 
-use tollgate::{Clock, Denied, Granted, Quota, TokenBucket};
+use std::time::Duration;
 
-/// The bucket of a key with a share of the quota, while the store does not answer for it.
+use tollgate::{Denied, Granted, Quota, Reason};
+
+/// The tokens of a key in this process while the store does not answer for it. A take names the
+/// quota, so a change of it neither adds nor forgets a token.
 pub(crate) struct Fallback {
-    bucket: TokenBucket,
+    /// The tokens at `at`, negative in debt.
+    tokens: f64,
+    /// Nanoseconds since the origin.
+    at: u64,
 }
 
 impl Fallback {
-    /// Returns a bucket with that share of the quota, at least one token of burst. It begins with
-    /// the share of `known`, the tokens last known to be in the store; `None` is a full bucket.
-    pub(crate) fn new(quota: Quota, share: f64, known: Option<u64>, clock: Clock) -> Fallback {
-        let part = |tokens: u64| (tokens as f64 * share) as u64;
-        let burst = part(quota.capacity()).max(1);
-        let period = quota.period().mul_f64(1.0 / share);
-        let share_of = Quota::try_per(quota.tokens(), period, burst).unwrap_or(quota);
-        let bucket = TokenBucket::builder(share_of).clock(clock).build();
-        let level = known.map_or(burst, part).min(burst);
-        let _ = bucket.acquire_up_to(burst - level);
-        Fallback { bucket }
+    pub(crate) fn new(tokens: f64, at: u64) -> Fallback {
+        Fallback { tokens, at }
     }
 
-    pub(crate) fn take(&self, n: u64) -> Result<Granted, Denied> {
-        self.bucket.try_acquire_n(n)
+    /// Takes `n` tokens, all or none, under a share of a quota: at least one token of burst.
+    pub(crate) fn take(&mut self, n: u64, quota: Quota, share: f64, now: u64) -> Result<Granted, Denied> {
+        let burst = (quota.capacity() as f64 * share).floor().max(1.0);
+        let nanos = quota.period().as_nanos() as f64 / quota.tokens() as f64 / share;
+        // A nanosecond more, against the rounding of a double.
+        let earning = |tokens: f64| Duration::from_nanos((tokens * nanos) as u64 + 1);
+        self.tokens = (self.tokens + now.saturating_sub(self.at) as f64 / nanos).min(burst);
+        self.at = self.at.max(now);
+        let rest = self.tokens - n as f64;
+        if n as f64 > burst {
+            return Err(Denied::from_parts(Reason::TooMany, n, self.tokens as u64, None));
+        }
+        if rest < 0.0 {
+            return Err(Denied::from_parts(Reason::Empty, n, self.tokens as u64, Some(earning(-rest))));
+        }
+        self.tokens = rest;
+        Ok(Granted::from_parts(n, rest as u64, earning(burst - rest)))
     }
 }

@@ -9,13 +9,16 @@
 pub enum OnOutage {
     /// Limits each key by a bucket of this process, with a share of the quota.
     ///
-    /// The bucket begins with that share of the tokens last known to be in the store. An outage of
-    /// length `d` admits at most these and `share * rate * d` tokens of a key in a process. When
-    /// the store answers again, they are charged there, down to a debt of one burst.
+    /// The bucket begins with that share of the tokens that the store can have: those of its last
+    /// answer to this process and those earned since, or a burst for a key that it never asked for.
+    /// An outage of length `d` admits at most these and `share * rate * d` tokens of a key in a
+    /// process, whatever quotas and plans the key has in turn. So a fleet whose shares are 1
+    /// together admits at most `burst + rate * d`, beside the tokens that were granted before. When
+    /// the store answers again, the tokens are charged there, down to a debt of one burst.
     ///
-    /// All keys beyond [`max_keys`](crate::DistributedBuilder::max_keys) share one such bucket. It
-    /// begins full, with the quota of the first of their requests, and later outages go on with it
-    /// until the quota of the limiter changes. Its grants are not charged.
+    /// A key is known until its bucket is full. All keys beyond
+    /// [`max_keys`](crate::DistributedBuilder::max_keys) share one such bucket. It begins full, and
+    /// later outages go on with it. Its grants are not charged.
     Local {
         /// The share of this process, above 0 and at most 1: `1 / n` for a fleet of `n`.
         share: f64,

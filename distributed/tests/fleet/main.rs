@@ -144,6 +144,12 @@ fn redis_is_frozen_or_killed() -> Result<(), Failure> {
     outage::run(Engine::Redis, outage::Kind::Killed)
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn a_key_that_is_no_bucket_is_no_outage() -> Result<(), Failure> {
+    outage::one_bad_key()
+}
+
 #[cfg(feature = "postgres")]
 #[test]
 fn postgres_is_frozen_or_killed() -> Result<(), Failure> {

@@ -53,6 +53,35 @@ async fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> Result<Durat
     Ok(begun.elapsed())
 }
 
+/// A key of Redis that holds no bucket fails its own requests, and those of no other key.
+#[cfg(feature = "redis")]
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+pub(crate) async fn one_bad_key() -> Result<(), Failure> {
+    if !tollgate_test_servers::redis::redis_is_installed() {
+        return Ok(());
+    }
+    let server = tollgate_test_servers::redis::Redis::start(&[])?;
+    let store = AnyStore::open(&server.url())?;
+    // No request is late on a machine that is busy with other tests.
+    let deadline = Duration::from_secs(10);
+    let limiter: Limiter = DistributedLimiter::builder(QUOTA, store)
+        .exact()
+        .deadline(deadline)
+        .on_outage(OnOutage::Deny)
+        .build()?;
+    limiter.ask(&KEY).await?;
+    let spoil = "for _, key in ipairs(redis.call('KEYS', '*7')) do redis.call('SET', key, 'hello') end";
+    server.command(&["EVAL", spoil, "0"])?;
+    for turn in 0..200 {
+        let bad = async || limiter.ask(&KEY).await.map_err(|denied| denied.source());
+        let good = async |key| limiter.ask(&key).await.map(|granted| granted.source());
+        let (bad, one, two) = tokio::join!(bad(), good(10 * turn), good(10 * turn + 1));
+        assert_eq!((bad, one?, two?), (Err(Source::FailOpen), Source::Store, Source::Store), "{turn}");
+    }
+    assert_eq!(limiter.stats().breaker_opened, 0, "{:?}", limiter.stats());
+    Ok(())
+}
+
 /// The kinds of an outage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {

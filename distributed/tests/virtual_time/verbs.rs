@@ -119,7 +119,8 @@ async fn waiting_verbs_wait_for_tokens() {
 #[tokio::test(start_paused = true)]
 async fn refunds_serve_the_next_request_or_go_back() {
     let world = world();
-    let (one, two) = (exact(&world, Quota::per_hour(5)), exact(&world, Quota::per_hour(5)));
+    let one = world.process(Quota::per_hour(5)).build().unwrap();
+    let two = exact(&world, Quota::per_hour(5));
     one.ask_n(&7, 5).await.unwrap();
     one.refund(&7, 3);
     assert_eq!(one.ask_n(&7, 1).await.unwrap().source(), Source::Lease);
@@ -140,8 +141,8 @@ async fn all_or_none() {
     assert_eq!(ask_all_of(&limits).await.unwrap().unwrap().remaining(), 2);
     let denied = ask_all_of(&limits).await.unwrap_err();
     assert_eq!((denied.which(), denied.denied().reason()), (1, Reason::Empty));
-    // The user's token came back, and is at hand.
-    assert_eq!(all_of(&limits[..1]).unwrap().unwrap().source(), Source::Lease);
+    // The user's token is back in the store.
+    assert_eq!(ask_all_of(&limits[..1]).await.unwrap().unwrap().source(), Source::Store);
     assert_eq!(user.ask_n(&1, 3).await.unwrap().remaining(), 0);
     assert_eq!(all_of(&[]).unwrap(), None);
 }
@@ -240,7 +241,7 @@ async fn a_dropped_request_loses_no_token() {
     sleep(RTT / 2).await;
     request.abort();
     sleep(RTT).await;
-    assert_eq!(limiter.ask_n(&7, 3).await.unwrap().source(), Source::Lease);
+    assert_eq!(limiter.ask_n(&7, 3).await.unwrap().source(), Source::Store);
 }
 
 /// A key beyond `max_keys` is decided by a call for each request, and is not kept.

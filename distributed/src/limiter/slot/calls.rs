@@ -1,6 +1,5 @@
 //! The calls of a slot: the tokens that each asks for, and the use of its answer.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -8,23 +7,14 @@ use super::{Slot, State};
 use crate::credits::bucket::{Amount, Answer};
 use crate::credits::spec::Spec;
 use crate::lease::lease_time::nanos;
-use crate::outage::breaker::IN_A_ROW;
 
 /// The shortest time for which a lease is worth a call.
 const LEAST_LEASE: Duration = Duration::from_millis(10);
-
-/// The longest life of a refusal by the store, in nanoseconds: an operator may reset the bucket
-/// meanwhile.
-const MAX_BLOCK: u64 = 1_000_000_000;
 
 /// The part of its debt in which a bucket is deep in debt. Requests that take no debt, and a lease
 /// now and then, do not bring it there. With a half, a process of few requests had a third of its
 /// part beside a busy one.
 const DEEP: u64 = 8;
-
-/// The error of a slot whose call is under way beyond the deadline.
-#[derive(Debug)]
-pub(crate) struct Late;
 
 /// The part of a call that is for one key.
 #[derive(Clone, Copy, Debug)]
@@ -35,33 +25,27 @@ pub(crate) struct Part {
 }
 
 impl Slot {
-    /// Begins a call for this key. Returns its part; `None` if there is nothing to ask for.
-    ///
-    /// # Errors
-    ///
-    /// The call before is under way, and late. All waiting requests end without a decision. The
-    /// breaker counts the first of these errors only: the store may answer calls of other keys.
-    pub(crate) fn begin(&self) -> Result<Option<Part>, Late> {
+    /// Begins a call for this key. Returns its part; `None` if there is nothing to ask for, or if
+    /// the call before is under way. While that one is late, waiting requests end undecided.
+    pub(crate) fn begin(&self) -> Option<Part> {
         let now = self.lease.now();
         let mut state = self.state();
-        match (state.calling, state.late && !state.waiters.is_empty()) {
-            (false, _) => {}
-            (true, false) => return Ok(None),
-            (true, true) => {
-                state.give_up();
-                state.late_failures += 1;
-                return if state.late_failures < IN_A_ROW { Err(Late) } else { Ok(None) };
-            }
+        if state.late {
+            state.give_up();
+        }
+        if state.calling {
+            return None;
         }
         let part = match state.back {
             0 => self.part(&mut state, now),
             back => {
-                let amount = Amount { max: -(back as i64), ..Amount::default() };
+                let spent = self.key.spent.swap(0, Relaxed);
+                let amount = Amount { max: -(back as i64), min: 0, spent };
                 Some(Part { spec: self.terms.spec, amount })
             }
         };
-        (state.calling, state.late_failures) = (part.is_some(), 0);
-        Ok(part)
+        state.calling = part.is_some();
+        part
     }
 
     /// Returns the part of the next call.
@@ -75,9 +59,10 @@ impl Slot {
         let held = self.lease.held(terms);
         let lease = self.lease_of(demand * nanos(terms.horizon) as f64, held);
         let wanted = std::mem::take(&mut state.wanted);
+        state.keep = state.keep.min(held).max(wanted);
         let asked = state.waiting + wanted.saturating_sub(held);
         let max = asked.max(lease);
-        let spent = self.spent.swap(0, Relaxed);
+        let spent = self.key.spent.swap(0, Relaxed);
         if max == 0 && spent == 0 {
             return None;
         }
@@ -107,15 +92,15 @@ impl Slot {
     pub(crate) fn end(&self, part: Part, answer: Answer, sent: u64, rtt: Duration) -> bool {
         let Part { spec, amount } = part;
         let mut state = self.state();
+        let is_late = state.late;
         (state.calling, state.late) = (false, false);
-        *self.fallback.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.key.fallback() = None;
         state.is_deep = answer.credits < -((self.terms.spec.debt_credits() / DEEP) as i64);
-        self.shadow.tell(&self.terms, answer.credits, sent);
-        self.elsewhere.store(self.terms.spec.tokens(answer.credits), Relaxed);
+        self.key.shadow.tell(&self.terms.spec, answer.credits, sent);
         if amount.max < 0 {
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
             state.back = state.back.saturating_sub(amount.max.unsigned_abs());
-            return state.has_more();
+            return self.has_more(&state);
         }
         let granted = u64::try_from(answer.granted).unwrap_or(0);
         self.put(answer, granted);
@@ -125,19 +110,23 @@ impl Slot {
         // tokens.
         let least = amount.min.unsigned_abs();
         let blocks = if least > self.least_lease(&spec) { least } else { 0 };
-        self.blocks.store(blocks, Relaxed);
-        self.blocked.store(self.lease.now().saturating_add(blocked.min(MAX_BLOCK)), Relaxed);
+        self.key.block(blocks, blocked, self.lease.now());
         let refused = if blocked > 0 { blocks } else { u64::MAX };
         if state.wanted >= refused {
             // The requests that came during the call are refused by its answer, too.
             state.wanted = 0;
         }
         self.serve(&mut state, &spec, answer, refused);
-        if self.left.load(Relaxed) {
-            // No later request finds them.
-            state.back += self.lease.take_all();
-        }
-        state.has_more()
+        // The tokens that no later request finds go back. In the exact mode only those stay that
+        // requests without a wait ask for.
+        let keep = match self.terms.is_leased() {
+            _ if self.left.load(Relaxed) => 0,
+            true => u64::MAX,
+            false if is_late => 0,
+            false => state.keep,
+        };
+        self.give_back(&mut state, self.lease.take_up_to(self.lease.matured().saturating_sub(keep)));
+        self.has_more(&state)
     }
 
     /// Puts granted tokens into the lease. Those that the bucket had are valid at once, and those
@@ -183,13 +172,14 @@ impl Slot {
         }
     }
 
-    /// Ends a failed call. `lost` tells whether it may have had an effect.
-    pub(crate) fn fail(&self, Part { amount, .. }: Part, lost: bool) {
+    /// Ends a failed call. `lost` tells whether it may have had an effect. Returns `false`: nothing
+    /// is asked for until the next request.
+    pub(crate) fn fail(&self, Part { amount, .. }: Part, lost: bool) -> bool {
         let mut state = self.state();
         (state.calling, state.late) = (false, false);
         state.wanted = 0;
         if !lost {
-            self.spent.fetch_add(amount.spent, Relaxed);
+            self.key.spent.fetch_add(amount.spent, Relaxed);
         }
         if amount.max < 0 {
             // Whether or not the store has them, no request may use the tokens.
@@ -197,6 +187,7 @@ impl Slot {
             self.returned.fetch_add(amount.max.unsigned_abs(), Relaxed);
         }
         state.give_up();
+        false
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::{Clock, Quota};
 
-use super::demand::Demand;
-use super::shadow::Shadow;
-use super::terms::Terms;
-use super::tokens::Lease;
+use crate::lease::demand::Demand;
+use crate::lease::shadow::Shadow;
+use crate::lease::terms::Terms;
+use crate::lease::tokens::Lease;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -87,11 +87,11 @@ proptest! {
         prop_assume!(quota.is_ok());
         let Ok(terms) = Terms::new(quota.unwrap(), Duration::ZERO) else { return Ok(()) };
         let n = n.min(burst);
-        let shadow = Shadow::new();
+        let shadow = Shadow::default();
         prop_assert_eq!(shadow.wait(&terms, n, sent), None);
         let spec = &terms.spec;
         let credits = (spec.capacity() as f64 * part) as i64;
-        shadow.tell(&terms, credits, sent);
+        shadow.tell(spec, credits, sent);
         let need = (n * spec.per_token()) as i64;
         let wait = shadow.wait(&terms, n, sent).unwrap_or_default();
         let exact = spec.wait(credits, need);

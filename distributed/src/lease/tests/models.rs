@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::Clock;
 
-use super::lease_time::LeaseTime;
+use crate::lease::lease_time::LeaseTime;
 use crate::sync::Ordering;
 
 /// The real time, in nanoseconds. It stands still.

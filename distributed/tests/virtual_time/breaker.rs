@@ -1,0 +1,149 @@
+//! The errors and the silence of a store, of one key, and of a limiter that has ended.
+
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::{Quota, Reason};
+use tollgate_distributed::{
+    DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
+};
+
+use crate::world::{Network, World};
+
+const RTT: Duration = Duration::from_millis(2);
+const QUOTA: Quota = Quota::per_second(1_000);
+
+/// A store with one key at fault.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    /// The calls with the key have no answer.
+    Hangs,
+    /// The calls with the key fail, and have no effect on the other keys.
+    Fails,
+}
+
+struct OneBad(Network, Fault);
+
+impl Store for OneBad {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        if ops.iter().any(|op| op.key.ends_with(b"7")) {
+            if self.1 == Fault::Hangs {
+                std::future::pending::<()>().await;
+            }
+            sleep(RTT).await;
+            return Err(StoreError::new(StoreErrorKind::Permanent, "the key holds no bucket"));
+        }
+        self.0.acquire(ops).await
+    }
+}
+
+/// Asks for a bad key each millisecond for two seconds, and for `good` others at times. Returns the
+/// requests of the good keys, and those that the store decided.
+async fn beside(fault: Fault, good: u64, every: u64) -> (u64, u64, DistributedStats) {
+    let world = World::new(RTT);
+    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, OneBad(world.network(), fault));
+    let limiter = builder.clock(world.clock()).exact().on_outage(OnOutage::Deny).build().unwrap();
+    let (mut asked, mut by_store, mut requests) = (0, 0, tokio::task::JoinSet::new());
+    for millis in 0..2_000 {
+        let bad = limiter.clone();
+        requests.spawn(async move { (7, bad.ask(&7).await.ok().map(|granted| granted.source())) });
+        for key in (0..good).filter(|_| millis % every == 0) {
+            let limiter = limiter.clone();
+            let key = 10 * (key + millis);
+            requests
+                .spawn(async move { (key, limiter.ask(&key).await.ok().map(|granted| granted.source())) });
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    for (key, source) in requests.join_all().await {
+        assert!(key != 7 || source.is_none(), "the bad key has a grant: {source:?}");
+        asked += u64::from(key != 7);
+        by_store += u64::from(key != 7 && matches!(source, Some(Source::Store)));
+    }
+    (asked, by_store, limiter.stats())
+}
+
+/// A call that fails for one key is no failure of the store, and the other keys of the call have
+/// their tokens.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_key_is_that_of_no_other_key() {
+    let (asked, by_store, stats) = beside(Fault::Fails, 20, 20).await;
+    assert_eq!((asked, by_store, stats.breaker_opened), (2_000, 2_000, 0), "{stats:?}");
+}
+
+/// A call without an answer is one failure, however many requests of its key come meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_slow_call_is_one_failure() {
+    let (asked, by_store, stats) = beside(Fault::Hangs, 1, 250).await;
+    assert_eq!(stats.breaker_opened, 0, "{stats:?}");
+    // The first request shares the call of the bad key.
+    assert!(asked == 8 && by_store >= 7, "{by_store} of {asked}");
+}
+
+/// An error of all keys opens the breaker, by its probes.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_for_all_keys_is_away() {
+    struct Failing;
+    impl Store for Failing {
+        async fn acquire(&self, _: &mut [Op<'_>]) -> Result<(), StoreError> {
+            Err(StoreError::new(StoreErrorKind::Permanent, "no such table"))
+        }
+    }
+    let world = World::new(RTT);
+    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Failing).clock(world.clock());
+    let limiter = builder.exact().on_outage(OnOutage::Deny).build().unwrap();
+    while !limiter.stats().breaker_open {
+        assert_eq!(limiter.ask(&1).await.unwrap_err().reason(), Reason::Unavailable);
+        sleep(Duration::from_millis(1)).await;
+        assert!(world.now() < Duration::from_millis(500), "{:?}", limiter.stats());
+    }
+}
+
+/// A request that waits for tokens ends with the limiter, and a later one does not wait.
+#[tokio::test(start_paused = true)]
+async fn a_closed_limiter_lets_no_request_wait() {
+    for policy in [OnOutage::Deny, OnOutage::Local { share: 1.0 }] {
+        let world = World::new(RTT);
+        let limiter = world.process(Quota::per_hour(1)).exact().on_outage(policy).build().unwrap();
+        limiter.ask(&7).await.unwrap();
+        let waits = tokio::spawn({
+            let limiter = limiter.clone();
+            async move { limiter.acquire(&7).await }
+        });
+        sleep(Duration::from_secs(5)).await;
+        limiter.shutdown().await;
+        let closed = world.now();
+        let ends = async || (waits.await.unwrap().is_err(), limiter.acquire(&7).await.is_err());
+        let ended = timeout(Duration::from_secs(1), ends()).await;
+        assert_eq!(ended, Ok((true, true)), "{policy:?}");
+        assert_eq!(world.now(), closed, "{policy:?}");
+    }
+}
+
+/// A limiter whose runtime has ended decides by its policy, without a wait.
+#[test]
+fn a_limiter_without_its_runtime_does_not_wait() {
+    let new =
+        || -> Runtime { Builder::new_current_thread().enable_time().start_paused(true).build().unwrap() };
+    let first = new();
+    let limiter = first.block_on(async {
+        let world = World::new(RTT);
+        let limiter = world.process(QUOTA).exact().on_outage(OnOutage::Deny).build().unwrap();
+        limiter.ask(&7).await.unwrap();
+        limiter
+    });
+    // A call is in the queue of the task when its runtime ends.
+    let _ = limiter.try_acquire(&8);
+    drop(first);
+    new().block_on(async {
+        let begun = Instant::now();
+        for key in [7, 8, 9] {
+            let denied = limiter.ask(&key).await.unwrap_err();
+            assert_eq!((denied.reason(), denied.source()), (Reason::Unavailable, Source::FailOpen));
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert!(limiter.stats().breaker_open);
+        assert!(limiter.acquire(&7).await.is_err());
+    });
+}
