@@ -14,6 +14,7 @@ use tollgate_distributed::{DistributedLimiter, SqliteStore};
 async fn main() -> Result<(), Box<dyn Error>> {
     // The fleet grants a client 100 a day, and each process no more than 5 at once.
     let limiter = DistributedLimiter::<String, _>::builder(Quota::per_day(100), SqliteStore::in_memory()?)
+        .name("clients")
         .local_first(Quota::per_second(5))
         .exact()
         .build()?;
