@@ -94,24 +94,26 @@ async fn session(client: &Client) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_on_a_connection_that_others_get() {
-    // With one connection to the server, each client gets that of the store.
-    let Some(pooler) = Pooler::start(1, "").await else { return };
-    let set = "ALTER ROLE postgres SET default_transaction_isolation = 'serializable'";
-    pooler.server.other.batch_execute(set).await.unwrap();
-    let other = pooler.other().await;
-    let before = session(&other).await;
-    assert!(before.contains("transaction_isolation=serializable"), "{before}");
-    let store = pooler.store();
-    store.migrate().await.unwrap();
-    take(&store, b"key").await.unwrap();
-    store.clean_up(Duration::ZERO).await.unwrap();
-    let requester = TokenRequester::new(store);
-    requester.migrate().await.unwrap();
-    assert!(!requester.request_token("acme").await.unwrap());
-    assert_eq!(session(&other).await, before);
-    let store = PostgresStore::with_client(pooler.other().await);
-    take(&store, b"key").await.unwrap();
-    assert_eq!(session(&other).await, before, "a connection of the caller");
+    for mode in ["transaction", "statement"] {
+        // With one connection to the server, each client gets that of the store.
+        let Some(pooler) = Pooler::start(1, &format!("pool_mode = {mode}")).await else { return };
+        let set = "ALTER ROLE postgres SET default_transaction_isolation = 'serializable'";
+        pooler.server.other.batch_execute(set).await.unwrap();
+        let other = pooler.other().await;
+        let before = session(&other).await;
+        assert!(before.contains("transaction_isolation=serializable"), "{before}");
+        let store = pooler.store();
+        store.migrate().await.unwrap();
+        take(&store, b"key").await.unwrap();
+        store.clean_up(Duration::ZERO).await.unwrap();
+        let requester = TokenRequester::new(store);
+        requester.migrate().await.unwrap();
+        assert!(!requester.request_token("acme").await.unwrap());
+        assert_eq!(session(&other).await, before, "{mode}");
+        let store = PostgresStore::with_client(pooler.other().await);
+        take(&store, b"key").await.unwrap();
+        assert_eq!(session(&other).await, before, "a connection of the caller");
+    }
 }
 
 /// Loads four stores behind PgBouncer, and returns the number of the calls that failed.
@@ -142,6 +144,10 @@ async fn no_call_fails_under_load_also_by_a_role_at_serializable() {
 #[tokio::test]
 async fn the_timeouts_of_the_options_hold_behind_a_pooler() {
     let Some(pooler) = Pooler::start(2, "").await else { return };
+    // Those of the role do not count.
+    let set =
+        "ALTER ROLE postgres SET statement_timeout = '30s'; ALTER ROLE postgres SET lock_timeout = '30s'";
+    pooler.server.other.batch_execute(set).await.unwrap();
     let (short, long) = (Duration::from_millis(300), Duration::from_secs(9));
     for (lock_timeout, statement_timeout, why) in
         [(short, long, "lock timeout"), (long, short, "statement timeout")]
