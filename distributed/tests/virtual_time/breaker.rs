@@ -42,7 +42,8 @@ impl Store for OneBad {
 /// requests of the good keys, and those that the store decided.
 async fn beside(fault: Fault, good: u64, every: u64) -> (u64, u64, DistributedStats) {
     let world = World::new(RTT);
-    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, OneBad(world.network(), fault));
+    let builder =
+        DistributedLimiter::<u64, _>::builder(QUOTA, OneBad(world.network(), fault)).name("one bad");
     let limiter = builder.clock(world.clock()).exact().on_outage(OnOutage::Deny).build().unwrap();
     let (mut asked, mut by_store, mut requests) = (0, 0, tokio::task::JoinSet::new());
     for millis in 0..2_000 {
@@ -91,7 +92,7 @@ async fn a_store_that_fails_for_all_keys_is_away() {
         }
     }
     let world = World::new(RTT);
-    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Failing).clock(world.clock());
+    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Failing).name("failing").clock(world.clock());
     let limiter = builder.exact().on_outage(OnOutage::Deny).build().unwrap();
     while !limiter.stats().breaker_open {
         assert_eq!(limiter.ask(&1).await.unwrap_err().reason(), Reason::Unavailable);
