@@ -134,8 +134,8 @@ pub(crate) async fn run(engine: Engine, kind: Kind) -> Result<(), Failure> {
     assert!(fallen_back > 100 && (fallen_back as f64) < most, "{fallen_back} by the share, of {most}");
     // A server that has just been started may fail calls after it answered a probe.
     assert!((1..=3).contains(&limiter.stats().breaker_opened), "{:?}", limiter.stats());
-    // A machine that is busy with other tests is late.
-    let late = Duration::from_millis(if is_whole() { 5 } else { 500 });
+    // A machine that is busy with other tests is late: the times count in the whole run alone.
+    let late = Duration::from_millis(if is_whole() { 5 } else { 5_000 });
     assert!(longest < DEADLINE + late, "a request took {longest:?}");
     assert!(healed < Duration::from_secs(1) + late, "it healed in {healed:?}");
     Ok(())
