@@ -43,7 +43,10 @@ impl Limiters {
         let quota = Quota::per_second(1_000_000_000);
         let store: Store = MemoryStore::new(|| 1 << 50);
         // The store's bucket is full all the time, and no token is given back in between.
-        let leased = DistributedLimiter::builder(quota, store).name("at hand").deadline(Duration::from_secs(10)).build()?;
+        let leased = DistributedLimiter::builder(quota, store)
+            .name("at hand")
+            .deadline(Duration::from_secs(10))
+            .build()?;
         let draw = |n: usize| (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let drawn = (0..DECISIONS).map(|n| draw(n) % keys as u64).collect();
         Ok(Limiters { core: RateLimiter::new(quota), leased, keys: drawn })
