@@ -65,6 +65,7 @@ pub(crate) async fn one_bad_key() -> Result<(), Failure> {
     // No request is late on a machine that is busy with other tests.
     let deadline = Duration::from_secs(10);
     let limiter: Limiter = DistributedLimiter::builder(QUOTA, store)
+        .name("fleet")
         .exact()
         .deadline(deadline)
         .on_outage(OnOutage::Deny)
