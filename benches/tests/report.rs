@@ -39,7 +39,7 @@ fn a_page_has_all_runs_and_only_like_is_compared() {
     results.times.push(times("floor", &[5.0; 3]));
     let [page, _] = written("page", &[("2026-11-22", &before), ("2026-11-23", &results)]);
     for line in [
-        "  , 2026-11-22, full run:\n  [all numbers](performance/2026-11-22.csv)",
+        "  , 2026-11-22, code of an unknown commit, full run:\n  [all numbers](performance/2026-11-22.csv)",
         "| case | A | A / governor | A / floor | B | B / governor | B / floor |",
         "| one bucket, granted, 2 threads | 8 | 0.800 | 2 | 14 | 1.400 |  |",
         "| spread: one bucket, granted, 2 threads | 8 | 1 | 0.800 | 2 | 8 | 0.571 | 0.800 |  |",
