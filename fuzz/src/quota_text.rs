@@ -193,6 +193,9 @@ impl Text {
             self.write_period(&mut period);
             return Err((period.trim().to_owned(), no_unit));
         }
+        if self.number.is_some() && self.unit == ("", 0) {
+            return Err((String::new(), no_unit));
+        }
         let number = self.number.map_or(Ok(1), count)?;
         match self.unit {
             ("", 0) if self.number.is_none() => Err((String::new(), "")),

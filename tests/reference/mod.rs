@@ -406,6 +406,10 @@ impl Ideal {
     /// Returns whether `nanos` is [how long](Ideal::wait) a level between two takes to `goal`, the
     /// higher level first. It may lack the nanosecond of rounding up.
     fn is_due(&self, goal: i128, levels: RangeInclusive<i128>, lag: i128, nanos: u64) -> bool {
+        // A stamp is known modulo its range: after a step back by turns of it no time is told.
+        if lag >= self.range() * self.tick() {
+            return true;
+        }
         let (rate, nanos) = (self.rate.tokens << POINT, i128::from(nanos));
         let (ahead, least) = levels.into_inner();
         let not_early =

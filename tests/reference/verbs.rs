@@ -364,7 +364,11 @@ impl Ideal {
         // If the reading is behind the stamp, the bucket is as it was at its stamp.
         let reading = if self.at.is_some() { self.bounds(now).at } else { self.moment(now) };
         // Whole ticks: a longer time than the stamp's range fills the bucket.
-        let earned = self.came(slot.since.earned, reading.earned).max(0);
+        // So does a step back by more than it.
+        let earned = match self.came(slot.since.earned, reading.earned) {
+            back if back < -self.range() * self.tick() => i128::MAX >> 16,
+            earned => earned.max(0),
+        };
         let spilt = slot.before - self.units(slot.n - n) + earned - self.capacity();
         // It is known as well as the level before, and the earnings since.
         let ticks = slot.jumps + self.changes + 2;
