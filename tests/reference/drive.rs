@@ -306,7 +306,7 @@ impl<S: Subject> Driver<S> {
 
     fn take_at(&mut self, which: usize, n: u64) {
         let Some((moment, then)) = self.moments[which] else { return };
-        // Open: beside a clock that was set back, a bucket may earn the time since a moment once more.
+        // Open: beside a clock that was set back, a bucket may earn the time since a moment again.
         if self.set_back {
             return;
         }
