@@ -339,8 +339,6 @@ impl CallerLine {
         if index < self.queue.placed || wait > 0 { wait } else { MIN_WAIT }
     }
 
-    /// Returns the callers that wait, in order, with their costs and the ends of their places; for
-    /// tests. Positions count from tick 0.
     /// Returns the callers that wait, in order, with their costs and the ends of their places, as
     /// positions from tick 0; for tests.
     #[cfg(all(test, not(any(loom, shuttle))))]

@@ -158,6 +158,13 @@ impl LineWorld {
         granted
     }
 
+    /// Asserts that a caller was woken, or that its timer is over at its turn.
+    fn wakes_by(&self, index: usize, turn: u64) {
+        let caller = locked(&self.callers[index]).clone();
+        let woken = caller.woken.0.load(Ordering::Relaxed);
+        assert!(woken || caller.timer <= turn, "its turn is at {turn} ns, its timer at {}", caller.timer);
+    }
+
     fn law(&self, burst: u64) {
         assert_law(&locked(&self.granted), SLOT, burst);
     }
@@ -279,9 +286,7 @@ fn the_head_has_its_timer_or_is_woken() {
                 |world| world.join(2, 1),
             ],
         );
-        let caller = locked(&world.callers[1]).clone();
-        let woken = caller.woken.0.load(Ordering::Relaxed);
-        assert!(woken || caller.timer <= SLOT, "its turn is at 10 s, its timer at {}", caller.timer);
+        world.wakes_by(1, SLOT);
     });
 }
 
@@ -301,9 +306,7 @@ fn tokens_that_come_back_move_callers_up() {
                 |world| world.join(1, 1),
             ],
         );
-        let caller = locked(&world.callers[0]).clone();
-        let woken = caller.woken.0.load(Ordering::Relaxed);
-        assert!(woken || caller.timer <= SLOT, "its turn is at 10 s, its timer at {}", caller.timer);
+        world.wakes_by(0, SLOT);
         world.advance(10);
         assert!(!world.look(0, 2) && !world.take() && world.look(1, 1));
         world.advance(10);

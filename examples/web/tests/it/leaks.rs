@@ -470,7 +470,7 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
     loop {
         for _ in 0..16 {
             let which = random.below(stacks.len() as u64) as usize;
-            // Half of all are for the last key, so many of its requests are refused.
+            // Every other request has the last key: its line gets as long as the longest delay.
             let mut key = (random.below(2 * KEYS as u64) as usize).min(KEYS - 1);
             {
                 let account = world.account.lock().unwrap();
