@@ -143,6 +143,8 @@ pub(crate) enum Fault {
     TurnSetBack,
     /// An earlier reading decides whatever its age is.
     AnyAge,
+    /// An earlier reading decides however far it is ahead of the stamp.
+    MomentAhead,
 }
 
 /// Returns whether this fault is injected: always false without `--cfg fault`.

@@ -14,9 +14,7 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Reading, Refill, State, TakeOutcome};
-use crate::word::terms::Terms;
 use crate::word::verb::{Call, by_refill};
-use crate::word::window::{ANY, WindowTerms};
 
 /// The source of a new reading each time.
 #[derive(Clone, Copy)]
@@ -47,18 +45,15 @@ impl ReadClock for At<'_> {
     #[inline]
     fn read(&self, state: State) -> Reading {
         let At(engine, Moment(nanos)) = *self;
-        let reading = engine.source.read(&engine.clock, Some(nanos));
-        if !state.accepts_stale(&reading.refill, reading.tick) {
-            return engine.read();
-        }
-        if engine.is_in_turn(state, nanos) || injected(Fault::AnyAge) {
-            return reading;
-        }
-        // The stamp may be of another turn: a reading of that age would count as a later one.
-        let (now, terms) = (engine.read(), &reading.refill);
-        let age = now.tick.wrapping_sub(reading.tick).cast_signed();
-        let recent = -terms.max_skew().cast_signed()..=(terms.mask / 4).cast_signed();
-        if recent.contains(&age) { reading } else { now }
+        let (earlier, now) = (engine.source.read(&engine.clock, Some(nanos)), engine.read());
+        let terms = &earlier.refill;
+        let age = now.tick.wrapping_sub(earlier.tick).cast_signed();
+        // An older one may be of another turn of the stamp, and would count as a later one. If the
+        // clock was set back, the stamp may be after both.
+        let recent = (-terms.max_skew().cast_signed()..=(terms.mask / 4).cast_signed()).contains(&age)
+            && state.accepts_stale(terms, now.tick);
+        let recent = recent || injected(Fault::AnyAge);
+        if recent && state.accepts_stale(terms, earlier.tick) { earlier } else { now }
     }
 
     #[inline(always)]
@@ -135,16 +130,6 @@ impl Engine {
     /// Returns whether the words count places in use.
     pub(crate) fn counts_places(&self) -> bool {
         self.source.counts().counting == Counting::Places
-    }
-
-    /// Returns whether a state and an earlier reading are surely of one turn of the stamp.
-    fn is_in_turn(&self, state: State, nanos: u64) -> bool {
-        match self.source.counts().counting {
-            Counting::Bucket => self.source.admitted::<Terms>(state, nanos, None).fits,
-            // The ticks of months are of the calendar.
-            Counting::Months => false,
-            _ => self.source.admitted::<WindowTerms<ANY>>(state, nanos, None).fits,
-        }
     }
 
     /// Runs `sweep` if the words count windows, and all of them are to be looked at.

@@ -329,7 +329,8 @@ impl LiveTerms {
     ///
     /// The ticks of a bucket count from the beginning of the present turn of its stamp, so that a
     /// reading of another turn does not fit, however old it is. Those of a window count from 0, and
-    /// fit until the next sweep.
+    /// fit until the next sweep. An earlier reading fits if it is at most the skew between two
+    /// clocks after the stamp.
     #[inline(always)]
     pub(crate) fn admitted<P: Refill>(&self, state: State, count: u64, now: Option<Order>) -> FreshReading {
         let counted = now.is_some();
@@ -349,8 +350,8 @@ impl LiveTerms {
         };
         let ticks = if counted { slot.counted() } else { slot.ticks() };
         let capacity = slot.capacity.load(Ordering::Acquire);
-        // Only a reading from before the load of the word needs it.
-        let near = if now == Some(Order::ClockFirst) { slot.near.load(Ordering::Acquire) } else { u64::MAX };
+        // A new reading of after the load of the word does not need it.
+        let near = if now == Some(Order::WordFirst) { u64::MAX } else { slot.near.load(Ordering::Acquire) };
         let in_force = self.published_version.load(Ordering::SeqCst) == number || injected(Fault::NoRecheck);
         // Constants come last, and the layout by its fields, so that each is loaded only where it
         // is needed. Loaded earlier they were kept in memory, and the whole layout was taken apart
@@ -368,11 +369,14 @@ impl LiveTerms {
         let end = if P::COUNTS { until } else { span };
         // An earlier reading is within half a turn of all words that were swept.
         let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= span;
-        // In the order that costs least.
-        if !P::COUNTS && !counted {
-            let fits = state.accepts_fresh::<P>(&reading, end, span) && in_force;
+        if !counted {
+            let fits = recent && state.accepts_fresh::<P>(&reading, end, span) && in_force;
+            // Further ahead it may be of a clock that was set back since. Then each decision at it,
+            // after one of the clock, would earn the same time again.
+            let fits = fits && (state.within_skew(&reading, near) || injected(Fault::MomentAhead));
             return FreshReading { reading, near, fits, may_lag: false };
         }
+        // In the order that costs least.
         let fits = match P::COUNTS {
             true => recent && state.accepts_fresh::<P>(&reading, end, span) && in_force,
             false => in_force && state.accepts_fresh::<P>(&reading, end, span),

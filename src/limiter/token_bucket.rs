@@ -181,11 +181,12 @@ impl TokenBucket {
 
     /// Takes `n` tokens, all or none, at an earlier reading of the clock.
     ///
-    /// One [`now`](TokenBucket::now) serves many decisions. If the reading is behind the bucket's
-    /// last decision by more than jitter, or the bucket was never used, the clock is read again: a
-    /// reading of any age grants no token that is not there now. Time that passed since is earned
-    /// later, not lost. `now` must be a reading, not a future time such as
-    /// [`ready_at`](Reservation::ready_at): tokens not earned yet would be granted.
+    /// One [`now`](TokenBucket::now) serves many decisions. If the reading is more than jitter
+    /// (4 s at most) away from the bucket's last decision, or the bucket was never used, the clock
+    /// is read as well: a reading of any age, also one of before the clock was set back, grants no
+    /// token that is not there now. Time that passed since is earned later, not lost. `now` must be
+    /// a reading, not a future time such as [`ready_at`](Reservation::ready_at): within the jitter,
+    /// tokens not earned yet would be granted.
     ///
     /// # Errors
     ///

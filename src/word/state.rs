@@ -235,7 +235,7 @@ pub(crate) trait Refill: Copy {
         // 2^63, as the base of a change is. A reading of a clock that was set back is at most a
         // range before the take.
         let passed = then.wrapping_sub(since) << 1 >> 1;
-        let behind = passed > (u64::MAX >> 1) - terms.mask;
+        let behind = passed >= (u64::MAX >> 1) - terms.mask;
         let earned = if behind { 0 } else { self.earned(then, passed.min(terms.backward_from)) };
         // Below 2^58 and 2^63.
         let spilt = (before + earned).saturating_sub(self.capacity());

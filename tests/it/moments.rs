@@ -65,6 +65,25 @@ fn a_stale_reading_never_grants_the_burst_twice() {
     }
 }
 
+/// A reading from before the clock was set back, in turn with those of the clock, grants no token
+/// twice. (A burst was granted by each pair.)
+#[test]
+fn a_moment_of_before_the_clock_was_set_back_grants_nothing() {
+    for back in [5 * SECOND, 60 * SECOND, HOUR, 50 * HOUR] {
+        on_each_of(THOUSAND, |face, mut time| {
+            time.set(100 * HOUR);
+            let before = face.now();
+            time.set(100 * HOUR - back);
+            let mut granted = face.up_to(1_000).tokens();
+            for _ in 0..5 {
+                granted += u64::from(face.try_at(before, 1).is_ok());
+                granted += face.up_to(1_000).tokens();
+            }
+            assert_eq!(granted, 1_000, "at one instant, {back} ns before the moment");
+        });
+    }
+}
+
 /// A reading within jitter of the clock decides: tokens that came after it are not there yet.
 #[test]
 fn a_reading_of_the_present_decides() {

@@ -698,6 +698,39 @@ fn an_old_moment_fills_no_bucket_whatever_its_age() {
     }
 }
 
+/// A moment of before the clock was set back opens no window of its own time, in turn with
+/// decisions of now. Up to two ticks ahead, a reading is that of another core.
+#[test]
+fn a_moment_of_before_the_clock_was_set_back_opens_no_window() {
+    for text in [
+        "5/m fixed",
+        "5/m sliding",
+        "5/m weighted",
+        "5/m fixed utc",
+        "5/d fixed",
+        "5/d fixed utc",
+        "5/month fixed utc",
+    ] {
+        for back in [3, 10, 100] {
+            let window: Window = text.parse().unwrap();
+            let (clock, mock) = Clock::mock();
+            mock.advance(Duration::from_secs(1_795_500_000));
+            let counter = WindowCounter::with_clock(window, clock.clone());
+            let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
+            let before = clock.now();
+            mock.rewind(window.period() * back);
+            let mut granted = [0; 2];
+            for _ in 0..5 {
+                granted[0] += counter.acquire_up_to(5).tokens();
+                granted[1] += limiter.acquire_up_to(&1, 5).tokens();
+                granted[0] += counter.try_acquire_at(before, 5).map_or(0, |granted| granted.tokens());
+                granted[1] += limiter.try_acquire_at(before, &1, 5).map_or(0, |granted| granted.tokens());
+            }
+            assert_eq!(granted, [5, 5], "{text}, {back} periods back");
+        }
+    }
+}
+
 /// The figures of the page of `Clock`: up to two periods (or 4 s) back counts as behind the latest
 /// decision, up to two more (or an hour) in the window of the earlier time, and beyond as unused.
 #[test]

@@ -142,8 +142,6 @@ pub(crate) struct Driver<S: Subject> {
     moments: [Option<(Moment, u64)>; MOMENTS],
     pending: Vec<Pending<S>>,
     changes: usize,
-    /// Whether the clock was set back.
-    set_back: bool,
 }
 
 impl<S: Subject> Driver<S> {
@@ -162,7 +160,6 @@ impl<S: Subject> Driver<S> {
             moments: [None; MOMENTS],
             pending: Vec::new(),
             changes: 0,
-            set_back: false,
         }
     }
 
@@ -173,7 +170,6 @@ impl<S: Subject> Driver<S> {
             let before = self.time.now();
             self.time.go_to(self.scale.moved(before, by));
             let now = self.time.now();
-            self.set_back |= now < before;
             let due = refused.filter(|(_, due)| (now + 1..=LAST).contains(due));
             if let (Move::Retry, Some((verb, due))) = (by, due) {
                 self.time.go_to(due - 1);
@@ -306,10 +302,6 @@ impl<S: Subject> Driver<S> {
 
     fn take_at(&mut self, which: usize, n: u64) {
         let Some((moment, then)) = self.moments[which] else { return };
-        // Open: beside a clock that was set back, a bucket may earn the time since a moment again.
-        if self.set_back {
-            return;
-        }
         let burst = self.burst();
         let (decision, at) = self.subject.take_at(moment, n, self.under());
         let answer = taken(decision, n, burst);

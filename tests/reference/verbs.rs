@@ -290,19 +290,21 @@ impl Ideal {
         }
     }
 
-    /// Returns whether an earlier reading decides: it is jitter, or surely later than the stamp.
-    /// A reading from long ago decides only if it is of the stamp's turn. So does one from before
-    /// the clock was set back.
+    /// Returns whether an earlier reading decides: it is later than the stamp, or jitter, and at
+    /// most a quarter of the range before a reading of now, which is neither before the stamp.
+    /// Within the jitter after the stamp it may decide without a new reading.
     pub(crate) fn admits(&self, then: u64, now: u64) -> Maybe {
         let Some(at) = self.at else { return Maybe { yes: false, no: true } };
-        let then = self.moment(then).tick;
-        let passed = self.shown(then - at.tick);
-        let admits = passed < self.range() / 2 || self.range() - passed <= self.windows.jitter;
-        // In the stamp's turn more than half of the range is no long time.
-        let later = then >= at.tick;
-        let age = self.moment(now).tick - then;
-        let recent = age < self.range() / 4 - 1 && age > -self.windows.jitter / 2;
-        Maybe { yes: admits || later, no: !admits || !recent }
+        let (then, now) = (self.moment(then).tick, self.moment(now).tick);
+        let jitter = self.windows.jitter;
+        let follows = |tick| {
+            let passed = self.shown(tick - at.tick);
+            passed < self.range() / 2 || self.range() - passed <= jitter
+        };
+        let recent = (-jitter..self.range() / 4).contains(&(now - then));
+        let decides = recent && follows(then) && follows(now);
+        let near = self.shown(then - at.tick) <= jitter;
+        Maybe { yes: decides || near, no: !decides }
     }
 
     /// Fixes the level and the stamp at this reading, whatever the step asks. A key that gets a
@@ -366,7 +368,7 @@ impl Ideal {
         // Whole ticks: a longer time than the stamp's range fills the bucket.
         // So does a step back by more than it.
         let earned = match self.came(slot.since.earned, reading.earned) {
-            back if back < -self.range() * self.tick() => i128::MAX >> 16,
+            _ if reading.tick - slot.since.tick < -self.range() => i128::MAX >> 16,
             earned => earned.max(0),
         };
         let spilt = slot.before - self.units(slot.n - n) + earned - self.capacity();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::world::{SECOND, World, fixed};
-use crate::bucket::atomic::{FreshReading, Order, ReadClock};
+use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::engine::{At, Done};
 use crate::bucket::live_terms::LiveTerms;
 use crate::quota::rate::Quota;
@@ -116,8 +116,8 @@ fn a_turn_of_the_stamp_that_begins_mints_nothing() {
         world.mock.advance(Duration::from_secs(2));
         world.run(&[World::take_alone, |world| world.mock.rewind(Duration::from_millis(1_500))]);
         (0..5).for_each(|_| world.take_alone());
-        // The stamp is of the new turn, in which this moment would be a later one.
-        take_of(&world, turn() / 2);
+        // The stamp is of the new turn, in which this moment would be just after it.
+        (0..2).for_each(|_| take_of(&world, turn() - Duration::from_millis(3_500)));
         assert!(world.granted() <= 4, "more than was earned in 2 s");
     });
 }
@@ -125,7 +125,14 @@ fn a_turn_of_the_stamp_that_begins_mints_nothing() {
 /// Takes a token at a moment `ago`.
 fn take_of(world: &World, ago: Duration) {
     let then = Moment(world.engine.clock.nanos() - ago.as_nanos() as u64);
-    world.note(world.run_on(&world.alone, At(&world.engine, then), Take::Exactly(1)));
+    take_at(world, then);
+}
+
+/// Takes a token at a moment, by an attempt or else by the loop.
+fn take_at(world: &World, then: Moment) {
+    let at = At(&world.engine, then);
+    let attempted = (&world.alone).attempt(Order::WordFirst, at, 1).ok().map(Done::from);
+    world.note(attempted.unwrap_or_else(|| world.run_on(&world.alone, at, Take::Exactly(1))));
 }
 
 /// A moment of a turn ago, or of half of it, reads as one of now, or later.
@@ -138,8 +145,24 @@ fn an_old_moment_mints_nothing() {
         (0..2).for_each(|_| world.take_alone());
         let half: fn(&World) = |world| take_of(world, turn() / 2 + Duration::from_secs(9));
         let whole: fn(&World) = |world| take_of(world, turn() - Duration::from_secs(2));
-        world.run(&[half, whole, |world| world.mock.advance(Duration::from_millis(500))]);
-        whole(&world);
+        world.run(&[half, |world| world.mock.advance(Duration::from_millis(500))]);
+        world.run(&[whole, |world| world.mock.rewind(Duration::from_millis(500))]);
+        half(&world);
+        world.take_alone();
+        assert_eq!(world.granted(), 2);
+    });
+}
+
+/// A moment of before the clock was set back earns no time again after a decision of now.
+#[test]
+fn a_moment_of_before_the_clock_was_set_back_mints_nothing() {
+    explore("a moment a minute ahead", || {
+        let world = turning();
+        world.mock.advance(turn() + turn() / 4);
+        (0..2).for_each(|_| world.take_alone());
+        let ahead: fn(&World) = |world| take_at(world, Moment(world.engine.clock.nanos() + 60 * SECOND));
+        world.run(&[ahead, World::take_alone, |world| world.mock.advance(Duration::from_millis(500))]);
+        ahead(&world);
         world.take_alone();
         assert_eq!(world.granted(), 2);
     });
