@@ -4,6 +4,7 @@
 //! same task.
 
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +47,12 @@ pub(crate) struct Sessions<S> {
     entries: Vec<Arc<Entry<S>>>,
     next: AtomicUsize,
     connect: Connect<S>,
+}
+
+impl<S> fmt::Debug for Sessions<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("connections", &self.entries.len()).finish_non_exhaustive()
+    }
 }
 
 impl<S: Session> Sessions<S> {
