@@ -39,7 +39,7 @@ impl Reported {
             // A closed stderr is no reason to fail a request, and `eprintln!` would panic.
             let _ = writeln!(
                 io::stderr(),
-                "tollgate: limiter {limiter:?}, {policy:?}: {text}. Said once; `tracing` has later ones."
+                "tollgate: limiter {limiter:?}, {policy:?}: {text} (said once: `tracing` has no subscriber)"
             );
         }
     }

@@ -1,9 +1,10 @@
 //! The store of MariaDB.
 
+use std::any::TypeId;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mysql_async::{Conn, Error, Opts, Pool, Row, SslOpts};
+use mysql_async::{Conn, Error, Opts, Pool, Row};
 use tokio::time::timeout;
 
 use super::fault::of_connect;
@@ -47,8 +48,9 @@ impl MySqlStore {
     /// A permanent error if the URL is wrong, or if it asks for TLS without such a feature.
     pub fn connect(url: &str) -> Result<MySqlStore, StoreError> {
         let opts = Opts::from_url(url).map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
-        if opts.ssl_opts().is_some() && !has_tls() {
-            let why = "require_ssl=true needs a feature of the crate mysql_async: native-tls-tls or rustls-tls";
+        if opts.ssl_opts().is_some() && lacks_tls() {
+            let why =
+                "require_ssl=true needs a feature of the crate mysql_async: native-tls-tls or rustls-tls";
             return Err(StoreError::new(StoreErrorKind::Permanent, why));
         }
         Ok(MySqlStore::connect_with(opts, MySqlOptions::default()))
@@ -156,18 +158,15 @@ impl MySqlStore {
     }
 }
 
-/// Tells whether the client is compiled with TLS. Only then `SslOpts` has a method
-/// `client_identity`: it is called in place of that of the trait.
-fn has_tls() -> bool {
-    trait WithoutTls {
-        fn client_identity(&self) -> Option<()>;
-    }
-    impl WithoutTls for SslOpts {
-        fn client_identity(&self) -> Option<()> {
-            Some(())
-        }
-    }
-    SslOpts::default().client_identity().is_none()
+/// A type that the client has as well if it is compiled with TLS.
+enum TlsError {}
+
+fn lacks_tls() -> bool {
+    use mysql_async::*;
+
+    // The inner import comes before the type above. It has `Opts` in any case.
+    let _: Option<Opts>;
+    TypeId::of::<TlsError>() == TypeId::of::<self::TlsError>()
 }
 
 impl Store for MySqlStore {
