@@ -64,6 +64,8 @@ pub(crate) enum Next {
 
 impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
     /// Takes one of the tokens at hand, without a wait; see [`try_acquire_n`](Self::try_acquire_n).
+    /// The first request of a key is refused, as no token is at hand: [`ask`](Self::ask) asks the
+    /// store.
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
         self.try_acquire_n(key, 1)

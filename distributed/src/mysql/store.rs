@@ -31,8 +31,9 @@ const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
 /// must exist before the first call: see [`migrate`](Self::migrate). A clone is another handle to
 /// the same store.
 ///
-/// MySQL has the same statements from 8.0.29 on, and is not tested. In a cluster with several
-/// writers, all clients should write to the same server.
+/// The name is that of the protocol and of the client. The tests run MariaDB, and nothing was run
+/// on MySQL: it has `CREATE PROCEDURE IF NOT EXISTS` from 8.0.29 on, and not the collation of
+/// `token_buckets`. In a cluster with several writers, all clients should write to the same server.
 #[derive(Clone, Debug)]
 pub struct MySqlStore {
     sessions: Arc<Sessions<MySqlSession>>,

@@ -77,9 +77,8 @@ impl RedisStore {
 }
 
 impl RedisStoreBuilder {
-    /// Sets the bytes before each key, `tollgate:` by default. They end with their only `:`, so no
-    /// key of a store is a key of a store with another prefix. On a cluster, braces in the prefix or
-    /// in a key make a hash tag.
+    /// Sets the bytes before each key, `tollgate:` by default. They end with their only `:`, so two
+    /// prefixes share no key. On a cluster, braces in the prefix or in a key make a hash tag.
     pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> RedisStoreBuilder {
         self.prefix = prefix.into();
         self
@@ -118,9 +117,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the URL, the prefix or the
-    /// password is wrong, and [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if no server
-    /// answers.
+    /// [`StoreErrorKind::Permanent`] if the URL, the prefix or the password is wrong, and
+    /// [`StoreErrorKind::Refused`] if no server answers.
     pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
         let store = self.lazy(url)?;
         store.server().connect().await?;
@@ -132,8 +130,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the URL or the prefix is
-    /// wrong.
+    /// [`StoreErrorKind::Permanent`] if the URL or the prefix is wrong.
     pub fn lazy(self, url: &str) -> Result<RedisStore, StoreError> {
         self.check()?;
         let server = Server::open(url, self.limits).map_err(Failure::not_sent)?;
@@ -144,7 +141,7 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the prefix is wrong.
+    /// [`StoreErrorKind::Permanent`] if the prefix is wrong.
     pub fn with_connection<C>(self, connection: C) -> Result<RedisStore, StoreError>
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -154,14 +151,11 @@ impl RedisStoreBuilder {
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        match self.prefix.split_last() {
-            Some((b':', rest)) if !rest.contains(&b':') => Ok(()),
-            _ => {
-                let prefix = self.prefix.escape_ascii();
-                let why = format!("the prefix \"{prefix}\" does not end with its only \":\"");
-                Err(StoreError::new(StoreErrorKind::Permanent, why))
-            }
+        if matches!(self.prefix.split_last(), Some((b':', rest)) if !rest.contains(&b':')) {
+            return Ok(());
         }
+        let why = format!("the prefix \"{}\" does not end with its only \":\"", self.prefix.escape_ascii());
+        Err(StoreError::new(StoreErrorKind::Permanent, why))
     }
 
     fn on<C: ConnectionLike + Clone + Send + Sync + 'static>(self, connection: C) -> RedisStore {

@@ -28,9 +28,9 @@ const BUCKETS: &str = include_str!("../../migrations/sqlite/buckets.sql");
 /// clock is the wall clock of the machine.
 ///
 /// A thread owns the connection. It decides up to 256 waiting calls in one transaction, and waits
-/// up to 1 s for the write lock of another process. It ends after the last handle is dropped and the
-/// waiting calls are answered. A call whose future was dropped before its turn is not decided. A
-/// clone is another handle to the same store.
+/// up to 1 s for the write lock of another process. A clone is another handle to the same store.
+/// The thread ends after the last handle is dropped and the waiting calls are answered. A call
+/// whose future was dropped before its turn is not decided.
 ///
 /// A row that is no bucket fails its call by a permanent error that names the key.
 #[derive(Clone)]
