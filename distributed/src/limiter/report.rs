@@ -28,9 +28,11 @@ impl Reported {
     pub(crate) fn report(&self, kind: Report, limiter: &str, policy: OnOutage, text: Arguments<'_>) {
         let bit = 1 << kind as u8;
         let is_first = self.0.fetch_or(bit, Relaxed) & bit == 0;
+        if matches!(kind, Report::Permanent) && !is_first {
+            return;
+        }
         let text = text.to_string().replace('\n', "; ");
         match kind {
-            Report::Permanent if !is_first => {}
             Report::Permanent | Report::NoRuntime => tracing::error!(limiter, ?policy, "{text}"),
             Report::Outage => tracing::warn!(limiter, ?policy, "{text}"),
             Report::End => tracing::info!(limiter, "{text}"),
