@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use crate::tokens::requester::TokenTable;
 
 /// A store of an engine that is compiled in.
 ///
@@ -20,6 +22,9 @@ use crate::store::op::{Op, Store};
 /// TLS to Redis needs a TLS feature of the crate `redis`, such as `tokio-rustls-comp`, and a crypto
 /// provider of rustls. TLS to PostgreSQL needs the type of the store: a URL with `sslmode=require`
 /// is an error.
+///
+/// A clone is another handle to the same store.
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AnyStore {
     /// Buckets in a file.
@@ -50,6 +55,24 @@ const SCHEMES: [(&str, &str); 11] = [
     ("mysql", "mysql"),
     ("mariadb", "mysql"),
 ];
+
+/// Calls the store of the engine: one with tables, or that of Redis.
+macro_rules! on_engine {
+    ($any:expr, $with_tables:pat => $call:expr, $redis:pat => $call_redis:expr) => {
+        match $any {
+            #[cfg(feature = "mysql")]
+            AnyStore::MySql($with_tables) => $call,
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres($with_tables) => $call,
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite($with_tables) => $call,
+            #[cfg(feature = "redis")]
+            AnyStore::Redis($redis) => $call_redis,
+            #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
+            _ => Err(StoreError::new(StoreErrorKind::Permanent, "no engine is compiled in")),
+        }
+    };
+}
 
 impl AnyStore {
     /// Opens the store that a URL names.
@@ -104,18 +127,7 @@ impl AnyStore {
     ///
     /// [`StoreError`] if the server does not answer, or if the account must not create tables.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        match self {
-            #[cfg(feature = "mysql")]
-            AnyStore::MySql(store) => store.migrate().await,
-            #[cfg(feature = "postgres")]
-            AnyStore::Postgres(store) => store.migrate().await,
-            #[cfg(feature = "sqlite")]
-            AnyStore::Sqlite(store) => store.migrate().await,
-            #[cfg(feature = "redis")]
-            AnyStore::Redis(_) => Ok(()),
-            #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
-            _ => Ok(()),
-        }
+        on_engine!(self, store => store.migrate().await, _ => Ok(()))
     }
 
     /// Deletes the rows of buckets that have been full for at least `full_for`, and returns their
@@ -127,133 +139,43 @@ impl AnyStore {
     ///
     /// [`StoreError`] if a statement fails. The pages before it are cleaned up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
-        match self {
-            #[cfg(feature = "mysql")]
-            AnyStore::MySql(store) => store.clean_up(full_for).await,
-            #[cfg(feature = "postgres")]
-            AnyStore::Postgres(store) => store.clean_up(full_for).await,
-            #[cfg(feature = "sqlite")]
-            AnyStore::Sqlite(store) => store.clean_up(full_for).await,
-            #[cfg(feature = "redis")]
-            AnyStore::Redis(_) => {
-                // Redis deletes a bucket by itself.
-                let _ = full_for;
-                Ok(0)
-            }
-            #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
-            _ => Err(StoreError::new(StoreErrorKind::Permanent, format!("no engine for {full_for:?}"))),
-        }
-    }
-
-    /// Creates the table and the routine of [`TokenRequester`](crate::TokenRequester) that are
-    /// missing.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if the engine has no tables, if the server does not answer, or if the account
-    /// must not create tables.
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-    pub async fn create_token_table(&self) -> Result<(), StoreError> {
-        use crate::tokens::requester::TokenTable;
-        match self {
-            #[cfg(feature = "mysql")]
-            AnyStore::MySql(store) => store.create_token_table().await,
-            #[cfg(feature = "postgres")]
-            AnyStore::Postgres(store) => store.create_token_table().await,
-            #[cfg(feature = "sqlite")]
-            AnyStore::Sqlite(store) => store.create_token_table().await,
-            #[cfg(feature = "redis")]
-            AnyStore::Redis(_) => Err(StoreError::new(StoreErrorKind::Permanent, "the engine has no tables")),
-        }
+        let _ = full_for;
+        on_engine!(self, store => store.clean_up(full_for).await, _ => Ok(0))
     }
 }
 
 impl Store for AnyStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        match self {
-            #[cfg(feature = "sqlite")]
-            AnyStore::Sqlite(store) => store.acquire(ops).await,
-            #[cfg(feature = "redis")]
-            AnyStore::Redis(store) => store.acquire(ops).await,
-            #[cfg(feature = "mysql")]
-            AnyStore::MySql(store) => store.acquire(ops).await,
-            #[cfg(feature = "postgres")]
-            AnyStore::Postgres(store) => store.acquire(ops).await,
-            #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
-            _ => Err(StoreError::new(StoreErrorKind::Permanent, format!("no engine for {} keys", ops.len()))),
-        }
+        let _ = &ops;
+        on_engine!(self, store => store.acquire(ops).await, store => store.acquire(ops).await)
     }
+}
+
+/// A store of Redis has no tables: each call is a permanent error.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+impl TokenTable for AnyStore {
+    async fn create_token_table(&self) -> Result<(), StoreError> {
+        on_engine!(self, store => store.create_token_table().await, _ => Err(without_tables()))
+    }
+
+    async fn take_token(&self, id: &str) -> Result<bool, StoreError> {
+        on_engine!(self, store => store.take_token(id).await, _ => Err(without_tables()))
+    }
+}
+
+#[cfg(all(feature = "redis", any(feature = "mysql", feature = "postgres", feature = "sqlite")))]
+fn without_tables() -> StoreError {
+    StoreError::new(StoreErrorKind::Permanent, "Redis has no tables")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    /// Returns the text of the permanent error of a URL.
-    fn error(url: &str) -> String {
-        let error = AnyStore::open(url).err().unwrap();
-        assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
-        error.to_string()
-    }
-
-    #[test]
-    fn errors_name_the_scheme_and_the_known_ones() {
-        let text = error("valkey://user:secret@host");
-        for part in ["\"valkey\"", "sqlite, redis, rediss, redis+cluster", "postgresql, mysql, mariadb"] {
-            assert!(text.contains(part), "{text}");
-        }
-        assert!(!text.contains("secret"), "{text}");
-        assert!(error("secret").contains("is not the scheme") && !error("secret").contains("secret"));
-        assert!(error("sqlite:").contains("needs a path"));
-    }
-
     #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
     #[test]
     fn errors_name_the_feature_that_is_lacking() {
-        for (scheme, engine) in SCHEMES {
-            let text = error(&format!("{scheme}://host"));
+        for (scheme, engine) in super::SCHEMES {
+            let text = super::AnyStore::open(&format!("{scheme}://host")).err().unwrap().to_string();
             assert!(text.contains(&format!("{scheme:?} needs the feature {engine:?}")), "{text}");
         }
-    }
-
-    #[cfg(all(feature = "postgres", feature = "redis"))]
-    #[tokio::test]
-    async fn each_scheme_of_a_server_opens_its_store() {
-        for url in ["redis://127.0.0.1:1", "redis+cluster://127.0.0.1:1,127.0.0.1:2"] {
-            assert!(matches!(AnyStore::open(url), Ok(AnyStore::Redis(_))), "{url}");
-        }
-        for url in ["postgres://user@127.0.0.1:1/db", "postgresql://user@127.0.0.1:1/db"] {
-            assert!(matches!(AnyStore::open(url), Ok(AnyStore::Postgres(_))), "{url}");
-        }
-        // The client is compiled without TLS here.
-        for url in ["rediss://127.0.0.1:1", "rediss+cluster://127.0.0.1:1"] {
-            assert!(error(url).contains("TLS"), "{}", error(url));
-        }
-        assert_eq!(AnyStore::open("redis://127.0.0.1:1").unwrap().clean_up(Duration::ZERO).await.unwrap(), 0);
-    }
-
-    #[cfg(feature = "sqlite")]
-    #[tokio::test]
-    async fn a_clean_up_deletes_full_buckets() {
-        use tollgate::Quota;
-
-        use crate::credits::bucket::Amount;
-        use crate::credits::spec::Spec;
-
-        let store = AnyStore::open("sqlite::memory:").unwrap();
-        let spec = |quota| Spec::new(quota, 0).unwrap();
-        let one = Amount { min: 1, max: 1, spent: 0 };
-        let mut ops = [
-            Op::new(b"slow", spec(Quota::per_day(1)), one),
-            Op::new(b"fast", spec(Quota::per_second(1_000_000_000)), one),
-        ];
-        store.acquire(&mut ops).await.unwrap();
-        let deleted = loop {
-            match store.clean_up(Duration::ZERO).await.unwrap() {
-                0 => tokio::task::yield_now().await,
-                deleted => break deleted,
-            }
-        };
-        assert_eq!((deleted, store.clean_up(Duration::ZERO).await.unwrap()), (1, 0));
     }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::ExitCode;
 
-use tollgate_distributed::{AnyStore, StoreError};
+use tollgate_distributed::{AnyStore, StoreError, TokenTable};
 
 const USAGE: &str = "usage: tollgate-migrate [--tokens] URL
        tollgate-migrate --print ENGINE [--tokens]

@@ -17,6 +17,7 @@ use super::distributed_limiter::{DistributedLimiter, Inner};
 use super::flush::MAX_CALLS;
 use super::keeper::Keeper;
 use super::plan::Plans;
+use super::report::Reported;
 use super::shared::Shared;
 use super::slot::key_state::KeyState;
 use super::slots::Slots;
@@ -205,6 +206,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
             closed: Semaphore::new(0),
             suspected: AtomicU64::new(0),
+            reported: Reported::default(),
         });
         let slots = Arc::new(Slots::new(self.max_keys));
         let (queue, waiting) = mpsc::unbounded_channel();

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 
 use super::plan::{Plan, Plans};
+use super::report::Report;
 use super::shared::{Decision, Shared};
 use super::slot::Slot;
 use super::slots::Slots;
@@ -63,6 +64,8 @@ pub(crate) enum Next {
 
 impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
     /// Takes one of the tokens at hand, without a wait; see [`try_acquire_n`](Self::try_acquire_n).
+    /// The first request of a key is refused, as no token is at hand: [`ask`](Self::ask) asks the
+    /// store.
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
         self.try_acquire_n(key, 1)
@@ -214,12 +217,15 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
         let shared = &self.inner.shared;
         let (key, terms) = (self.stored(Some(key)), self.inner.terms());
         let mut ops = [Op::new(&key, terms.spec, Amount::default())];
-        let answered = match shared.breaker.is_open() {
-            true => false,
-            false => matches!(timeout(shared.deadline, shared.store.acquire(&mut ops)).await, Ok(Ok(()))),
+        let called = match shared.breaker.is_open() {
+            true => None,
+            false => timeout(shared.deadline, shared.store.acquire(&mut ops)).await.ok(),
         };
         let credits = ops[0].answer.credits;
-        if !answered {
+        if let Some(Err(error)) = &called {
+            shared.report_permanent(error);
+        }
+        if !matches!(called, Some(Ok(()))) {
             let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(shared.rtt()));
             return Err(Sourced::new(denied, Source::Store));
         }
@@ -361,7 +367,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
     /// Tells whether the background task takes no more calls. It ends with its runtime, too.
     fn is_closed(&self) -> bool {
         if self.queue.is_closed() && !self.shared.closed.is_closed() {
-            tracing::error!(limiter = self.shared.name, "the runtime of the limiter has ended");
+            self.shared.report(Report::NoRuntime, format_args!("the runtime of the limiter has ended"));
             self.shared.closed.close();
         }
         self.shared.closed.is_closed()

@@ -63,9 +63,10 @@ impl<S: Store> Batch<S> {
         let failed = outcome.as_ref().err().map(StoreError::kind);
         let of_a_key = failed == Some(StoreErrorKind::Permanent);
         match &outcome {
+            Err(error) if of_a_key => shared.report_permanent(error),
             Ok(Outcome::Answered) => shared.note_answer(took),
             // A call that the store did not answer is a failure. A late one has been noted.
-            Err(error) if !is_late && !of_a_key && !is_answered(&ops) => shared.note(false, error),
+            Err(error) if !is_late && !is_answered(&ops) => shared.note(false, error),
             _ => {}
         }
         shared.count_call(outcome.unwrap_or_else(|error| Outcome::of(error.kind())), took);
@@ -164,7 +165,10 @@ impl<S: Store> Shared<S> {
         let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];
         match timeout(self.deadline, self.store.acquire(&mut ops)).await {
             Ok(Ok(())) => self.note(true, &""),
-            Ok(Err(error)) => self.note(false, &error),
+            Ok(Err(error)) => {
+                self.report_permanent(&error);
+                self.note(false, &error);
+            }
             Err(_) => self.note(false, &"no answer to a probe"),
         }
     }

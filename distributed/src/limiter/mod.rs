@@ -8,6 +8,7 @@ pub(crate) mod distributed_limiter;
 pub(crate) mod flush;
 pub(crate) mod keeper;
 pub(crate) mod plan;
+pub(crate) mod report;
 mod series;
 pub(crate) mod shared;
 pub(crate) mod slot;

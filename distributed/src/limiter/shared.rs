@@ -1,6 +1,7 @@
 //! The parts of a limiter that do not depend on its keys.
 
 use std::collections::hash_map::RandomState;
+use std::fmt::{Arguments, Display};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,6 +11,7 @@ use tokio::sync::Semaphore;
 use tollgate::{Clock, Denied, Granted, Moment, Reason};
 
 use super::counters::{Counters, Outcome};
+use super::report::{Report, Reported};
 use super::slot::Slot;
 use super::slot::key_state::KeyState;
 use super::sourced::{Source, Sourced};
@@ -18,6 +20,7 @@ use crate::lease::terms::Terms;
 use crate::lease::tokens::Lease;
 use crate::outage::breaker::{Breaker, Change};
 use crate::outage::policy::OnOutage;
+use crate::store::error::{StoreError, StoreErrorKind};
 
 /// A decision of a shared limit, with its source.
 pub type Decision = Result<Sourced<Granted>, Sourced<Denied>>;
@@ -44,6 +47,7 @@ pub(crate) struct Shared<S> {
     pub(crate) closed: Semaphore,
     /// The time of the next probe after an error that may be that of a key.
     pub(crate) suspected: AtomicU64,
+    pub(crate) reported: Reported,
 }
 
 impl<S> Shared<S> {
@@ -78,17 +82,25 @@ impl<S> Shared<S> {
         self.rtt.store(nanos(latency).max(faded), Relaxed);
     }
 
-    /// Notes the outcome of a call, and logs a change of the breaker.
-    pub(crate) fn note(&self, succeeded: bool, why: &dyn std::fmt::Display) {
-        let change = self.breaker.note(succeeded, self.now(), jitter());
-        match change {
+    /// Notes the outcome of a call, and reports a change of the breaker.
+    pub(crate) fn note(&self, succeeded: bool, why: &dyn Display) {
+        match self.breaker.note(succeeded, self.now(), jitter()) {
             Some(Change::Opened) => {
-                tracing::warn!(limiter = self.name, policy = ?self.on_outage, "the store does not answer: {why}");
+                self.report(Report::Outage, format_args!("the store does not answer: {why}"));
             }
-            Some(Change::Closed) => {
-                tracing::info!(limiter = self.name, "the store answers again");
-            }
+            Some(Change::Closed) => self.report(Report::End, format_args!("the store answers again")),
             None => {}
+        }
+    }
+
+    pub(crate) fn report(&self, kind: Report, text: Arguments<'_>) {
+        self.reported.report(kind, &self.name, self.on_outage, text);
+    }
+
+    /// Reports an error of the store, if it is permanent.
+    pub(crate) fn report_permanent(&self, error: &StoreError) {
+        if error.kind() == StoreErrorKind::Permanent {
+            self.report(Report::Permanent, format_args!("{error}"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! The store of MariaDB.
 
+use std::any::TypeId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +28,15 @@ const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
 ///
 /// Connections are made when they are needed, and replaced when they have ended. If its caller is
 /// dropped, a batch that was sent goes on, and another one is not sent. The table and the procedure
-/// must exist before the first call: see [`migrate`](Self::migrate).
+/// must exist before the first call: see [`migrate`](Self::migrate). A clone is another handle to
+/// the same store.
 ///
-/// MySQL has the same statements from 8.0.29 on, and is not tested. In a cluster with several
-/// writers, all clients should write to the same server.
+/// The name is that of the protocol and of the client. The tests run MariaDB, and nothing was run
+/// on MySQL: it has `CREATE PROCEDURE IF NOT EXISTS` from 8.0.29 on, and not the collation of
+/// `token_buckets`. In a cluster with several writers, all clients should write to the same server.
+#[derive(Clone, Debug)]
 pub struct MySqlStore {
-    sessions: Sessions<MySqlSession>,
+    sessions: Arc<Sessions<MySqlSession>>,
 }
 
 impl MySqlStore {
@@ -42,9 +46,14 @@ impl MySqlStore {
     ///
     /// # Errors
     ///
-    /// A permanent error if the URL is wrong.
+    /// A permanent error if the URL is wrong, or if it asks for TLS without such a feature.
     pub fn connect(url: &str) -> Result<MySqlStore, StoreError> {
         let opts = Opts::from_url(url).map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
+        if opts.ssl_opts().is_some() && lacks_tls() {
+            let why =
+                "require_ssl=true needs a feature of the crate mysql_async: native-tls-tls or rustls-tls";
+            return Err(StoreError::new(StoreErrorKind::Permanent, why));
+        }
         Ok(MySqlStore::connect_with(opts, MySqlOptions::default()))
     }
 
@@ -80,7 +89,7 @@ impl MySqlStore {
                 timeout(options.connect_timeout, session).await.map_err(late)?
             })
         });
-        MySqlStore { sessions: Sessions::new(connections, connect) }
+        MySqlStore { sessions: Arc::new(Sessions::new(connections, connect)) }
     }
 
     /// Creates the table and the procedure if they are missing, which needs the right to create
@@ -148,6 +157,17 @@ impl MySqlStore {
     pub(super) async fn ask(&self, statements: Statements) -> Result<Vec<Row>, StoreError> {
         Ok(self.sessions.session().await?.ask(statements).await?)
     }
+}
+
+/// A type that the client has as well if it is compiled with TLS.
+enum TlsError {}
+
+fn lacks_tls() -> bool {
+    use mysql_async::*;
+
+    // The inner import comes before the type above. It has `Opts` in any case.
+    let _: Option<Opts>;
+    TypeId::of::<TlsError>() == TypeId::of::<self::TlsError>()
 }
 
 impl Store for MySqlStore {

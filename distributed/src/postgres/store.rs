@@ -41,9 +41,10 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 ///
 /// Connections are made when they are needed, and replaced when they have ended. A statement goes
 /// on if its caller is dropped. The table and the function must exist before the first call: see
-/// [`migrate`](Self::migrate).
+/// [`migrate`](Self::migrate). A clone is another handle to the same store.
+#[derive(Clone, Debug)]
 pub struct PostgresStore {
-    sessions: Sessions<PostgresSession>,
+    sessions: Arc<Sessions<PostgresSession>>,
     options: PostgresOptions,
 }
 
@@ -83,7 +84,7 @@ impl PostgresStore {
                 })
             })
         });
-        PostgresStore { sessions: Sessions::new(options.connections, connect), options }
+        PostgresStore { sessions: Arc::new(Sessions::new(options.connections, connect)), options }
     }
 
     /// Returns a store on a connection of the caller. Another task must poll its
@@ -98,7 +99,7 @@ impl PostgresStore {
             let ended = || Fault::new(StoreErrorKind::Permanent, "the connection of the store has ended");
             Box::pin(async move { session.ok_or_else(ended) })
         });
-        PostgresStore { sessions: Sessions::new(1, connect), options }
+        PostgresStore { sessions: Arc::new(Sessions::new(1, connect)), options }
     }
 
     /// Creates the table and the function if they are missing, which needs the right to create

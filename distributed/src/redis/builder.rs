@@ -10,7 +10,7 @@ use super::errors::Failure;
 use super::link::{Limits, Link};
 use super::server::Server;
 use super::store::RedisStore;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, StoreErrorKind};
 
 /// The settings of a [`RedisStore`].
 ///
@@ -20,7 +20,7 @@ use crate::store::error::StoreError;
 /// use tollgate_distributed::RedisStore;
 ///
 /// let store = RedisStore::builder()
-///     .prefix("shop:limits:")
+///     .prefix("shop-limits:")
 ///     .cold_start_guard(true)
 ///     .connect_timeout(Duration::from_millis(200))
 ///     .connect("redis://localhost")
@@ -72,13 +72,13 @@ impl RedisStore {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        RedisStore::builder().with_connection(connection)
+        RedisStore::builder().on(connection)
     }
 }
 
 impl RedisStoreBuilder {
-    /// Sets the bytes before each key, `tollgate:` by default. On a cluster, braces in the prefix
-    /// or in a key make a hash tag.
+    /// Sets the bytes before each key, `tollgate:` by default. They end with their only `:`, so two
+    /// prefixes share no key. On a cluster, braces in the prefix or in a key make a hash tag.
     pub fn prefix(mut self, prefix: impl Into<Vec<u8>>) -> RedisStoreBuilder {
         self.prefix = prefix.into();
         self
@@ -117,9 +117,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the URL or the password
-    /// is wrong, and [`StoreErrorKind::Refused`](crate::StoreErrorKind::Refused) if no server
-    /// answers.
+    /// [`StoreErrorKind::Permanent`] if the URL, the prefix or the password is wrong, and
+    /// [`StoreErrorKind::Refused`] if no server answers.
     pub async fn connect(self, url: &str) -> Result<RedisStore, StoreError> {
         let store = self.lazy(url)?;
         store.server().connect().await?;
@@ -131,17 +130,35 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`](crate::StoreErrorKind::Permanent) if the URL is wrong.
+    /// [`StoreErrorKind::Permanent`] if the URL or the prefix is wrong.
     pub fn lazy(self, url: &str) -> Result<RedisStore, StoreError> {
+        self.check()?;
         let server = Server::open(url, self.limits).map_err(Failure::not_sent)?;
         Ok(RedisStore::new(Arc::new(server), self.prefix, self.guard))
     }
 
     /// Returns a store on a connection of the caller; see [`RedisStore::with_connection`].
-    pub fn with_connection<C>(self, connection: C) -> RedisStore
+    ///
+    /// # Errors
+    ///
+    /// [`StoreErrorKind::Permanent`] if the prefix is wrong.
+    pub fn with_connection<C>(self, connection: C) -> Result<RedisStore, StoreError>
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
+        self.check()?;
+        Ok(self.on(connection))
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if matches!(self.prefix.split_last(), Some((b':', rest)) if !rest.contains(&b':')) {
+            return Ok(());
+        }
+        let why = format!("the prefix \"{}\" does not end with its only \":\"", self.prefix.escape_ascii());
+        Err(StoreError::new(StoreErrorKind::Permanent, why))
+    }
+
+    fn on<C: ConnectionLike + Clone + Send + Sync + 'static>(self, connection: C) -> RedisStore {
         let link = Link::of(Connection::Foreign(Arc::new(connection)), self.limits);
         RedisStore::new(Arc::new(Server::of(link)), self.prefix, self.guard)
     }

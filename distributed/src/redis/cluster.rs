@@ -15,8 +15,8 @@ use super::errors::{Failure, is_of_connection};
 use super::link::{Limits, Link};
 use super::node::Node;
 use super::script::ScriptCall;
-use super::single::{Pending, Single};
 use super::slots::{Address, Range, SLOTS, read_slots};
+use crate::store::single::{Pending, Single};
 
 /// The most nodes that one call is sent to, by redirections.
 const MAX_REDIRECTS: usize = 4;
@@ -41,7 +41,7 @@ struct Map {
     members: HashMap<Address, Arc<Member>>,
     /// The master of each slot. Empty before the first look.
     masters: Vec<Option<Arc<Member>>>,
-    look: Single<()>,
+    look: Single<(), RedisError>,
     looked: Option<Instant>,
     /// The index of the first node that the next look asks.
     turn: usize,
@@ -160,7 +160,7 @@ impl Cluster {
     }
 
     /// Looks at the map of the slots, by one task for all callers.
-    fn look(self: &Arc<Self>, map: &mut Map) -> Pending<()> {
+    fn look(self: &Arc<Self>, map: &mut Map) -> Pending<(), RedisError> {
         map.looked = Some(Instant::now());
         map.look.join(|| Arc::clone(self).look_now())
     }

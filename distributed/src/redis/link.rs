@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Client, RedisResult};
+use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::single::Single;
+use crate::store::single::Single;
 
 /// The longest time to a connection, and to an answer.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Live {
 #[derive(Default)]
 struct LinkState {
     current: Option<Live>,
-    next: Single<Live>,
+    next: Single<Live, RedisError>,
     made: u64,
 }
 

@@ -14,6 +14,5 @@ pub(crate) mod log;
 mod node;
 mod script;
 mod server;
-mod single;
 mod slots;
 pub(crate) mod store;

@@ -1,6 +1,7 @@
 //! An error that several callers share.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -15,6 +16,13 @@ pub(crate) struct Fault {
 impl Fault {
     pub(crate) fn new(kind: StoreErrorKind, error: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
         Fault { kind, error: Arc::from(error.into()) }
+    }
+}
+
+/// The end of a runtime while it makes a connection.
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::new(StoreErrorKind::Refused, error)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The store of SQLite.
 
+use std::fmt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -27,10 +28,12 @@ const BUCKETS: &str = include_str!("../../migrations/sqlite/buckets.sql");
 /// clock is the wall clock of the machine.
 ///
 /// A thread owns the connection. It decides up to 256 waiting calls in one transaction, and waits
-/// up to 1 s for the write lock of another process. It ends after the store is dropped and the
-/// waiting calls are answered. A call whose future was dropped before its turn is not decided.
+/// up to 1 s for the write lock of another process. A clone is another handle to the same store.
+/// The thread ends after the last handle is dropped and the waiting calls are answered. A call
+/// whose future was dropped before its turn is not decided.
 ///
 /// A row that is no bucket fails its call by a permanent error that names the key.
+#[derive(Clone)]
 pub struct SqliteStore {
     thread: mpsc::Sender<Message>,
 }
@@ -126,6 +129,12 @@ impl SqliteStore {
         let sent = self.thread.send(message(reply)).await;
         sent.map_err(|_| StoreError::new(StoreErrorKind::Permanent, ended))?;
         answer.await.map_err(|_| StoreError::new(StoreErrorKind::Unknown, ended))
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").finish_non_exhaustive()
     }
 }
 

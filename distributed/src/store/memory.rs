@@ -1,7 +1,8 @@
 //! A store in this process, for tests and simulations.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::StoreError;
 use super::op::{Op, Store};
@@ -10,16 +11,23 @@ use crate::credits::bucket::Bucket;
 /// A store in memory, with a clock of the caller.
 ///
 /// It is for tests: the buckets of one process need no store. It is not bounded, and forgets no
-/// key.
+/// key. A clone is another handle to the same store.
+#[derive(Clone)]
 pub struct MemoryStore<C> {
     now_us: C,
-    buckets: Mutex<HashMap<Vec<u8>, Bucket>>,
+    buckets: Arc<Mutex<HashMap<Vec<u8>, Bucket>>>,
 }
 
 impl<C: Fn() -> u64 + Send + Sync + 'static> MemoryStore<C> {
     /// Returns an empty store. `now_us` returns the time in microseconds.
     pub fn new(now_us: C) -> MemoryStore<C> {
-        MemoryStore { now_us, buckets: Mutex::default() }
+        MemoryStore { now_us, buckets: Arc::default() }
+    }
+}
+
+impl<C> fmt::Debug for MemoryStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
 

@@ -3,3 +3,5 @@
 pub(crate) mod error;
 pub(crate) mod memory;
 pub(crate) mod op;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+pub(crate) mod single;

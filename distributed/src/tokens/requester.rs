@@ -1,6 +1,7 @@
 //! Tokens from buckets that are refilled at intervals.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use crate::store::error::StoreError;
 
@@ -31,6 +32,17 @@ pub trait TokenTable: Send + Sync {
 
     /// Takes a token, and returns whether there was one.
     fn take_token(&self, id: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}
+
+/// The table of a store in an `Arc`.
+impl<S: TokenTable> TokenTable for Arc<S> {
+    async fn create_token_table(&self) -> Result<(), StoreError> {
+        (**self).create_token_table().await
+    }
+
+    async fn take_token(&self, id: &str) -> Result<bool, StoreError> {
+        (**self).take_token(id).await
+    }
 }
 
 impl<S: TokenTable> TokenRequester<S> {

@@ -42,6 +42,9 @@ where
         self.inner.shared.clock.clone()
     }
 
+    /// Counts the keys, and as `shared` the requests of keys without room. The other counts are 0:
+    /// the limiter evicts no key. All of its counts are in
+    /// [`stats`](DistributedLimiter::stats).
     fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         let own = self.stats();
@@ -88,26 +91,7 @@ where
     }
 }
 
-/// A shared limiter, for a layer:
-///
-/// ```
-/// use std::net::IpAddr;
-/// use tollgate::Quota;
-/// use tollgate::http::ClientIp;
-/// use tollgate::tower::RateLimitLayer;
-/// use tollgate_distributed::{DistributedLimiter, MemoryStore};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // In production: the store of a server.
-/// let store = MemoryStore::new(|| 0);
-/// let limiter = DistributedLimiter::<IpAddr, _>::builder(Quota::per_second(100), store);
-/// let limiter = limiter.name("clients").build()?;
-/// let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
-/// # let _ = layer;
-/// # Ok(())
-/// # }
-/// ```
+/// A shared limiter, for a layer. The [documentation of the crate](crate#in-a-layer) has a program.
 impl<K, S> From<DistributedLimiter<K, S>> for AnyLimiter<K>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,

@@ -1,5 +1,6 @@
 //! The program `tollgate-migrate`: the statements that it prints, and those that it applies.
 
+mod loud;
 mod rights;
 mod urls;
 

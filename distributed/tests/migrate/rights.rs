@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use tollgate_distributed::{AnyStore, MySqlStore, PostgresStore, StoreError, StoreErrorKind, TokenRequester};
+use tollgate_distributed::{
+    AnyStore, MySqlStore, PostgresStore, StoreError, StoreErrorKind, TokenRequester, TokenTable,
+};
 use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
 

@@ -1,11 +1,18 @@
 //! The URLs of `AnyStore`: each opens its store, or is one permanent error that says how to go on.
 
+use std::fmt::Debug;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
+use mysql_async::{Opts, OptsBuilder, SslOpts};
 use tollgate::Quota;
-use tollgate_distributed::{Amount, AnyStore, Op, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{
+    Amount, AnyStore, DistributedLimiter, MemoryStore, MySqlOptions, MySqlStore, Op, PostgresStore, Spec,
+    SqliteStore, Store, StoreError, StoreErrorKind, TokenRequester,
+};
 use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
 use tollgate_test_servers::program::{free_port, is_installed};
@@ -21,6 +28,93 @@ fn refused(url: &str) -> String {
     let error = AnyStore::open(url).err().unwrap_or_else(|| panic!("{url} is open"));
     assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
     error.to_string()
+}
+
+#[test]
+fn errors_name_the_scheme_and_the_known_ones() {
+    let text = refused("valkey://user:secret@host");
+    for part in ["\"valkey\"", "sqlite, redis, rediss, redis+cluster", "postgresql, mysql, mariadb"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("secret"), "{text}");
+    assert!(refused("secret").contains("is not the scheme") && !refused("secret").contains("secret"));
+    assert!(refused("sqlite:").contains("needs a path"));
+}
+
+/// No text of a store has the password of its URL.
+fn is_a_handle<S: Store + Clone + Debug>(store: &S) {
+    let text = format!("{store:?} {:#?}", store.clone());
+    assert!(!text.contains("secret") && text.contains(".."), "{text}");
+}
+
+#[tokio::test]
+async fn each_scheme_opens_its_store_and_no_text_of_it_has_the_password() {
+    for host in ["user:secret@127.0.0.1:1/db", "user:secret%21@127.0.0.1:1/db"] {
+        for (scheme, name) in [("postgres", "Postgres"), ("postgresql", "Postgres"), ("mysql", "MySql")] {
+            let store = AnyStore::open(&format!("{scheme}://{host}")).unwrap();
+            assert!(format!("{store:?}").starts_with(name), "{store:?}");
+            is_a_handle(&store);
+            is_a_handle(&Arc::new(store));
+        }
+    }
+    is_a_handle(&AnyStore::open("sqlite::memory:").unwrap());
+    is_a_handle(&MemoryStore::new(|| 0));
+    is_a_handle(&SqliteStore::in_memory().unwrap());
+    is_a_handle(&PostgresStore::connect("postgres://user:secret@host/db").unwrap());
+    is_a_handle(&MySqlStore::connect("mysql://user:secret@host/db").unwrap());
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn each_scheme_of_redis_opens_its_store() {
+    for hosts in ["redis://:secret@127.0.0.1:1", "redis+cluster://:secret@127.0.0.1:1,127.0.0.1:2"] {
+        let store = AnyStore::open(hosts).unwrap();
+        assert!(matches!(store, AnyStore::Redis(_)), "{hosts}");
+        assert_eq!(store.clean_up(Duration::ZERO).await.unwrap(), 0);
+        is_a_handle(&store);
+        let AnyStore::Redis(store) = store else { continue };
+        is_a_handle(&store);
+        is_a_handle(&tollgate_distributed::SlidingLog::new(&store));
+        // A store without tables has no rows to take tokens from.
+        let requester = TokenRequester::new(AnyStore::Redis(store));
+        assert_eq!(requester.migrate().await.unwrap_err().kind(), StoreErrorKind::Permanent);
+        assert_eq!(requester.request_token("a").await.unwrap_err().kind(), StoreErrorKind::Permanent);
+    }
+    // The client is compiled without TLS here.
+    for url in ["rediss://127.0.0.1:1", "rediss+cluster://127.0.0.1:1"] {
+        assert!(refused(url).contains("TLS"), "{}", refused(url));
+    }
+}
+
+/// The builder of a limiter takes a store. A clone serves a requester, and the clean-up.
+#[tokio::test]
+async fn one_store_serves_a_limiter_a_requester_and_the_clean_up() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("x.db");
+    let store = AnyStore::open(&format!("sqlite:{}", path.display())).unwrap();
+    let builder = DistributedLimiter::<String, _>::builder(Quota::per_second(1_000_000_000), store.clone());
+    let limiter = builder.name("a").exact().deadline(Duration::from_secs(10)).build().unwrap();
+    limiter.ask("key").await.unwrap();
+    let requester = TokenRequester::new(Arc::new(store.clone()));
+    requester.migrate().await.unwrap();
+    let row = "INSERT INTO token_buckets VALUES ('acme', 1, 1, 1000000000, 1000000 * unixepoch())";
+    rusqlite::Connection::open(&path).unwrap().execute(row, []).unwrap();
+    assert!(requester.request_token("acme").await.unwrap());
+    assert!(!TokenRequester::new(store.clone()).request_token("acme").await.unwrap());
+    let deleted = loop {
+        match store.clean_up(Duration::ZERO).await.unwrap() {
+            0 => tokio::task::yield_now().await,
+            deleted => break deleted,
+        }
+    };
+    assert_eq!((deleted, store.clean_up(Duration::ZERO).await.unwrap()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_clean_up_leaves_a_bucket_that_is_not_full() {
+    let store = AnyStore::open("sqlite::memory:").unwrap();
+    assert_eq!(take(&store).await.unwrap(), 1);
+    assert_eq!(store.clean_up(Duration::ZERO).await.unwrap(), 0);
 }
 
 #[test]
@@ -43,6 +137,13 @@ async fn tls_that_no_url_can_have_is_refused_at_once() {
     for mode in ["require", "verify-full"] {
         let text = refused(&format!("postgres://user:secret@host/db?sslmode={mode}"));
         assert!(text.contains("sslmode") && !text.contains("secret"), "{text}");
+    }
+    for scheme in ["mysql", "mariadb"] {
+        // The client is compiled without TLS here.
+        let text = refused(&format!("{scheme}://user:secret@host/db?require_ssl=true"));
+        let parts = ["require_ssl", "feature", "native-tls-tls", "rustls-tls"];
+        assert!(parts.iter().all(|part| text.contains(part)) && !text.contains("secret"), "{text}");
+        assert!(AnyStore::open(&format!("{scheme}://user@host/db?require_ssl=false")).is_ok());
     }
     if !postgres_is_installed() {
         return;
@@ -69,7 +170,9 @@ async fn a_client_of_mariadb_without_tls_is_one_permanent_error() {
     fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
     let options = [format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", certificate.display())];
     let server = MariaDb::start(&options.each_ref().map(String::as_str)).unwrap();
-    let store = AnyStore::open(&format!("{}?require_ssl=true", server.url())).unwrap();
+    // No URL has these options here.
+    let opts = OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap()).ssl_opts(SslOpts::default());
+    let store = AnyStore::MySql(MySqlStore::connect_with(opts, MySqlOptions::default()));
     for _ in 0..2 {
         let error = take(&store).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");

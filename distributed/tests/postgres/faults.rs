@@ -19,6 +19,21 @@ async fn a_server_that_is_not_there_refuses_and_a_wrong_address_is_permanent() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_being_made_by_another_runtime_is_made_anew() {
+    let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
+    let store = store(&server.server, PostgresOptions { connections: 1, ..PostgresOptions::default() });
+    server.server.process().freeze().unwrap();
+    let short = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let call = async { timeout(Duration::from_millis(20), failure(&store)).await };
+        assert!(runtime.block_on(call).is_err(), "an answer of a frozen server");
+    };
+    std::thread::scope(|scope| scope.spawn(short).join()).unwrap();
+    server.server.process().thaw().unwrap();
+    take(&store, b"key").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_missing_table_role_or_database_is_permanent() {
     if !postgres_is_installed() {
         return;

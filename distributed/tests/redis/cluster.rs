@@ -79,7 +79,7 @@ async fn slots_are_those_of_the_server() {
         return;
     }
     let cluster = Cluster::start(0, &[]).unwrap();
-    let store = RedisStore::builder().prefix("").connect(&url_of(&cluster)).await.unwrap();
+    let store = RedisStore::builder().prefix(":").connect(&url_of(&cluster)).await.unwrap();
     for key in ["", "{", "}{", "{}", "{}a", "a{}b", "{a}b", "a{b}c{d}", "{{a}}", "{a", "12345", "é{ü}"] {
         ask(&store, key, counted(9), ONE).await.unwrap();
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_distributed::{Op, RedisStore, Store};
+use tollgate::Quota;
+use tollgate_distributed::{DistributedLimiter, Op, RedisStore, Store, StoreErrorKind};
 use tollgate_test_servers::redis::Redis;
 
 use crate::bound::{load, no_token_is_lost_or_made};
@@ -85,10 +86,40 @@ async fn a_batch_without_calls_asks_no_server() {
 #[tokio::test]
 async fn prefixes_and_keys_are_bytes() {
     let Some(server) = server() else { return };
-    let store = RedisStore::builder().prefix(b"\0{a}\r\n".to_vec()).connect(&server.url()).await.unwrap();
+    let store = RedisStore::builder().prefix(b"\0{a}\r\n:".to_vec()).connect(&server.url()).await.unwrap();
     let mut ops = [Op::new(b"\xff\0 \r\n$5", counted(5), ONE), Op::new(b"", counted(5), ONE)];
     store.acquire(&mut ops).await.unwrap();
     let mut keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection(&server)).unwrap();
     keys.sort();
-    assert_eq!(keys, [b"\0{a}\r\n".to_vec(), b"\0{a}\r\n\xff\0 \r\n$5".to_vec()]);
+    assert_eq!(keys, [b"\0{a}\r\n:".to_vec(), b"\0{a}\r\n:\xff\0 \r\n$5".to_vec()]);
+}
+
+/// Each of these would be the key `shop:limits:a:b`, and the last one the bucket of probes.
+#[tokio::test]
+async fn no_key_of_a_prefix_is_one_of_another_prefix() {
+    let Some(server) = server() else { return };
+    let mut stores = 0;
+    for (prefix, name, key) in [
+        ("shop:", "limits", "a:b"),
+        ("shop:limits:", "a", "b"),
+        ("", "shop", "limits:a:b"),
+        ("shop", "x", "y"),
+        ("shop-limits:", "a", "b"),
+        (":", "shop", "limits:a:b"),
+    ] {
+        let store = match RedisStore::builder().prefix(prefix).lazy(&server.url()) {
+            Ok(store) => store,
+            Err(error) => {
+                assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
+                assert!(error.to_string().contains(&format!("{prefix:?} does not end")), "{error}");
+                continue;
+            }
+        };
+        let builder = DistributedLimiter::<String, _>::builder(Quota::per_hour(1), store).name(name);
+        let limiter = builder.exact().deadline(Duration::from_secs(10)).build().unwrap();
+        let granted = limiter.ask(key).await;
+        assert!(granted.is_ok(), "{prefix:?}, {name:?}, {key:?}: {granted:?}");
+        stores += 1;
+    }
+    assert_eq!(stores, 3);
 }

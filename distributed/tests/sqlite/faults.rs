@@ -87,7 +87,7 @@ async fn a_file_that_is_no_database_or_read_only_or_without_its_table_is_permane
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("text");
     fs::write(&path, "no database, but a text that is long enough for a header ".repeat(100)).unwrap();
-    let kind = |result: Result<SqliteStore, StoreError>| result.err().expect("it was opened").kind();
+    let kind = |result: Result<SqliteStore, StoreError>| result.expect_err("it was opened").kind();
     assert_eq!(kind(SqliteStore::open(&path)), StoreErrorKind::Permanent);
     assert_eq!(kind(SqliteStore::open(folder.path().join("no/such/folder"))), StoreErrorKind::Permanent);
 
