@@ -8,8 +8,6 @@ mod all_of;
 mod batch;
 mod between;
 mod conformance;
-#[cfg(feature = "tower")]
-mod delay;
 mod dropped;
 mod edges;
 mod eviction;
@@ -17,15 +15,11 @@ mod face;
 mod flood;
 mod hold;
 mod janitor;
-#[cfg(feature = "tower")]
-mod layer;
 mod moments;
 mod plans;
 mod refund;
 mod reserve;
 mod set_quota;
-#[cfg(feature = "tower")]
-mod settle;
 mod shadow;
 mod small;
 #[cfg(feature = "tokio")]
