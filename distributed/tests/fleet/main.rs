@@ -11,6 +11,9 @@ mod child;
 mod ideal;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod outage;
+mod programs;
+#[cfg(all(feature = "redis", feature = "tower"))]
+mod service;
 
 use std::error::Error;
 use std::io::Read;
