@@ -65,7 +65,7 @@ fn two_processes_of_a_service_hold_one_limit() -> Result<(), Failure> {
     }
     let (all, seconds) = (granted.iter().sum::<u32>(), begun.elapsed().as_secs_f64());
     println!("{granted:?} granted, {refused:?} refused, in {seconds:.3} s");
-    // The burst, the rate, and the rounding of a token on credit. A process holds one that is unused.
+    // The burst, the rate, and a token's rounding. Each process may hold a token that is unused.
     assert!(f64::from(all) <= 5.0 + 5.0 * seconds + 1.0, "{all} in {seconds} s");
     assert!(all >= 3, "{all} in {seconds} s");
     Ok(())
