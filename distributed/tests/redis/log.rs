@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use tokio::task::JoinSet;
 use tollgate::{Clock, Quota, Reason};
 use tollgate_distributed::{
     Amount, DistributedBuilder, DistributedLimiter, OnOutage, Op, RedisStore, SlidingLog, Source, Spec,
@@ -170,6 +171,56 @@ async fn bad_limits_are_refused_by_name_and_a_bad_key_by_the_policy() {
     let error = SlidingLog::new(&store).acquire(&mut ops).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
     assert_eq!(ops.map(|op| (op.answer.granted, op.answer.now_us > 0)), [(0, false), (1, true), (0, false)]);
+}
+
+/// Four processes drop requests, refund grants, and have answers after the deadline. Each grant
+/// that is used lies between two readings of a clock. A token comes back long before its window
+/// ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_window_has_more_than_the_limit_in_disorder() {
+    let Some(server) = server() else { return };
+    let store =
+        RedisStore::builder().response_timeout(Duration::from_millis(100)).lazy(&server.url()).unwrap();
+    let (begin, window) = (Instant::now(), Duration::from_secs(1));
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let log = log(&store, 100, window).deadline(Duration::from_millis(1)).on_outage(OnOutage::Deny);
+        let log = log.probes(Duration::from_millis(1), Duration::from_millis(2)).build().unwrap();
+        for task in 0..4 {
+            tasks.spawn(in_disorder(log.clone(), task, begin, window * 11 / 5));
+        }
+    }
+    let used: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    let inside = |from: Duration| used.iter().filter(move |of| of.0 >= from && of.1 < from + window);
+    let most = used.iter().map(|grant| inside(grant.0).count()).max();
+    println!("{} calls are used, at most {most:?} of them in a window", used.len());
+    assert!(most.is_some_and(|most| most <= 100), "{most:?} of {}", used.len());
+}
+
+/// Asks for a time. Returns the times before and after each grant that is used.
+async fn in_disorder(
+    log: DistributedLimiter<String, SlidingLog>,
+    task: u64,
+    begin: Instant,
+    time: Duration,
+) -> Vec<(Duration, Duration)> {
+    let mut used = Vec::new();
+    for request in task.. {
+        let sent = begin.elapsed();
+        if sent > time {
+            break;
+        }
+        // Of eight requests two are dropped, and one gives its token back.
+        let patience = if request % 8 < 2 { request * 37 % 1_000 } else { 10_000_000 };
+        let asked = tokio::time::timeout(Duration::from_micros(patience), log.ask("key"));
+        match asked.await {
+            Ok(Ok(_)) if request % 8 < 3 => log.refund("key", 1),
+            Ok(Ok(_)) => used.push((sent, begin.elapsed())),
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(request % 4)).await;
+    }
+    used
 }
 
 /// Tokens that come back are those of the oldest calls, and spent ones are entered afterwards.
