@@ -5,7 +5,7 @@ use std::time::Instant;
 use std::{env, fs};
 
 use tempfile::TempDir;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "mysql", feature = "redis"))]
 use tollgate_test_servers::any::Engine;
 
 use crate::Failure;
@@ -69,16 +69,28 @@ fn a_local_limit_refuses_a_flood_without_calls() -> Result<(), Failure> {
     Ok(())
 }
 
-#[test]
-fn five_callers_a_second_have_two_tokens_a_second() -> Result<(), Failure> {
-    let folder = TempDir::with_prefix("tollgate-requester-")?;
-    let (text, seconds) = run(example("requester").env("TMPDIR", folder.path()))?;
+/// Five callers a second ask for two tokens a second.
+fn has_two_tokens_a_second(requester: &mut Command) -> Result<(), Failure> {
+    let (text, seconds) = run(requester)?;
     let granted: Vec<_> = text.lines().map(|line| number_before(line, " of 5 granted")).collect();
-    // Asks of a second and the pause before them last for an interval.
+    // The asks of a second and the pause before them last for an interval.
     assert!(granted.len() == 3 && granted.iter().all(|granted| *granted > 0), "{text}");
     // The full bucket, and one more for each interval that began.
     assert!(f64::from(granted.iter().sum::<u32>()) <= 2.0 + 2.0 * (seconds + 1.0), "{text}");
     Ok(())
+}
+
+#[test]
+fn tokens_at_intervals_of_a_file() -> Result<(), Failure> {
+    let folder = TempDir::with_prefix("tollgate-requester-")?;
+    has_two_tokens_a_second(example("requester").env("TMPDIR", folder.path()))
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn tokens_at_intervals_by_a_stored_procedure() -> Result<(), Failure> {
+    let Some(server) = Engine::MariaDb.start()? else { return Ok(()) };
+    has_two_tokens_a_second(example("stored_procedure").env("DATABASE_URL", server.url()))
 }
 
 #[cfg(feature = "redis")]
