@@ -237,6 +237,34 @@ async fn refunds_and_charges_reach_the_log() {
     assert_eq!(entries(&server, "tollgate::log:3600000000:log:other"), 2);
 }
 
+/// The bytes of a bucket, and of a call in a log: README has these figures.
+#[tokio::test]
+async fn a_call_in_a_log_takes_37_bytes_and_140_of_more_than_128() {
+    let Some(server) = server() else { return };
+    let store = store(&server).await;
+    let bucket = DistributedLimiter::<String, _>::builder(Quota::per_hour(5), store.clone()).name("clients");
+    bucket.exact().build().unwrap().ask("127.0.0.1").await.unwrap();
+    let mut raw = connection(&server);
+    let mut bytes = |key: &str| -> u64 {
+        redis::cmd("MEMORY").arg(&["USAGE", key, "SAMPLES", "0"]).query(&mut raw).unwrap()
+    };
+    let mut sizes = vec![bytes("tollgate:clients:127.0.0.1")];
+    let log = log(&store, 1_000, Duration::from_secs(3_600)).build().unwrap();
+    for calls in [100, 900] {
+        for _ in 0..calls {
+            log.ask("key").await.unwrap();
+        }
+        sizes.push(bytes("tollgate::log:3600000000:log:key").div_ceil(if calls == 100 {
+            100
+        } else {
+            1_000
+        }));
+    }
+    println!("{sizes:?} bytes");
+    let most = [104, 37, 140];
+    assert!(sizes.iter().zip(most).all(|(size, most)| (most * 3 / 4..=most).contains(size)), "{sizes:?}");
+}
+
 /// Runs a log in virtual time. A server that is stopped costs one deadline for each of the calls
 /// that open the breaker, and no later request waits. The log has the calls of the outage later.
 #[tokio::test]
