@@ -1,5 +1,5 @@
-//! Five callers a second at a bucket of two tokens a second: a row of MariaDB, from which the stored
-//! procedure `request_token` takes them.
+//! Five callers a second at a bucket of two tokens a second: a row of MariaDB, from which the
+//! stored procedure `request_token` takes them.
 //!
 //! ```text
 //! cargo run -p tollgate-distributed --features mysql --example stored_procedure
