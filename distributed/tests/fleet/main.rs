@@ -2,6 +2,7 @@
 //! bucket.
 //!
 //! ```text
+//! cargo build --release -p tollgate-distributed --all-features --examples
 //! FLEET_SECONDS=10 cargo test --release -p tollgate-distributed --all-features --test fleet -- --nocapture
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! The examples, run as programs. `cargo test --workspace --all-features` builds them.
+//! The examples, run as programs. `cargo test --all-features` builds them before.
 
 use std::process::Command;
 use std::time::Instant;
