@@ -30,9 +30,10 @@ const WINDOWS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 /// outage, the layer. Each request is a call of the server, as in the
 /// [exact](DistributedBuilder::exact) mode.
 ///
-/// A key takes some 94 bytes for each granted call within the window, where a bucket takes 88 bytes
-/// in all. So the limit is at most 10,000, and [`RedisStore`] is better for a limit that may refill
-/// evenly. A step back of the server's clock delays later calls by that step.
+/// A key takes 37 bytes for each granted call within the window, and up to 140 beyond 128 calls; a
+/// bucket takes some 100 bytes in all. So the limit is at most 10,000, and [`RedisStore`] is better
+/// for a limit that may refill evenly. A step back of the server's clock delays later calls by that
+/// step.
 ///
 /// A key is stored behind the prefix of the store, `:log:` and the window in microseconds. So logs
 /// of another name or of another window share nothing, and a log keeps its calls when its limit

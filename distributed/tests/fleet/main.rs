@@ -2,6 +2,7 @@
 //! bucket.
 //!
 //! ```text
+//! cargo build --release -p tollgate-distributed --all-features --examples
 //! FLEET_SECONDS=10 cargo test --release -p tollgate-distributed --all-features --test fleet -- --nocapture
 //! ```
 //!
@@ -11,6 +12,9 @@ mod child;
 mod ideal;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod outage;
+mod programs;
+#[cfg(all(feature = "redis", feature = "tower"))]
+mod service;
 
 use std::error::Error;
 use std::io::Read;

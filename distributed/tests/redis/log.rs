@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use tokio::task::JoinSet;
 use tollgate::{Clock, Quota, Reason};
 use tollgate_distributed::{
     Amount, DistributedBuilder, DistributedLimiter, OnOutage, Op, RedisStore, SlidingLog, Source, Spec,
@@ -172,6 +173,56 @@ async fn bad_limits_are_refused_by_name_and_a_bad_key_by_the_policy() {
     assert_eq!(ops.map(|op| (op.answer.granted, op.answer.now_us > 0)), [(0, false), (1, true), (0, false)]);
 }
 
+/// Four processes drop requests, refund grants, and have answers after the deadline. Each grant
+/// that is used lies between two readings of a clock. A token comes back long before its window
+/// ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_window_has_more_than_the_limit_in_disorder() {
+    let Some(server) = server() else { return };
+    let store =
+        RedisStore::builder().response_timeout(Duration::from_millis(100)).lazy(&server.url()).unwrap();
+    let (begin, window) = (Instant::now(), Duration::from_secs(1));
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let log = log(&store, 100, window).deadline(Duration::from_millis(1)).on_outage(OnOutage::Deny);
+        let log = log.probes(Duration::from_millis(1), Duration::from_millis(2)).build().unwrap();
+        for task in 0..4 {
+            tasks.spawn(in_disorder(log.clone(), task, begin, window * 11 / 5));
+        }
+    }
+    let used: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    let inside = |from: Duration| used.iter().filter(move |of| of.0 >= from && of.1 < from + window);
+    let most = used.iter().map(|grant| inside(grant.0).count()).max();
+    println!("{} calls are used, at most {most:?} of them in a window", used.len());
+    assert!(most.is_some_and(|most| most <= 100), "{most:?} of {}", used.len());
+}
+
+/// Asks for a time. Returns the times before and after each grant that is used.
+async fn in_disorder(
+    log: DistributedLimiter<String, SlidingLog>,
+    task: u64,
+    begin: Instant,
+    time: Duration,
+) -> Vec<(Duration, Duration)> {
+    let mut used = Vec::new();
+    for request in task.. {
+        let sent = begin.elapsed();
+        if sent > time {
+            break;
+        }
+        // Of eight requests two are dropped, and one gives its token back.
+        let patience = if request % 8 < 2 { request * 37 % 1_000 } else { 10_000_000 };
+        let asked = tokio::time::timeout(Duration::from_micros(patience), log.ask("key"));
+        match asked.await {
+            Ok(Ok(_)) if request % 8 < 3 => log.refund("key", 1),
+            Ok(Ok(_)) => used.push((sent, begin.elapsed())),
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(request % 4)).await;
+    }
+    used
+}
+
 /// Tokens that come back are those of the oldest calls, and spent ones are entered afterwards.
 #[tokio::test]
 async fn refunds_and_charges_reach_the_log() {
@@ -184,6 +235,34 @@ async fn refunds_and_charges_reach_the_log() {
     log.shutdown().await;
     assert_eq!(entries(&server, "tollgate::log:3600000000:log:key"), 1);
     assert_eq!(entries(&server, "tollgate::log:3600000000:log:other"), 2);
+}
+
+/// The bytes of a bucket, and of a call in a log: README has these figures.
+#[tokio::test]
+async fn a_call_in_a_log_takes_37_bytes_and_140_of_more_than_128() {
+    let Some(server) = server() else { return };
+    let store = store(&server).await;
+    let bucket = DistributedLimiter::<String, _>::builder(Quota::per_hour(5), store.clone()).name("clients");
+    bucket.exact().build().unwrap().ask("127.0.0.1").await.unwrap();
+    let mut raw = connection(&server);
+    let mut bytes = |key: &str| -> u64 {
+        redis::cmd("MEMORY").arg(&["USAGE", key, "SAMPLES", "0"]).query(&mut raw).unwrap()
+    };
+    let mut sizes = vec![bytes("tollgate:clients:127.0.0.1")];
+    let log = log(&store, 1_000, Duration::from_secs(3_600)).build().unwrap();
+    for calls in [100, 900] {
+        for _ in 0..calls {
+            log.ask("key").await.unwrap();
+        }
+        sizes.push(bytes("tollgate::log:3600000000:log:key").div_ceil(if calls == 100 {
+            100
+        } else {
+            1_000
+        }));
+    }
+    println!("{sizes:?} bytes");
+    let most = [104, 37, 140];
+    assert!(sizes.iter().zip(most).all(|(size, most)| (most * 3 / 4..=most).contains(size)), "{sizes:?}");
 }
 
 /// Runs a log in virtual time. A server that is stopped costs one deadline for each of the calls

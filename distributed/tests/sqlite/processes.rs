@@ -1,16 +1,16 @@
 //! Several processes, and one after another, on one file.
 
-use std::env;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use tollgate::Quota;
-use tollgate_distributed::{Answer, Spec, SqliteStore};
+use tollgate_distributed::{Amount, Answer, Bucket, Spec, SqliteStore};
 
 use crate::sql::bound::{Run, begin, load, no_token_is_lost_or_made};
-use crate::sql::world::{World, ask, exactly};
+use crate::sql::world::{Rows, Stored, World, ask, exactly, now_us};
 use crate::world::File;
 
 /// The environment variable with the file of a child.
@@ -28,6 +28,67 @@ async fn a_file_keeps_its_buckets_when_it_is_opened_anew() {
     file.store = SqliteStore::open(&file.path).unwrap();
     assert_eq!(file.rows().await, rows);
     assert_eq!(ask(&file.store, b"key", spec, exactly(1)).await.granted, 0);
+}
+
+/// Takes all tokens of an empty bucket by two processes in turn, ten times each. The clock of one
+/// is ahead. Returns the tokens, those of the process on time, and those earned meanwhile.
+async fn in_turns(ahead: Duration) -> (i64, i64, i64) {
+    let mut file = File::open();
+    let spec = Spec::new(Quota::per_second(100), 0).unwrap();
+    let all = Amount { min: 1, max: 100, spent: 0 };
+    assert_eq!(ask(&file.store, b"key", spec, all).await.granted, 100);
+    let (begun, mut granted, mut on_time) = (Instant::now(), 0, 0);
+    for _ in 0..10 {
+        // The step that a process takes at its own time.
+        let stored = file.rows().await.remove(b"key".as_slice()).map(|row| row.bucket());
+        let now_us = now_us() + ahead.as_micros() as u64;
+        let (bucket, answer) = Bucket::step(stored, &spec, now_us, all);
+        if let Some(bucket) = bucket {
+            file.put(&Rows::from([(b"key".to_vec(), Stored::of(&bucket, &spec))])).await;
+        }
+        granted += answer.granted;
+        on_time += ask(&file.store, b"key", spec, all).await.granted;
+    }
+    (granted + on_time, on_time, (100.0 * begun.elapsed().as_secs_f64()).ceil() as i64)
+}
+
+/// Up to a second the lead is earned once, and the others wait for it. A longer lead is earned in
+/// each turn.
+#[tokio::test]
+async fn a_clock_that_is_ahead_of_the_others_earns_its_lead() {
+    let (granted, on_time, earned) = in_turns(Duration::from_secs(1)).await;
+    assert!((100..=100 + earned).contains(&granted), "{granted} granted, {earned} earned");
+    assert!(on_time <= earned, "{on_time} on time, {earned} earned");
+    assert_eq!(in_turns(Duration::from_secs(2)).await.0, 1_000);
+}
+
+/// A process that holds a file which was deleted or replaced shares its buckets with none that
+/// opens the path later.
+#[tokio::test]
+async fn a_file_that_was_deleted_or_replaced_splits_the_processes() {
+    let spec = Spec::new(Quota::per_day(1).burst(5), 0).unwrap();
+    for replaced in [false, true] {
+        let (before, other) = (File::open(), File::open());
+        assert_eq!(ask(&before.store, b"key", spec, exactly(3)).await.granted, 3);
+        if replaced {
+            other.other.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+            fs::rename(&other.path, &before.path).unwrap();
+        } else {
+            fs::remove_file(&before.path).unwrap();
+        }
+        for kind in ["-wal", "-shm"] {
+            fs::remove_file(format!("{}{kind}", before.path.display())).unwrap();
+        }
+        let later = [(); 2].map(|()| SqliteStore::open(&before.path).unwrap());
+        let mut granted = Vec::new();
+        for store in [&before.store, &later[0], &later[1]] {
+            granted.push(ask(store, b"key", spec, exactly(2)).await.granted);
+        }
+        // Ten of a burst of five.
+        granted.push(ask(&later[1], b"key", spec, exactly(1)).await.granted);
+        assert_eq!(granted, [2, 2, 2, 1], "replaced: {replaced}");
+        assert_eq!(ask(&before.store, b"key", spec, exactly(1)).await.granted, 0);
+    }
 }
 
 #[tokio::test]

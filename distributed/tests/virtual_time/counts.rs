@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use tollgate::Quota;
 use tollgate_distributed::{Source, ask_all_of};
 
+use crate::fleet::Fleet;
 use crate::world::{Limiter, World};
 
 const RTT: Duration = Duration::from_millis(2);
@@ -97,4 +98,48 @@ async fn a_call_has_each_key_once() {
     limiter.set_quota(Quota::per_hour(90)).unwrap();
     assert_eq!(limiter.ask(&1).await.unwrap().source(), Source::Store);
     assert_eq!(limiter.stats().calls_answered, world.calls.load(Relaxed));
+}
+
+/// Returns the text of a number below a million.
+fn grouped(number: f64) -> String {
+    match number as u64 {
+        number if number < 1_000 => number.to_string(),
+        number => format!("{},{:03}", number / 1_000, number % 1_000),
+    }
+}
+
+/// Prints README's table of calls, and compares it with README. In the exact mode each process has
+/// at most a call for each token that the fleet is granted, and one a second. Leases have up to
+/// three for each token.
+#[tokio::test(start_paused = true)]
+async fn the_table_of_calls() {
+    const SECONDS: f64 = 5.0;
+    let readme = include_str!("../../README.md");
+    let (mut missing, mut table) = (0, String::new());
+    for (quota, processes, demand) in [
+        ("1000/s", 4, 500.0),
+        ("1000/s", 4, 2_000.0),
+        ("1000/s", 16, 2_000.0),
+        ("200/s", 4, 800.0),
+        ("100/s", 4, 2_000.0),
+        ("10/s", 4, 2_000.0),
+        ("10/s", 1, 2_000.0),
+        ("1/h", 4, 2_000.0),
+    ] {
+        let fleet = Fleet::new(quota.parse().unwrap(), processes, demand / processes as f64, SECONDS);
+        let runs = [fleet.run().await, fleet.leased(Duration::from_millis(100)).run().await];
+        for (run, each) in runs.iter().zip([1, 3]) {
+            let most = processes as u64 * (each * run.granted + SECONDS as u64);
+            assert!(run.calls <= most, "{quota}, {processes} processes: {run:?}, at most {most} calls");
+        }
+        let per_second = |count: u64| (count as f64 / SECONDS).round();
+        let numbers =
+            [demand, per_second(runs[0].granted), per_second(runs[0].calls), per_second(runs[1].calls)];
+        let [demand, granted, exact, leased] = numbers.map(grouped);
+        let row = format!("| `{quota}` | {processes} | {demand} | {granted} | {exact} | {leased} |\n");
+        missing += u32::from(!readme.contains(&row));
+        table += &row;
+    }
+    println!("{table}");
+    assert_eq!(missing, 0, "rows are not in README.md:\n{table}");
 }
