@@ -26,7 +26,7 @@ pub(crate) enum Failure {
 pub(crate) enum Change {
     OnePlan,
     TwoPlans,
-    ChangeOfQuota,
+    NewQuota,
     Refunds,
     DroppedFutures,
 }
@@ -56,7 +56,7 @@ pub(crate) const FAILURES: [Failure; 7] = [
     Failure::OneKeyBroken,
 ];
 pub(crate) const CHANGES: [Change; 5] =
-    [Change::OnePlan, Change::TwoPlans, Change::ChangeOfQuota, Change::Refunds, Change::DroppedFutures];
+    [Change::OnePlan, Change::TwoPlans, Change::NewQuota, Change::Refunds, Change::DroppedFutures];
 pub(crate) const MODES: [Mode; 3] = [Mode::Exact, Mode::Leased, Mode::LocalFirst];
 
 /// The quota of all keys, the other one of a plan or of a change, and that of the local limit.
@@ -120,7 +120,7 @@ impl Cell {
     pub(crate) fn quota(self) -> (f64, f64) {
         let (burst, rate) = (QUOTA.capacity() as f64, QUOTA.tokens() as f64);
         match self.change {
-            Change::TwoPlans | Change::ChangeOfQuota => (burst.max(OTHER.capacity() as f64), rate),
+            Change::TwoPlans | Change::NewQuota => (burst.max(OTHER.capacity() as f64), rate),
             _ => (burst, rate),
         }
     }

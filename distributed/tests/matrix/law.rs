@@ -1,7 +1,7 @@
 //! The documented bound of a cell, and the grants of its runs beside it.
 //!
-//! A window of `s` seconds has at most `B + r s` tokens of a key, without those that are refunded in
-//! it. These are added:
+//! A window of `s` seconds has at most `B + r s` tokens of a key, without those that it gives back.
+//! These are added:
 //!
 //! * `B`, if an outage or a restart without data is in the window;
 //! * in the exact mode, for each process the token of a request that did not wait, and `r h` if
@@ -9,8 +9,8 @@
 //! * with leases, `r tau` and a token for each process, and the tokens of late answers, dropped
 //!   requests and refunds that were at hand.
 //!
-//! From the begin on only bursts are added, one token's rounding, and with leases `r tau` for each
-//! restart without data: the debt is forgotten.
+//! From the begin on only the bursts are added, one token's rounding, and where a store of leases
+//! restarts without its data `r tau` for each burst: the debt is forgotten.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use tollgate::Quota;
 
 use super::cell::{Cell, Change, Failure, LOCAL, MOVED, Mode, OTHER, QUOTA, TAU};
 use super::ideal::Ideal;
-use super::load::{Event, Record, Times};
+use super::load::{Event, Grant, Record, Times};
 
 /// The time from the end of an outage until all processes have charged their tokens: a pause of the
 /// breaker, a second without a request, and two sweeps.
@@ -79,7 +79,7 @@ impl Law {
     }
 
     /// Returns the law of a window from the begin on.
-    pub(crate) fn from_the_begin(&self) -> Law {
+    pub(crate) fn whole(&self) -> Law {
         Law { unused: 1.0 + self.forgotten, back: Vec::new(), ..self.clone() }
     }
 
@@ -99,7 +99,7 @@ impl Law {
     }
 
     /// Returns the window from a time to any grant that is nearest to its bound.
-    pub(crate) fn from(&self, from: f64, grants: &[(f64, i64)]) -> Window {
+    pub(crate) fn since(&self, from: f64, grants: &[(f64, i64)]) -> Window {
         let mut granted = 0;
         let windows = grants.iter().map(|(to, n)| {
             granted += n;
@@ -141,6 +141,11 @@ impl Window {
         self.bound - self.granted
     }
 
+    /// Returns the part of the bound that is left.
+    fn margin(&self) -> f64 {
+        self.left() / self.bound
+    }
+
     pub(crate) fn holds(&self) -> bool {
         self.left() > -1e-6
     }
@@ -154,10 +159,11 @@ pub(crate) struct Figures {
     /// in those seconds.
     pub(crate) ideal: i64,
     pub(crate) sound: [i64; 2],
-    /// All seconds, the window that is nearest to its bound, and that of a limit in front.
+    /// From the begin on and anywhere, the windows that are nearest to their bounds, and those of a
+    /// limit in front.
     pub(crate) whole: Window,
     pub(crate) window: Window,
-    pub(crate) local: Option<Window>,
+    pub(crate) local: Option<[Window; 2]>,
 }
 
 impl Figures {
@@ -178,11 +184,20 @@ impl Figures {
         let law = Law::of(cell, key, more, &record.back);
         let mut of_key: Vec<_> = record.grants.iter().filter(|grant| grant.key == key).collect();
         let local = (cell.mode == Mode::LocalFirst).then(|| {
-            of_key.sort_by(|one, other| one.begun.total_cmp(&other.begun));
-            let of = |process| of_key.iter().filter(move |grant| grant.process == process);
-            let by = |process| of(process).map(|grant| (grant.begun, grant.n)).collect::<Vec<_>>();
-            let windows = (0..cell.processes).map(|process| Law::of_local(cell).tightest(&by(process)));
-            windows.min_by(|one, other| one.left().total_cmp(&other.left())).unwrap()
+            let law = Law::of_local(cell);
+            let nearest = |of: &dyn Fn(usize) -> Window| {
+                let windows = (0..cell.processes).map(of);
+                windows.min_by(|one, other| one.left().total_cmp(&other.left())).unwrap()
+            };
+            let by = |process, time: fn(&Grant) -> f64| {
+                let own = of_key.iter().filter(move |grant| grant.process == process);
+                let mut own: Vec<_> = own.map(|grant| (time(grant), grant.n)).collect();
+                own.sort_by(|one, other| one.0.total_cmp(&other.0));
+                own
+            };
+            // The limit in front decides before the answer comes.
+            let whole = nearest(&|process| law.since(0.0, &by(process, |grant| grant.at)));
+            [whole, nearest(&|process| law.tightest(&by(process, |grant| grant.begun)))]
         });
         of_key.sort_by(|one, other| one.at.total_cmp(&other.at));
         let grants: Vec<_> = of_key.iter().map(|grant| (grant.at, grant.n)).collect();
@@ -195,7 +210,7 @@ impl Figures {
             granted: sum(&grants),
             ideal: sum(&ideal),
             sound,
-            whole: law.from_the_begin().from(0.0, &grants),
+            whole: law.whole().since(0.0, &grants),
             window: law.tightest(&grants),
             local,
         }
@@ -203,33 +218,21 @@ impl Figures {
 }
 
 /// The head of the table.
-pub(crate) const HEAD: &str = "\
-failure         change         mode  processes | granted  ideal | of the bound, from the begin | \
-in the window nearest to it     | used";
+pub(crate) const HEAD: &str =
+    "failure        change         mode  processes | granted  ideal | of the bound, from the begin";
 
-/// Returns the figures of a cell: the tokens of all keys, those of the windows that are nearest to
-/// their bounds, and the least part of the ideal grants of a key.
+/// Returns the figures of a cell: the tokens of all keys, and those of the time from the begin on
+/// that is nearest to its bound.
 pub(crate) fn row(figures: &[Figures]) -> String {
     let sum = |of: fn(&Figures) -> i64| figures.iter().map(of).sum::<i64>();
-    let nearest = |of: fn(&Figures) -> Window| {
-        let windows = figures.iter().map(of).filter(|window| window.granted > 0.0);
-        windows.min_by(|one, other| one.left().total_cmp(&other.left())).unwrap()
-    };
-    let (whole, window) = (nearest(|of| of.whole), nearest(|of| of.window));
-    let useful = figures.iter().map(Figures::useful).fold(f64::INFINITY, f64::min);
-    format!(
-        "{:7} {:6} | {:4} of {:6.1} in {:5.3} s | {:4} of {:6.1} in {:5.3}..{:5.3} s | {:3.0} %",
-        sum(|of| of.granted),
-        sum(|of| of.ideal),
-        whole.granted,
-        whole.bound,
-        whole.to,
-        window.granted,
-        window.bound,
-        window.from,
-        window.to,
-        useful * 100.0
-    )
+    let (granted, ideal, whole) = (sum(|of| of.granted), sum(|of| of.ideal), nearest(figures, |of| of.whole));
+    format!("{granted:7} {ideal:6} | {:4} of {:6.1} in {:5.3} s", whole.granted, whole.bound, whole.to)
+}
+
+/// Returns the window that is nearest to its bound, of those with tokens.
+pub(crate) fn nearest(figures: &[Figures], of: fn(&Figures) -> Window) -> Window {
+    let windows = figures.iter().map(of);
+    windows.min_by(|one, other| one.margin().total_cmp(&other.margin())).unwrap()
 }
 
 impl Cell {
@@ -252,7 +255,7 @@ impl Cell {
 
 /// Returns the grants of ideal buckets, under the lesser of the quotas.
 fn ideal(cell: Cell, key: u64, events: &[Event]) -> Vec<(f64, i64)> {
-    let is_less = matches!(cell.change, Change::TwoPlans | Change::ChangeOfQuota);
+    let is_less = matches!(cell.change, Change::TwoPlans | Change::NewQuota);
     let rate = if is_less { OTHER.tokens() } else { QUOTA.tokens() };
     let mut bucket = Ideal::new(Quota::per_second(rate).burst(QUOTA.capacity()));
     let mut local: Vec<_> = (0..cell.processes).map(|_| Ideal::new(LOCAL)).collect();

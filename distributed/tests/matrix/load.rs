@@ -134,7 +134,7 @@ impl<S: Store> Run<S> {
         for event in events {
             sleep_until(self.begun + Duration::from_secs_f64(event.at)).await;
             // Each process has the other quota a moment after the one before.
-            while self.cell.change == Change::ChangeOfQuota && event.at > 0.45 + 0.21 * turn as f64 {
+            while self.cell.change == Change::NewQuota && event.at > 0.45 + 0.21 * turn as f64 {
                 let by = self.cell.processes;
                 self.limiters[turn % by].set_quota([OTHER, QUOTA][turn / by % 2]).unwrap();
                 turn += 1;

@@ -1,8 +1,8 @@
-//! The crossed matrix: each failure beside each change of the requests, in each mode, by one process
-//! and by four. Prints a line of figures for each cell:
+//! The crossed matrix: each failure beside each change of the requests, in each mode, by one
+//! process and by four. Prints a line of figures for each cell:
 //!
 //! ```text
-//! cargo test -p tollgate-distributed --test virtual_time matrix -- --nocapture
+//! cargo test -p tollgate-distributed --all-features --test virtual_time matrix -- --nocapture
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tollgate_distributed::DistributedStats;
 
 use crate::cells::cell::{Cell, Change, Failure, KEYS, MOVED, Mode};
-use crate::cells::law::{Figures, HEAD, Window, row};
+use crate::cells::law::{Figures, HEAD, Window, nearest, row};
 use crate::cells::load::{Record, Run, Times, requests};
 use crate::world::World;
 
@@ -104,7 +104,7 @@ impl Met {
             Failure::OneKeyBroken => self.opened == 0 && self.permanent > 20 && self.by_share > 30,
         };
         let changed = match cell.change {
-            Change::OnePlan | Change::ChangeOfQuota => true,
+            Change::OnePlan | Change::NewQuota => true,
             Change::TwoPlans => record.by_plan.iter().all(|granted| *granted > 200),
             Change::Refunds => record.refunded > 100,
             Change::DroppedFutures => record.dropped > 30,
@@ -149,8 +149,8 @@ fn line(cell: Cell) -> (String, Vec<String>) {
     let (figures, met, record) = runtime.block_on(run(cell));
     let mut faults = Vec::new();
     for (key, figures) in KEYS.iter().zip(&figures) {
-        let windows = [Some(figures.whole), Some(figures.window), figures.local];
-        if !windows.iter().flatten().all(Window::holds) {
+        let local = figures.local.into_iter().flatten();
+        if !local.chain([figures.whole, figures.window]).all(|window| window.holds()) {
             faults.push(format!("{cell}: key {key} is above its bound: {figures:?}"));
         }
         if figures.useful() < least(cell, *key) {
@@ -160,7 +160,11 @@ fn line(cell: Cell) -> (String, Vec<String>) {
     if !met.is_whole(cell, &record) {
         faults.push(format!("{cell}: it had no failure, or no change: {met:?}"));
     }
-    (format!("{cell} | {}", row(&figures)), faults)
+    let window = nearest(&figures, |of| of.window);
+    let Window { granted, bound, from, to } = window;
+    let window = format!("{granted:4} of {bound:6.1} in {from:5.3}..{to:5.3} s");
+    let used = figures.iter().map(Figures::useful).fold(f64::INFINITY, f64::min) * 100.0;
+    (format!("{cell} | {} | {window} | {used:3.0} %", row(&figures)), faults)
 }
 
 /// No cell is above its bound, and none is far below the ideal bucket.
@@ -180,7 +184,7 @@ fn matrix() {
         }
     });
     let (lines, faults): (Vec<_>, Vec<_>) = lines.into_inner().unwrap().into_values().unzip();
-    println!("{HEAD}\n{}", lines.join("\n"));
+    println!("{HEAD} | in the window nearest to it    | of the ideal\n{}", lines.join("\n"));
     let faults = faults.concat();
     assert!(lines.len() == 210 && faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
