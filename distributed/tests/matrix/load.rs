@@ -196,10 +196,12 @@ async fn serve<S: Store>(
     }
     if event.end == End::Refunds {
         sleep(HOLD).await;
+        // Before the refund, so that no request that has the tokens is earlier.
+        let at = now();
         limiter.refund(&key, n);
         let mut record = record.lock().unwrap();
         record.refunded += n;
-        record.back.push((key, now(), n));
-        record.grants.push(Grant { begun: now(), at: now(), n: -grant.n, ..grant });
+        record.back.push((key, at, n));
+        record.grants.push(Grant { begun: at, at, n: -grant.n, ..grant });
     }
 }

@@ -133,7 +133,7 @@ fn least(cell: Cell, key: u64) -> f64 {
     match cell.failure {
         Failure::OneKeyBroken if key != MOVED => 0.75,
         // In the exact mode refunds go to the store, which takes them later.
-        Failure::StoreDown | Failure::OneKeyBroken if cell.change == Change::Refunds => 0.6,
+        Failure::StoreDown | Failure::OneKeyBroken if cell.change == Change::Refunds => 0.55,
         // The tokens of an outage are charged, down to a debt of a burst.
         Failure::StoreBack => 0.6,
         Failure::RestartedEmpty | Failure::OneKeyBroken => 0.75,
