@@ -64,6 +64,16 @@ impl AnyServer {
         }
     }
 
+    /// Returns the port on the loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match self {
+            AnyServer::Redis(server) => server.port(),
+            AnyServer::Postgres(server) => server.port(),
+            AnyServer::MariaDb(server) => server.port(),
+        }
+    }
+
     /// Returns the process, which can be frozen or killed.
     pub fn process(&mut self) -> &mut Process {
         match self {

@@ -10,11 +10,19 @@
 
 mod child;
 mod ideal;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod matrix;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod outage;
 mod programs;
 #[cfg(all(feature = "redis", feature = "tower"))]
 mod service;
+
+// The cells of the matrix are common to these servers and to virtual time.
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[expect(dead_code, reason = "the matrix in virtual time uses the rest")]
+#[path = "../matrix/mod.rs"]
+mod cells;
 
 use std::error::Error;
 use std::io::Read;

@@ -42,7 +42,7 @@ async fn ask(limiter: Limiter, load: Arc<Load>) {
 }
 
 /// Waits until a condition holds, and returns the time that it took.
-async fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> Result<Duration, Failure> {
+pub(crate) async fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> Result<Duration, Failure> {
     let begun = Instant::now();
     while !holds() {
         if begun.elapsed() > limit {

@@ -1,5 +1,6 @@
 //! The errors and the silence of a store, of one key, and of a limiter that has ended.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -9,46 +10,21 @@ use tollgate_distributed::{
     DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
 };
 
-use crate::world::{Network, World};
+use crate::world::{BAD, World};
 
 const RTT: Duration = Duration::from_millis(2);
 const QUOTA: Quota = Quota::per_second(1_000);
 
-/// A store with one key at fault.
-#[derive(Clone, Copy, PartialEq)]
-enum Fault {
-    /// The calls with the key have no answer.
-    Hangs,
-    /// The calls with the key fail, and have no effect on the other keys.
-    Fails,
-}
-
-struct OneBad(Network, Fault);
-
-impl Store for OneBad {
-    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        if ops.iter().any(|op| op.key.ends_with(b"7")) {
-            if self.1 == Fault::Hangs {
-                std::future::pending::<()>().await;
-            }
-            sleep(RTT).await;
-            return Err(StoreError::new(StoreErrorKind::Permanent, "the key holds no bucket"));
-        }
-        self.0.acquire(ops).await
-    }
-}
-
 /// Asks for a bad key each millisecond for two seconds, and for `good` others at times. Returns the
 /// requests of the good keys, and those that the store decided.
-async fn beside(fault: Fault, good: u64, every: u64) -> (u64, u64, DistributedStats) {
+async fn beside(fault: impl Fn(&World), good: u64, every: u64) -> (u64, u64, DistributedStats) {
     let world = World::new(RTT);
-    let builder =
-        DistributedLimiter::<u64, _>::builder(QUOTA, OneBad(world.network(), fault)).name("one bad");
-    let limiter = builder.clock(world.clock()).exact().on_outage(OnOutage::Deny).build().unwrap();
+    fault(&world);
+    let limiter = world.process(QUOTA).exact().on_outage(OnOutage::Deny).build().unwrap();
     let (mut asked, mut by_store, mut requests) = (0, 0, tokio::task::JoinSet::new());
     for millis in 0..2_000 {
         let bad = limiter.clone();
-        requests.spawn(async move { (7, bad.ask(&7).await.ok().map(|granted| granted.source())) });
+        requests.spawn(async move { (BAD, bad.ask(&BAD).await.ok().map(|granted| granted.source())) });
         for key in (0..good).filter(|_| millis % every == 0) {
             let limiter = limiter.clone();
             let key = 10 * (key + millis);
@@ -58,9 +34,9 @@ async fn beside(fault: Fault, good: u64, every: u64) -> (u64, u64, DistributedSt
         sleep(Duration::from_millis(1)).await;
     }
     for (key, source) in requests.join_all().await {
-        assert!(key != 7 || source.is_none(), "the bad key has a grant: {source:?}");
-        asked += u64::from(key != 7);
-        by_store += u64::from(key != 7 && matches!(source, Some(Source::Store)));
+        assert!(key != BAD || source.is_none(), "the bad key has a grant: {source:?}");
+        asked += u64::from(key != BAD);
+        by_store += u64::from(key != BAD && matches!(source, Some(Source::Store)));
     }
     (asked, by_store, limiter.stats())
 }
@@ -69,14 +45,14 @@ async fn beside(fault: Fault, good: u64, every: u64) -> (u64, u64, DistributedSt
 /// their tokens.
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_key_is_that_of_no_other_key() {
-    let (asked, by_store, stats) = beside(Fault::Fails, 20, 20).await;
+    let (asked, by_store, stats) = beside(|world| world.bad_fails.store(true, Relaxed), 20, 20).await;
     assert_eq!((asked, by_store, stats.breaker_opened), (2_000, 2_000, 0), "{stats:?}");
 }
 
 /// A call without an answer is one failure, however many requests of its key come meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_slow_call_is_one_failure() {
-    let (asked, by_store, stats) = beside(Fault::Hangs, 1, 250).await;
+    let (asked, by_store, stats) = beside(|world| world.bad_hangs.store(true, Relaxed), 1, 250).await;
     assert_eq!(stats.breaker_opened, 0, "{stats:?}");
     // The first request shares the call of the bad key.
     assert!(asked == 8 && by_store >= 7, "{by_store} of {asked}");

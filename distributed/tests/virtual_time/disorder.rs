@@ -61,6 +61,22 @@ async fn a_change_of_plan_costs_no_call_for_a_refused_key() {
     assert!(calls <= 1, "{calls} calls for 1,000 refused requests at one moment");
 }
 
+/// A plan that a key has left takes no lease: no request would find its tokens.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_a_key_has_left_takes_no_lease() {
+    let world = World::new(RTT);
+    let limiter = world.process(LAW).build().unwrap();
+    let plans = [100, 80].map(|rate| limiter.plan(Quota::per_second(rate)).unwrap());
+    for request in 0..1_000 {
+        let _ = limiter.ask_as(&7, 1 + request % 3, &plans[request as usize % 2]).await;
+        sleep(Duration::from_millis(5)).await;
+    }
+    sleep(Duration::from_secs(3)).await;
+    let stats = limiter.stats();
+    assert_eq!(stats.tokens_granted, stats.tokens_used + stats.tokens_returned, "{stats:?}");
+    assert!(stats.tokens_used >= 480, "the lesser plan earns 400, beside the burst: {stats:?}");
+}
+
 /// A reload of the quota in an outage neither fills a bucket nor forgets a debt.
 #[tokio::test(start_paused = true)]
 async fn another_quota_in_an_outage_fills_no_bucket_and_forgets_no_debt() {

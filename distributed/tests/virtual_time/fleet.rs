@@ -10,7 +10,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate::Quota;
 
-use super::world::{Limiter, World};
+use crate::cells::ideal::Ideal;
+use crate::cells::random::Random;
+use crate::world::{Limiter, World};
 
 /// The time from a call to its answer. Virtual time goes in whole milliseconds, so it takes two.
 const RTT: Duration = Duration::from_millis(1);
@@ -133,54 +135,26 @@ async fn begun<F: Future<Output = ()>>(request: F) -> Option<Pin<Box<F>>> {
     decided.is_pending().then_some(request)
 }
 
-/// A token bucket in real numbers.
-#[derive(Clone, Copy)]
-struct Ideal {
-    level: f64,
-    last: f64,
-}
-
 /// For each key, an ideal bucket under the same requests, and one that is charged for all grants.
 struct Audit {
-    burst: f64,
-    rate: f64,
     buckets: Vec<[Ideal; 2]>,
     run: Run,
 }
 
 impl Audit {
     fn new(fleet: &Fleet) -> Audit {
-        let (burst, period) = (fleet.quota.capacity() as f64, fleet.quota.period().as_secs_f64());
-        let full = Ideal { level: burst, last: 0.0 };
-        Audit {
-            burst,
-            rate: fleet.quota.tokens() as f64 / period,
-            buckets: vec![[full; 2]; fleet.keys],
-            run: Run::default(),
-        }
-    }
-
-    fn at(&mut self, key: usize, which: usize, now: f64) -> &mut Ideal {
-        let bucket = &mut self.buckets[key][which];
-        bucket.level = (bucket.level + (now - bucket.last) * self.rate).min(self.burst);
-        bucket.last = now;
-        bucket
+        Audit { buckets: vec![[Ideal::new(fleet.quota); 2]; fleet.keys], run: Run::default() }
     }
 
     fn ask(&mut self, key: usize, now: f64) {
         self.run.decisions += 1;
-        let bucket = self.at(key, 0, now);
-        if bucket.level >= 1.0 {
-            bucket.level -= 1.0;
-            self.run.ideal += 1;
-        }
+        self.run.ideal += u64::from(self.buckets[key][0].take(1, now));
     }
 
     fn grant(&mut self, key: usize, now: f64) {
-        let bucket = self.at(key, 1, now);
-        bucket.level -= 1.0;
-        let over = -bucket.level;
-        self.run.over = self.run.over.max(over);
+        let level = self.buckets[key][1].at(now);
+        *level -= 1.0;
+        self.run.over = self.run.over.max(-*level);
         self.run.granted += 1;
     }
 
@@ -199,22 +173,7 @@ impl Audit {
     }
 }
 
-/// The generator of Marsaglia, from a fixed seed.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Returns the seconds to the next request of a Poisson process with a rate.
-    fn gap(&mut self, rate: f64) -> f64 {
-        -(1.0 - self.next()).ln() / rate
-    }
-
     /// Returns a number in proportion to its weight.
     fn weighted(&mut self, weights: &[f64], total: f64) -> usize {
         let mut rest = self.next() * total;

@@ -5,6 +5,11 @@ mod breaker;
 mod counts;
 mod disorder;
 mod fleet;
+mod matrix;
 mod outage;
 mod verbs;
 mod world;
+
+// The cells of the matrix are common to this clock and to real servers.
+#[path = "../matrix/mod.rs"]
+mod cells;

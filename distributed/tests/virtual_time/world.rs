@@ -1,13 +1,14 @@
 //! A fleet in virtual time: real limiters, a store in memory, and a network with a latency.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::{Clock, Quota};
 use tollgate_distributed::{
-    Amount, DistributedBuilder, DistributedLimiter, MemoryStore, Op, Store, StoreError, StoreErrorKind,
+    Amount, Answer, DistributedBuilder, DistributedLimiter, MemoryStore, Op, Store, StoreError,
+    StoreErrorKind,
 };
 
 type Central = MemoryStore<Box<dyn Fn() -> u64 + Send + Sync>>;
@@ -15,8 +16,10 @@ type Central = MemoryStore<Box<dyn Fn() -> u64 + Send + Sync>>;
 /// The server of all processes, and the time.
 #[derive(Clone)]
 pub(crate) struct World {
-    central: Arc<Central>,
+    central: Arc<Mutex<Arc<Central>>>,
     begun: Instant,
+    /// The calls that were sent, those that were decided, and the keys in them.
+    sent: Arc<AtomicU64>,
     pub(crate) calls: Arc<AtomicU64>,
     pub(crate) ops: Arc<AtomicU64>,
     pub(crate) rtt: Duration,
@@ -25,9 +28,23 @@ pub(crate) struct World {
     pub(crate) read_only: Arc<AtomicBool>,
     pub(crate) hangs: Arc<AtomicBool>,
     pub(crate) panics: Arc<AtomicBool>,
+    /// Whether each third answer is late, and each of a large call, and whether each third is lost.
+    pub(crate) late: Arc<AtomicBool>,
+    pub(crate) loses: Arc<AtomicBool>,
+    /// Whether the calls with [`BAD`] fail, and whether they have no answer.
+    pub(crate) bad_fails: Arc<AtomicBool>,
+    pub(crate) bad_hangs: Arc<AtomicBool>,
+    /// The keys, the seconds and the tokens of late answers.
+    pub(crate) were_late: Arc<Mutex<Vec<(u64, f64, u64)>>>,
     /// Calls for the bucket of probes.
     pub(crate) probes: Arc<AtomicU64>,
 }
+
+/// The key that may be at fault.
+pub(crate) const BAD: u64 = 7;
+
+/// The time after which an answer is late: the deadline of a limiter.
+const DEADLINE: Duration = Duration::from_millis(50);
 
 pub(crate) type Limiter = DistributedLimiter<u64, Network>;
 
@@ -38,10 +55,10 @@ pub(crate) struct Network(World);
 impl World {
     pub(crate) fn new(rtt: Duration) -> World {
         let begun = Instant::now();
-        let now: Box<dyn Fn() -> u64 + Send + Sync> = Box::new(move || 1 << 50 | micros(begun));
         World {
-            central: Arc::new(MemoryStore::new(now)),
+            central: Arc::new(Mutex::new(empty(begun))),
             begun,
+            sent: Arc::default(),
             calls: Arc::default(),
             ops: Arc::default(),
             rtt,
@@ -49,12 +66,26 @@ impl World {
             read_only: Arc::default(),
             hangs: Arc::default(),
             panics: Arc::default(),
+            late: Arc::default(),
+            loses: Arc::default(),
+            bad_fails: Arc::default(),
+            bad_hangs: Arc::default(),
+            were_late: Arc::default(),
             probes: Arc::default(),
         }
     }
 
     pub(crate) fn now(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Restarts the server without its data.
+    pub(crate) fn forget(&self) {
+        *self.central.lock().unwrap() = empty(self.begun);
     }
 
     /// Waits until a second of the world.
@@ -77,13 +108,19 @@ impl World {
     }
 }
 
-fn micros(begun: Instant) -> u64 {
-    begun.elapsed().as_micros() as u64
+fn empty(begun: Instant) -> Arc<Central> {
+    Arc::new(MemoryStore::new(Box::new(move || 1 << 50 | begun.elapsed().as_micros() as u64)))
+}
+
+/// Returns the number of a key, if it is that of a limiter of numbers.
+fn number(key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(key).ok()?.rsplit_once(':')?.1.parse().ok()
 }
 
 impl Store for Network {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         let World { rtt, down, hangs, calls, ops: keys, probes, .. } = &self.0;
+        let sent = self.0.now();
         if matches!(ops, [op] if op.key == b":probe") {
             probes.fetch_add(1, Relaxed);
         }
@@ -91,7 +128,21 @@ impl Store for Network {
         let mut known: Vec<&[u8]> = ops.iter().map(|op| op.key).collect();
         known.sort_unstable();
         assert!(known.windows(2).all(|pair| pair[0] != pair[1]), "a call has a key twice");
-        sleep(*rtt / 2).await;
+        if ops.iter().any(|op| number(op.key) == Some(BAD)) {
+            while self.0.bad_hangs.load(Relaxed) {
+                sleep(Duration::from_secs(1)).await;
+            }
+            if self.0.bad_fails.load(Relaxed) {
+                sleep(*rtt).await;
+                return Err(StoreError::new(StoreErrorKind::Permanent, "the key holds no bucket"));
+            }
+        }
+        let sent_before = self.0.sent.fetch_add(1, Relaxed);
+        let is_third = sent_before % 3 == 2;
+        let late = Duration::from_millis(60 + sent_before * 37 % 200);
+        let is_large = ops.iter().any(|op| op.amount.max > 20);
+        let late = if (is_third || is_large) && self.0.late.load(Relaxed) { late } else { Duration::ZERO };
+        sleep((*rtt + late) / 2).await;
         while hangs.load(Relaxed) {
             sleep(Duration::from_millis(1)).await;
         }
@@ -101,8 +152,21 @@ impl Store for Network {
         }
         calls.fetch_add(1, Relaxed);
         keys.fetch_add(ops.len() as u64, Relaxed);
-        (*self.0.central).acquire(ops).await?;
-        sleep(*rtt / 2).await;
+        let central = self.0.central.lock().unwrap().clone();
+        (*central).acquire(ops).await?;
+        if is_third && self.0.loses.load(Relaxed) {
+            let silent = [20, 1_000][sent_before as usize / 3 % 2];
+            sleep(Duration::from_millis(silent)).await;
+            ops.iter_mut().for_each(|op| op.answer = Answer::default());
+            return Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost"));
+        }
+        sleep((*rtt + late) / 2).await;
+        if self.0.now() - sent > DEADLINE {
+            let granted = |op: &Op<'_>| Some((number(op.key)?, u64::try_from(op.answer.granted).ok()?));
+            let now = self.0.now().as_secs_f64();
+            let granted = ops.iter().filter_map(granted).map(|(key, n)| (key, now, n));
+            self.0.were_late.lock().unwrap().extend(granted);
+        }
         Ok(())
     }
 }

@@ -77,9 +77,9 @@ impl Slot {
     ///
     /// A key with less than one request in a horizon takes no lease: each process would hold a
     /// token that another one waits for. The key may have been queued before the last answer: a
-    /// lease is due only if few tokens are held.
+    /// lease is due only if few tokens are held. A slot that left the map would find no request.
     fn lease_of(&self, wanted: f64, held: u64) -> u64 {
-        let is_worth = wanted >= 1.0 && held <= self.low.load(Relaxed);
+        let is_worth = wanted >= 1.0 && held <= self.low.load(Relaxed) && !self.left.load(Relaxed);
         if is_worth { (wanted.ceil() as u64).saturating_sub(held) } else { 0 }
     }
 
