@@ -370,10 +370,7 @@ impl LiveTerms {
         // An earlier reading is within half a turn of all words that were swept.
         let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= span;
         if !counted {
-            let fits = recent && state.accepts_fresh::<P>(&reading, end, span) && in_force;
-            // Further ahead it may be of a clock that was set back since. Then each decision at it,
-            // after one of the clock, would earn the same time again.
-            let fits = fits && (state.within_skew(&reading, near) || injected(Fault::MomentAhead));
+            let fits = recent && state.accepts_earlier::<P>(&reading, end, near) && in_force;
             return FreshReading { reading, near, fits, may_lag: false };
         }
         // In the order that costs least.

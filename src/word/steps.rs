@@ -47,6 +47,24 @@ impl State {
         (reading.tick < end && ahead) || injected(Fault::StaleReadingAccepted)
     }
 
+    /// Returns whether an earlier reading may decide without a new one: it is at most `near` ticks,
+    /// the skew between two clocks, after the stamp.
+    ///
+    /// Further ahead it may be of a clock that was set back since. Then each decision at it, after
+    /// one of the clock, would earn the same time again. The first `near` ticks of a turn are left
+    /// to the loop: so a stamp of the turn is at most the tick, and one of a reserved word is not
+    /// near.
+    #[inline(always)]
+    pub(crate) fn accepts_earlier<P: Refill>(self, reading: &Reading, end: u64, near: u64) -> bool {
+        let passed = self.passed(&reading.refill, reading.tick);
+        let near = if injected(Fault::MomentAhead) { reading.tick } else { near };
+        let is_in_period = match P::COUNTS {
+            true => reading.tick < end && self.is_level(),
+            false => reading.tick.wrapping_sub(near) < end,
+        };
+        passed <= near && is_in_period
+    }
+
     /// Returns whether an accepted reading from before the load of the word may take: it is at most
     /// `near` ticks ahead of the stamp, the skew between two clocks.
     ///
