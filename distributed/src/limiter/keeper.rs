@@ -1,6 +1,6 @@
 //! The background task of a limiter: it sends calls, probes the store, and gives idle tokens back.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -30,28 +30,20 @@ pub(crate) struct Keeper<K, S> {
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     /// Runs until all handles of the limiter are gone, then gives all tokens back.
     pub(crate) async fn run(mut self) {
-        let (mut calls, mut due, mut open) = (JoinSet::new(), VecDeque::new(), true);
+        let (mut calls, mut queued, mut due, mut open) = (JoinSet::new(), Vec::new(), Due::default(), true);
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while open && !self.shared.closed.is_closed() {
             let probe = self.shared.breaker.until_probe(self.shared.now());
-            let is_open = probe.is_some();
             tokio::select! {
-                slot = self.queue.recv(), if due.len() < MAX_BATCH => match slot {
-                    Some(slot) => due.push_back(slot),
-                    None => open = false,
-                },
+                n = self.queue.recv_many(&mut queued, MAX_BATCH), if due.keys.len() < MAX_BATCH => open = n > 0,
                 _ = self.shared.closed.acquire() => {}
-                _ = self.shared.calls.acquire(), if !due.is_empty() => {}
-                Some(ended) = calls.join_next() => due.extend(ended.into_iter().flatten()),
-                _ = sleep(probe.unwrap_or_default()), if is_open => self.shared.probe().await,
+                _ = self.shared.calls.acquire(), if !due.keys.is_empty() => {}
+                Some(ended) = calls.join_next() => queued.extend(ended.into_iter().flatten()),
+                _ = sleep(probe.unwrap_or_default()), if probe.is_some() => self.shared.probe().await,
                 _ = sweep.tick() => self.sweep(&mut due, self.idle),
             }
-            while due.len() < MAX_BATCH
-                && let Ok(slot) = self.queue.try_recv()
-            {
-                due.push_back(slot);
-            }
+            queued.drain(..).for_each(|slot| due.push(slot));
             self.send(&mut calls, &mut due);
         }
         self.end(calls, due).await;
@@ -59,11 +51,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
 
     /// Sends calls for the keys that are due. While the breaker is open, ends the wait of their
     /// requests instead.
-    fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut VecDeque<Arc<Slot>>) {
-        while !due.is_empty()
+    fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut Due) {
+        while !due.keys.is_empty()
             && let Ok(permit) = self.shared.calls.clone().try_acquire_owned()
         {
-            let slots = next_batch(due);
+            let slots = due.next_batch();
             for slot in &slots {
                 // Before the slot's amount is read, so that a request after it queues the slot
                 // again.
@@ -78,28 +70,27 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     }
 
     /// Queues the idle keys with tokens to give back, and removes those without.
-    fn sweep(&self, due: &mut VecDeque<Arc<Slot>>, idle: Duration) {
+    fn sweep(&self, due: &mut Due, idle: Duration) {
         if self.shared.breaker.is_open() {
             return;
         }
         self.slots.forget(self.shared.now());
         for (key, slot) in &self.slots.map.pin() {
             match slot.sweep(idle) {
-                Sweep::Used => {}
-                Sweep::GivesBack => due.push_back(slot.clone()),
+                Sweep::GivesBack => due.push(slot.clone()),
                 Sweep::Empty if self.slots.silence(key, slot) => self.shared.retire(slot),
-                Sweep::Empty => {}
+                Sweep::Used | Sweep::Empty => {}
             }
         }
     }
 
     /// Gives all tokens back, with those that mature in the meantime.
-    async fn end(&mut self, mut calls: JoinSet<Vec<Arc<Slot>>>, mut due: VecDeque<Arc<Slot>>) {
+    async fn end(&mut self, mut calls: JoinSet<Vec<Arc<Slot>>>, mut due: Due) {
         for _ in 0..4 {
             self.sweep(&mut due, Duration::ZERO);
             self.send(&mut calls, &mut due);
             while let Some(ended) = calls.join_next().await {
-                due.extend(ended.into_iter().flatten());
+                ended.into_iter().flatten().for_each(|slot| due.push(slot));
                 self.send(&mut calls, &mut due);
             }
             if self.slots.map.pin().is_empty() || self.shared.breaker.is_open() {
@@ -110,17 +101,38 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     }
 }
 
-/// Takes the keys of the next call. A key has two slots after a change of its quota, and one for
-/// each request if it has no room: the others wait for a later call.
-fn next_batch(due: &mut VecDeque<Arc<Slot>>) -> Vec<Arc<Slot>> {
-    let mut slots: Vec<Arc<Slot>> = Vec::new();
-    let mut later = Vec::new();
-    for slot in due.drain(..due.len().min(MAX_BATCH)) {
-        let is_there = slots.iter().any(|other| other.key.stored == slot.key.stored);
-        if is_there { &mut later } else { &mut slots }.push(slot);
+/// The slots that are due. A key has two after a change of its quota or plan, and one for each
+/// request if it has no room: a call takes one of each key, and other keys wait for none of them.
+#[derive(Default)]
+struct Due {
+    /// A slot of each key, in the order of their next calls.
+    keys: VecDeque<Arc<Slot>>,
+    /// The further slots of each of these keys.
+    further: HashMap<Box<[u8]>, VecDeque<Arc<Slot>>>,
+}
+
+impl Due {
+    fn push(&mut self, slot: Arc<Slot>) {
+        match self.further.get_mut(&slot.key.stored) {
+            Some(further) => further.push_back(slot),
+            None => {
+                self.further.insert(slot.key.stored.clone(), VecDeque::new());
+                self.keys.push_back(slot);
+            }
+        }
     }
-    due.extend(later);
-    slots
+
+    /// Takes the slots of the next call.
+    fn next_batch(&mut self) -> Vec<Arc<Slot>> {
+        let slots: Vec<_> = self.keys.drain(..self.keys.len().min(MAX_BATCH)).collect();
+        for slot in &slots {
+            match self.further.get_mut(&slot.key.stored).and_then(VecDeque::pop_front) {
+                Some(next) => self.keys.push_back(next),
+                None => drop(self.further.remove(&slot.key.stored)),
+            }
+        }
+        slots
+    }
 }
 
 impl<S> Shared<S> {

@@ -61,6 +61,32 @@ async fn a_change_of_plan_costs_no_call_for_a_refused_key() {
     assert!(calls <= 1, "{calls} calls for 1,000 refused requests at one moment");
 }
 
+/// Other keys do not wait for a client that changes its plan with each of many requests.
+#[tokio::test(start_paused = true)]
+async fn a_key_with_many_plans_is_not_in_the_way_of_others() {
+    let world = World::new(RTT);
+    let limiter = world.process(LAW).exact().on_outage(OnOutage::Deny).build().unwrap();
+    let plans = [100, 80].map(|rate| limiter.plan(Quota::per_second(rate)).unwrap());
+    let flood: Vec<_> = (0..1_000)
+        .map(|request| {
+            let (limiter, plan) = (limiter.clone(), plans[request % 2].clone());
+            tokio::spawn(async move { limiter.ask_as(&7, 1, &plan).await })
+        })
+        .collect();
+    let asking = |key| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.ask(&key).await })
+    };
+    let others: Vec<_> = (8..28).map(asking).collect();
+    for other in others {
+        other.await.unwrap().unwrap();
+    }
+    assert!(world.now() <= RTT * 5, "after {:?}", world.now());
+    for request in flood {
+        let _ = request.await.unwrap();
+    }
+}
+
 /// A plan that a key has left takes no lease: no request would find its tokens.
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_a_key_has_left_takes_no_lease() {
