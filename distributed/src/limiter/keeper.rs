@@ -57,8 +57,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
         {
             let slots = due.next_batch();
             for slot in &slots {
-                // Before the slot's amount is read, so that a request after it queues the slot
-                // again.
+                // Before the slot's amount is read: a request after it queues the slot again.
                 slot.queued.store(false, SeqCst);
             }
             if self.shared.breaker.is_open() {
@@ -87,6 +86,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     /// Gives all tokens back, with those that mature in the meantime.
     async fn end(&mut self, mut calls: JoinSet<Vec<Arc<Slot>>>, mut due: Due) {
         for _ in 0..4 {
+            std::iter::from_fn(|| self.queue.try_recv().ok()).for_each(|slot| due.push(slot));
             self.sweep(&mut due, Duration::ZERO);
             self.send(&mut calls, &mut due);
             while let Some(ended) = calls.join_next().await {

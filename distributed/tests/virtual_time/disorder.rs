@@ -87,6 +87,19 @@ async fn a_key_with_many_plans_is_not_in_the_way_of_others() {
     }
 }
 
+/// Tokens that come back right before a limiter is shut down reach the store, of however many keys.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_gives_back_the_tokens_of_all_keys() {
+    let world = World::new(RTT);
+    let limiter = world.process(LAW).exact().build().unwrap();
+    for key in 0..200 {
+        limiter.ask_n(&key, 3).await.unwrap();
+    }
+    (0..200).for_each(|key| limiter.refund(&key, 2));
+    limiter.shutdown().await;
+    assert_eq!(limiter.stats().tokens_returned, 400);
+}
+
 /// A plan that a key has left takes no lease: no request would find its tokens.
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_a_key_has_left_takes_no_lease() {
