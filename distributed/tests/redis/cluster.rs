@@ -187,7 +187,12 @@ async fn fail_under_load(fail: impl FnOnce(&mut Process)) {
     end.store(true, Ordering::Relaxed);
     let (ran, others) = (running.await.unwrap(), others.await.unwrap());
     assert_eq!((others.unknown, others.refused), (0, 0), "calls on another node");
-    assert!(others.longest < Duration::from_millis(300), "a call on another node took {:?}", others.longest);
+    // A call that waits for the new master takes all of that time.
+    assert!(
+        others.longest < healed * 3 / 4,
+        "a call on another node took {:?} of {healed:?}",
+        others.longest
+    );
     println!("others took {:?} at most", others.longest);
     println!("healed in {healed:?}: {} unknown, {} refused, {:?}", ran.unknown, ran.refused, ran.longest);
     assert!(ran.unknown + ran.refused > 0, "no call met the dead master");
