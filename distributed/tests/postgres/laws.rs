@@ -4,19 +4,17 @@ use tollgate_distributed::{PostgresOptions, PostgresStore};
 
 use crate::sql::world::{Rows, Stored, World, setting};
 use crate::sql::{clean, intervals, keys, measure, skew, walk};
-use crate::world::{Intervals, Server, client};
+use crate::world::{Intervals, Server, client, patient};
 
 #[tokio::test]
 async fn each_step_and_each_row_is_the_step_of_the_law() {
-    let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(mut server) = Server::start(patient()).await else { return };
     walk::walk(&mut server, setting("TOLLGATE_STEPS", 100_000)).await;
 }
 
 #[tokio::test]
 async fn a_connection_of_the_caller_keeps_the_law() {
-    let Some(mut server) =
-        Server::start(PostgresOptions { unlogged: true, ..PostgresOptions::default() }).await
-    else {
+    let Some(mut server) = Server::start(PostgresOptions { unlogged: true, ..patient() }).await else {
         return;
     };
     server.store = PostgresStore::with_client(client(&server.server).await);
@@ -27,13 +25,13 @@ async fn a_connection_of_the_caller_keeps_the_law() {
 
 #[tokio::test]
 async fn a_step_back_of_the_clock_mints_nothing_and_stalls_a_second() {
-    let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(mut server) = Server::start(patient()).await else { return };
     skew::a_step_back_mints_nothing_and_stalls_a_second(&mut server).await;
 }
 
 #[tokio::test]
 async fn a_clean_up_deletes_only_rows_that_decide_nothing() {
-    let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(mut server) = Server::start(patient()).await else { return };
     let clean_up = async |store: &PostgresStore, time| store.clean_up(time).await.unwrap();
     clean::only_rows_that_decide_nothing_are_deleted(&mut server, clean_up).await;
 }
@@ -58,7 +56,7 @@ async fn ids_with_different_bytes_have_different_buckets() {
 
 #[tokio::test]
 async fn each_key_has_its_own_bucket() {
-    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(server) = Server::start(patient()).await else { return };
     keys::each_key_has_its_own_bucket(server.store).await;
 }
 
@@ -67,7 +65,7 @@ async fn each_key_has_its_own_bucket() {
 async fn figures() {
     for (unlogged, synchronous_commit) in [(false, false), (true, false), (false, true)] {
         println!("unlogged {unlogged}, synchronous_commit {synchronous_commit}");
-        let options = PostgresOptions { unlogged, synchronous_commit, ..PostgresOptions::default() };
+        let options = PostgresOptions { unlogged, synchronous_commit, ..patient() };
         let Some(mut server) = Server::start(options.clone()).await else { return };
         measure::measure(&[std::sync::Arc::new(crate::world::store(&server.server, options))]).await;
         server.other.batch_execute("TRUNCATE tollgate_buckets").await.unwrap();

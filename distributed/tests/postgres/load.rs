@@ -8,7 +8,7 @@ use tollgate_distributed::{Amount, Op, PostgresOptions, PostgresStore, Spec, Sto
 
 use crate::sql::world::{World, ask, exactly, now_us, setting};
 use crate::sql::{bound, clean};
-use crate::world::{Server, client, store};
+use crate::world::{Server, client, patient, store};
 
 fn time() -> Duration {
     Duration::from_secs(setting("TOLLGATE_SECONDS", 2))
@@ -25,9 +25,9 @@ async fn number(server: &Server, sql: &str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_token_is_lost_or_made_under_load() {
-    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(server) = Server::start(patient()).await else { return };
     let mut run = bound::begin(&server.store, b"hot").await;
-    run.add(bound::load(&stores(&server, 4, &PostgresOptions::default()), 64, b"hot", time()).await);
+    run.add(bound::load(&stores(&server, 4, &patient()), 64, b"hot", time()).await);
     assert_eq!(run.failed, 0);
     bound::no_token_is_lost_or_made(&server.store, b"hot", &run).await;
     println!("{} calls, {} granted", run.calls, run.granted());
@@ -35,8 +35,8 @@ async fn no_token_is_lost_or_made_under_load() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ended_sessions_make_no_token_and_heal() {
-    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
-    let stores = stores(&server, 4, &PostgresOptions::default());
+    let Some(server) = Server::start(patient()).await else { return };
+    let stores = stores(&server, 4, &patient());
     let time = time().max(Duration::from_secs(3));
     let end = Instant::now() + time;
     let killer = async {
@@ -62,12 +62,12 @@ async fn ended_sessions_make_no_token_and_heal() {
 
 /// Returns stores with one connection each.
 fn connections(server: &Server, count: usize) -> Vec<Arc<PostgresStore>> {
-    stores(server, count, &PostgresOptions { connections: 1, ..PostgresOptions::default() })
+    stores(server, count, &PostgresOptions { connections: 1, ..patient() })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_in_opposite_orders_do_not_deadlock() {
-    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(server) = Server::start(patient()).await else { return };
     let keys: Vec<String> = (0..64).map(|key| format!("key {key}")).collect();
     let (sent, failed) = bound::batches(connections(&server, 8), &keys, time()).await;
     println!("{sent} batches");
@@ -104,7 +104,7 @@ impl Table {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn updates_stay_on_their_page_and_the_table_does_not_grow() {
-    let Some(mut server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(mut server) = Server::start(patient()).await else { return };
     let spec = Spec::new(Quota::per_second(1), 0).unwrap();
     let rows = clean::rows_of_all_ages(&spec, 6_400, 0);
     server.put(&rows).await;
@@ -136,7 +136,7 @@ async fn updates_stay_on_their_page_and_the_table_does_not_grow() {
 
 #[tokio::test]
 async fn a_call_that_changes_nothing_writes_nothing() {
-    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(server) = Server::start(patient()).await else { return };
     let spec = Spec::new(Quota::per_day(1).burst(10), 0).unwrap();
     assert_eq!(ask(&server.store, b"key", spec, exactly(10)).await.granted, 10);
     let version = "SELECT (ctid, xmin, xmax)::text FROM tollgate_buckets";
@@ -156,7 +156,7 @@ async fn a_call_that_changes_nothing_writes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_lost_a_race_is_denied_by_the_row_that_won() {
-    let Some(server) = Server::start(PostgresOptions::default()).await else { return };
+    let Some(server) = Server::start(patient()).await else { return };
     let spec = Spec::new(Quota::per_day(1).burst(10), 0).unwrap();
     ask(&server.store, b"key", spec, exactly(1)).await;
     // Another session takes all tokens, and commits while the call waits for its lock.

@@ -1,5 +1,7 @@
 //! A server of PostgreSQL, and a second connection to it.
 
+use std::time::Duration;
+
 use tokio_postgres::{Client, NoTls};
 use tollgate_distributed::{PostgresOptions, PostgresStore, TokenRequester};
 use tollgate_test_servers::postgres::{Postgres, postgres_is_installed};
@@ -18,6 +20,13 @@ pub(crate) async fn client(server: &Postgres) -> Client {
     let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     client
+}
+
+/// Returns options under which no call fails on a busy machine: a row is locked for as long as a
+/// process of the server has no processor.
+pub(crate) fn patient() -> PostgresOptions {
+    let minute = Duration::from_secs(60);
+    PostgresOptions { lock_timeout: minute, statement_timeout: minute, ..PostgresOptions::default() }
 }
 
 /// Returns a store with options.
@@ -85,7 +94,7 @@ pub(crate) struct Intervals {
 
 impl Intervals {
     pub(crate) async fn start() -> Option<Intervals> {
-        let Server { store, other, server } = Server::start(PostgresOptions::default()).await?;
+        let Server { store, other, server } = Server::start(patient()).await?;
         let requester = TokenRequester::new(store);
         requester.migrate().await.unwrap();
         requester.migrate().await.unwrap();
