@@ -75,7 +75,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
 
     /// Takes the tokens, all or none, at an earlier reading of the limiter's clock.
     ///
-    /// `now` must be a reading, not a future time: tokens not earned yet would be granted. See
+    /// `now` must be a reading, not a future time. See
     /// [`TokenBucket::try_acquire_at`](crate::TokenBucket::try_acquire_at).
     ///
     /// # Errors
