@@ -11,32 +11,19 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::forwarded::drop_from_trailers;
+use super::pace::{Pace, Patience};
+
+const TOO_SLOW: &str = "the body came too slowly";
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A time-out that starts at the first pause, and ends with it.
-#[derive(Default)]
-struct Pause(Option<Pin<Box<Sleep>>>);
-
-impl Pause {
-    fn end(&mut self) {
-        self.0 = None;
-    }
-
-    /// Returns ready once the pause has lasted for `longest`.
-    fn poll(&mut self, longest: Duration, context: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + longest)));
-        sleep.as_mut().poll(context)
-    }
-}
 
 /// The body of a request, with a state that outlives the attempts to send it.
 pub(crate) struct Upload {
     shared: Arc<Shared>,
-    longest_pause: Duration,
+    patience: Patience,
 }
 
 struct Shared {
@@ -68,7 +55,7 @@ pub(crate) enum Progress {
 }
 
 impl Upload {
-    pub(crate) fn new(body: Incoming, longest_pause: Duration, flight: Arc<dyn Any + Send + Sync>) -> Upload {
+    pub(crate) fn new(body: Incoming, patience: Patience, flight: Arc<dyn Any + Send + Sync>) -> Upload {
         let shared = Arc::new(Shared {
             _flight: flight,
             unsent: Mutex::new(Some(body)),
@@ -77,7 +64,7 @@ impl Upload {
             last: AtomicU64::new(0),
             start: Instant::now(),
         });
-        Upload { shared, longest_pause }
+        Upload { shared, patience }
     }
 
     /// Returns the body for an attempt, which is empty if an earlier attempt has read a part of it.
@@ -88,8 +75,7 @@ impl Upload {
             Some(body) => Body::new(Attempt {
                 shared: self.shared.clone(),
                 body: Some(body),
-                pause: Pause::default(),
-                longest_pause: self.longest_pause,
+                pace: Pace::new(self.patience),
             }),
         }
     }
@@ -116,8 +102,7 @@ impl Upload {
 struct Attempt {
     shared: Arc<Shared>,
     body: Option<Incoming>,
-    pause: Pause,
-    longest_pause: Duration,
+    pace: Pace,
 }
 
 impl Attempt {
@@ -143,10 +128,16 @@ impl http_body::Body for Attempt {
         }
         let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
             this.shared.waiting.store(true, Relaxed);
-            ready!(this.pause.poll(this.longest_pause, context));
-            return this.fail(Progress::TimedOut, "the client paused for too long".into());
+            ready!(this.pace.poll_wait(context));
+            return this.fail(Progress::TimedOut, TOO_SLOW.into());
         };
-        this.pause.end();
+        let bytes = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        if !this.pace.note(bytes) && frame.is_some() {
+            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+        }
         let since = this.shared.start.elapsed();
         this.shared.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
         this.shared.waiting.store(false, Relaxed);
@@ -239,6 +230,8 @@ pub(crate) enum End {
     Broken,
     /// The upstream paused for too long.
     TimedOut,
+    /// The whole body took too long.
+    TooLong,
     /// The client left.
     Dropped,
 }
@@ -250,8 +243,7 @@ pub(crate) struct Download<F: FnOnce(End, u64)> {
     /// Bytes of the body that were read and not handed on.
     rest: Bytes,
     longest_part: usize,
-    pause: Pause,
-    longest_pause: Duration,
+    pace: Pace,
     delivery: Arc<Delivery>,
     bytes: u64,
     at_end: Option<F>,
@@ -260,7 +252,7 @@ pub(crate) struct Download<F: FnOnce(End, u64)> {
 impl<F: FnOnce(End, u64)> Download<F> {
     pub(crate) fn new(
         body: Body,
-        longest_pause: Duration,
+        patience: Patience,
         held: Box<dyn Any + Send + Sync>,
         at_end: F,
     ) -> Download<F> {
@@ -269,8 +261,7 @@ impl<F: FnOnce(End, u64)> Download<F> {
             body,
             rest: Bytes::new(),
             longest_part: usize::MAX,
-            pause: Pause::default(),
-            longest_pause,
+            pace: Pace::new(patience),
             delivery: Arc::new(Delivery { _held: held, parts, start, last }),
             bytes: 0,
             at_end: Some(at_end),
@@ -306,11 +297,14 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
-                ready!(this.pause.poll(this.longest_pause, context));
+                ready!(this.pace.poll_wait(context));
                 this.end(End::TimedOut);
-                return Poll::Ready(Some(Err("the upstream paused for too long".into())));
+                return Poll::Ready(Some(Err(TOO_SLOW.into())));
             };
-            this.pause.end();
+            if !this.pace.note(0) && frame.is_some() {
+                this.end(End::TooLong);
+                return Poll::Ready(Some(Err("the body took too long".into())));
+            }
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(mut last))) => {

@@ -15,7 +15,6 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tollgate::{Outcome, Priority};
 
@@ -26,7 +25,7 @@ use super::forwarded::{self, Hop};
 use super::inflight::{Entered, Gate, outcome};
 use super::keys::{Client, Key};
 use super::listen::Peer;
-use super::places::{Place, Places, resize};
+use super::places::{Place, Places};
 use super::settings::{Settings, Timeouts, Upstream};
 
 /// The longest time for which an idle connection is kept.
@@ -42,7 +41,9 @@ const GET_BODY: usize = 64 << 10;
 pub(crate) struct Forward {
     targets: RwLock<Arc<[Target]>>,
     next: AtomicUsize,
-    places: Arc<Semaphore>,
+    /// The places of client addresses.
+    places: Arc<Places>,
+    /// The places of keys that are no address, besides those of their clients' addresses.
     places_of_keys: Arc<Places>,
     under_way: Arc<AtomicUsize>,
     counters: Arc<Counters>,
@@ -71,8 +72,8 @@ pub(crate) type Held = Arc<dyn std::any::Any + Send + Sync>;
 
 /// The places of a request under way, until its response has ended.
 pub(crate) struct Flight {
-    _of_key: Place,
-    _of_all: OwnedSemaphorePermit,
+    _of_key: Option<Place>,
+    _of_address: Place,
     _asked: Held,
     under_way: Arc<AtomicUsize>,
 }
@@ -114,8 +115,8 @@ impl Forward {
         let forward = Forward {
             targets: RwLock::new(Arc::new([])),
             next: AtomicUsize::new(0),
-            places: Arc::new(Semaphore::new(settings.bounds.in_flight.min(Semaphore::MAX_PERMITS))),
-            places_of_keys: Places::new(settings.bounds.in_flight_per_key),
+            places: Places::new(0, 0),
+            places_of_keys: Places::new(0, 0),
             under_way: Arc::default(),
             counters,
             via,
@@ -126,10 +127,12 @@ impl Forward {
         forward
     }
 
-    /// Sends requests to the upstreams of these settings from now on, with their places for each
-    /// key. Connections in use are used to their end.
+    /// Sends requests to the upstreams of these settings from now on, with their numbers of places.
+    /// Connections in use are used to their end.
     pub(crate) fn replace(&self, settings: &Settings, demo: &Upstream) {
-        self.places_of_keys.set_most(settings.bounds.in_flight_per_key);
+        let each = settings.bounds.in_flight_per_key;
+        self.places.resize(settings.bounds.in_flight, each);
+        self.places_of_keys.resize(usize::MAX, each);
         let upstreams = match &*settings.upstreams {
             [] => std::slice::from_ref(demo),
             upstreams => upstreams,
@@ -144,11 +147,6 @@ impl Forward {
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
         targets.iter().filter_map(|target| target.gate.clone()).collect()
-    }
-
-    /// Changes the number of places for all requests.
-    pub(crate) fn resize(&self, before: usize, now: usize) {
-        resize(&self.places, before, now);
     }
 
     /// Returns the number of requests that have a place, with the connections that were upgraded.
@@ -180,7 +178,7 @@ impl Forward {
                 return response;
             }
         };
-        let flight = match self.flight(settings, client.key, asked.clone()).await {
+        let flight = match self.flight(settings, &client, asked.clone()).await {
             Ok(flight) => Arc::new(flight),
             Err(response) => return response,
         };
@@ -224,40 +222,58 @@ impl Forward {
                 port: self.port,
             },
         );
-        let upload = match self.upload(&settings.timeouts, &mut parts, body, &flight).await {
+        let upload = match self.upload(settings, &mut parts, body, &flight).await {
             Ok(upload) => upload,
             Err(response) => return response,
         };
         self.attempts(&settings.timeouts, &parts, &upload, flight).await
     }
 
-    /// Waits for a place of the key, then for one among all requests.
-    async fn flight(&self, settings: &Settings, key: Key, asked: Held) -> Result<Flight, Response<Body>> {
+    /// Waits for a place of the key, if that is no address, and then for one of the address. A
+    /// client can invent keys, but no addresses.
+    async fn flight(
+        &self,
+        settings: &Settings,
+        client: &Client,
+        asked: Held,
+    ) -> Result<Flight, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
-        let most = settings.bounds.in_flight_per_key;
         let queue = settings.bounds.connections_per_address;
-        let of_key = timeout_at(until, self.places_of_keys.take(key, queue)).await;
-        let Ok(Some(of_key)) = of_key else {
-            self.counters.add(Event::KeyBusy);
-            let line = format!("Too many requests under way: a client may have {most} at a time.\n");
-            return Err(retry_later(StatusCode::TOO_MANY_REQUESTS, line));
+        let of_key = match client.key {
+            Key::Address(_) => None,
+            key => match timeout_at(until, self.places_of_keys.take(key, queue)).await {
+                Ok(Some(place)) => Some(place),
+                _ => return Err(self.busy(settings, true)),
+            },
         };
-        let of_all = timeout_at(until, self.places.clone().acquire_owned()).await;
-        let Ok(Ok(of_all)) = of_all else {
-            self.counters.add(Event::Busy);
-            let line = "Service unavailable: too many requests are under way.\n";
-            return Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, line));
+        let address = Key::Address(client.network);
+        let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
+            return Err(self.busy(settings, self.places.has_all(&address)));
         };
         self.under_way.fetch_add(1, Relaxed);
         let under_way = self.under_way.clone();
-        Ok(Flight { _of_key: of_key, _of_all: of_all, _asked: asked, under_way })
+        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, under_way })
+    }
+
+    /// Returns the answer to a request that found no place in time, by the bound of its client or
+    /// by that of all.
+    fn busy(&self, settings: &Settings, by_client: bool) -> Response<Body> {
+        if by_client {
+            self.counters.add(Event::KeyBusy);
+            let most = settings.bounds.in_flight_per_key;
+            let line = format!("Too many requests under way: a client may have {most} at a time.\n");
+            return retry_later(StatusCode::TOO_MANY_REQUESTS, line);
+        }
+        self.counters.add(Event::Busy);
+        let line = "Service unavailable: too many requests are under way.\n";
+        retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
     }
 
     /// Returns the body to send. With a method that rarely has a body, a body of unknown length (a
     /// chunked one) is read first. hyper would take such a request for one without a body.
     async fn upload(
         &self,
-        timeouts: &Timeouts,
+        settings: &Settings,
         parts: &mut Parts,
         body: Incoming,
         flight: &Arc<Flight>,
@@ -265,7 +281,7 @@ impl Forward {
         if body.is_end_stream() {
             return Ok(Sending::Nothing);
         }
-        let upload = Upload::new(body, timeouts.request_body, flight.clone());
+        let upload = Upload::new(body, settings.patience(), flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(&parts.method);
         if !rarely || parts.headers.contains_key(header::CONTENT_LENGTH) {
             return Ok(Sending::Streamed(upload));
@@ -426,9 +442,11 @@ impl Forward {
 
     fn failed(&self, failure: Failure, progress: Progress) -> Response<Body> {
         let (event, status, line) = match (progress, failure) {
-            (Progress::TimedOut, _) => {
-                (Event::BodyTimeout, StatusCode::REQUEST_TIMEOUT, "Request timeout: the body stopped.\n")
-            }
+            (Progress::TimedOut, _) => (
+                Event::BodyTimeout,
+                StatusCode::REQUEST_TIMEOUT,
+                "Request timeout: the body came too slowly.\n",
+            ),
             (Progress::Broken, _) => {
                 (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
             }

@@ -44,6 +44,7 @@ mod limiter;
 mod limits;
 mod listen;
 mod log;
+mod pace;
 mod paths;
 mod places;
 mod reload;
@@ -62,7 +63,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     // once.
     let no_signals = |error| format!("cannot listen for signals: {error}");
     let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
-    let mut settings = config::load(&options)?;
+    let settings = config::load(&options)?;
     let log = Log::start(settings.log.format);
     let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;
@@ -75,7 +76,6 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         None => None,
     };
     let (demo, sockets) = upstream_and_sockets(&settings, options.demo).await?;
-    settings.bounds.in_flight = sockets.bounded(settings.bounds.in_flight);
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
@@ -134,7 +134,7 @@ fn proxy(
     let via = settings.via.clone().unwrap_or_else(made_up);
     let counters: Arc<Counters> = Arc::default();
     let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
-    let forward = Forward::new(&settings, demo, via, port, counters.clone());
+    let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
     let (clients, _) = sockets.share(settings.bounds.in_flight);
     Ok(Proxy::new(settings, limits, forward, tls, counters, clients))
 }

@@ -74,18 +74,16 @@ impl Reload {
             // The admin page may have changed the limit while the file was read.
             settings.limit = self.proxy.settings().limit;
         }
-        settings.bounds.in_flight = self.sockets.bounded(settings.bounds.in_flight);
         lines.extend(self.proxy.limits.replace(&settings, fleet)?);
         self.put_in_force(settings, &before);
         Ok(lines)
     }
 
     fn put_in_force(&self, settings: Settings, before: &Settings) {
-        let (clients_before, in_flight_before) = self.sockets.share(before.bounds.in_flight);
-        let (clients, in_flight) = self.sockets.share(settings.bounds.in_flight);
+        let (clients_before, _) = self.sockets.share(before.bounds.in_flight);
+        let (clients, _) = self.sockets.share(settings.bounds.in_flight);
         resize(&self.proxy.clients, clients_before, clients);
-        self.proxy.forward.resize(in_flight_before, in_flight);
-        self.proxy.forward.replace(&settings, &self.demo);
+        self.proxy.forward.replace(&self.sockets.bounded(&settings), &self.demo);
         self.log.set_format(settings.log.format);
         self.proxy.set(settings);
     }

@@ -26,8 +26,9 @@ use super::keys::Client;
 use super::limits::Limits;
 use super::listen::{self, Door, Listener, Peer, Socket, Stream, Tls};
 use super::log::Line;
+use super::pace::Patience;
 use super::places;
-use super::settings::Settings;
+use super::settings::{Settings, Timeouts};
 
 /// The time for which a connection may be silent after a stop, before it is closed. A client that
 /// goes on asking learns of the stop by its next response. To close at once would reset the
@@ -148,9 +149,10 @@ impl Proxy {
             }
             drop(line);
         };
-        let longest_pause = settings.timeouts.response_body;
+        let Timeouts { response_body: longest, whole_body: whole, .. } = settings.timeouts;
+        let patience = Patience { longest, rate: None, whole };
         let held = Box::new((served, asked));
-        let mut response = response.map(|body| Download::new(body, longest_pause, held, at_end));
+        let mut response = response.map(|body| Download::new(body, patience, held, at_end));
         if is_multiplexed {
             watch.add(response.body_mut().among_others());
         }
@@ -360,6 +362,7 @@ fn note_end(end: End, upstream: Option<&str>, counters: &Counters) {
     let (event, fault) = match end {
         End::Broken => (Event::BrokenResponse, "the upstream broke its response off"),
         End::TimedOut => (Event::ResponseBodyTimeout, "the upstream paused its response for too long"),
+        End::TooLong => (Event::ResponseBodyTimeout, "the response took too long as a whole"),
         End::Whole | End::Dropped => return,
     };
     counters.add(event);

@@ -1,12 +1,12 @@
 //! One file for all settings, which is read again at SIGHUP.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use super::PATIENCE;
 use super::process::{Client, Message, Proxy, recording_upstream, upstream, url, write};
-use super::support::{Folder, await_count, count, tollgate};
+use super::support::{Folder, await_count, connect_from, count, tollgate};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -211,14 +211,13 @@ fn places_for_requests_change_and_none_is_made_up() {
     });
     let file = |places| {
         let (upstream, bounds) = (url(held), format!("in_flight = {places}\nin_flight_per_key = 1\n"));
-        let first = format!("upstream = [\"{upstream}\"]\nkey = \"header:x-key\"\n");
-        format!("{first}[timeouts]\nqueue = \"20ms\"\n[bounds]\n{bounds}")
+        format!("upstream = [\"{upstream}\"]\n[timeouts]\nqueue = \"20ms\"\n[bounds]\n{bounds}")
     };
     let reloaded = Reloaded::start(&[], &file(3));
-    let key = AtomicUsize::new(0);
+    let from = AtomicU8::new(0);
     let ask = || {
-        let (mut client, key) = (reloaded.proxy.connect(), key.fetch_add(1, Relaxed));
-        client.write(&format!("GET / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\n\r\n"));
+        let mut client = connect_from([127, 0, 1, from.fetch_add(1, Relaxed)], reloaded.proxy.address);
+        client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client
     };
     let under_way = || -> Client {

@@ -128,12 +128,27 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
             bounds.connections_per_address.to_string(),
             "of one client address (of IPv6 its /64), but not of trust_proxy",
         ),
-        entry("bounds.in_flight", bounds.in_flight.to_string(), "requests under way at a time"),
+        entry(
+            "bounds.in_flight",
+            bounds.in_flight.to_string(),
+            "requests under way at a time, or as many as open files have room for",
+        ),
         entry(
             "bounds.in_flight_per_key",
             bounds.in_flight_per_key.to_string(),
-            &format!("requests under way at a time of {client}"),
+            &match &settings.key {
+                Some(name) => format!("of them of each client address, and of each value of {name}"),
+                None => "of them of each client address".to_owned(),
+            },
         ),
+        match bounds.least_rate {
+            Some(rate) => entry(
+                "bounds.least_rate",
+                rate.to_string(),
+                "bytes of a request's body that make up for a second of waiting",
+            ),
+            None => entry("bounds.least_rate", "none".to_owned(), "a body of a request may be slow"),
+        },
     ]);
     entries.extend([
         match settings.inflight {
@@ -224,6 +239,13 @@ fn warnings(settings: &Settings) -> Vec<String> {
             let (name, prefix) = (&route.name, &route.prefix);
             warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));
         }
+    }
+    let (each, all) = (settings.bounds.in_flight_per_key, settings.bounds.in_flight);
+    if each * 4 >= all {
+        warnings.push(format!(
+            "bounds.in_flight_per_key, {each}, is a quarter of bounds.in_flight, {all}, or more: few clients \
+             slow all others down"
+        ));
     }
     warnings.extend(inflight_warnings(settings));
     let Some(default) = settings.limit else {

@@ -150,12 +150,15 @@ struct BoundsTable {
     /// Connections of one client address at a time [1024]
     #[arg(long, value_name = "N")]
     connections_per_address: Option<Placed<Count>>,
-    /// Requests under way at a time [256]
+    /// Requests under way at a time [1024, or as many as open files have room for]
     #[arg(long, value_name = "N")]
     in_flight: Option<Placed<Count>>,
-    /// Requests of one key under way at a time [64]
+    /// Requests of one client address, and of one key, under way at a time [64]
     #[arg(long, value_name = "N")]
     in_flight_per_key: Option<Placed<Count>>,
+    /// Bytes a second of a request's body, once it is late [500]; `none` is no bound
+    #[arg(long, value_name = "N|none")]
+    least_rate: Option<Placed<OrNone<Count>>>,
 }
 
 /// The limit on the requests in flight to each upstream.
@@ -252,6 +255,9 @@ impl Given {
         set_count(&mut to.bounds.connections_per_address, self.bounds.connections_per_address.as_ref());
         set_count(&mut to.bounds.in_flight, self.bounds.in_flight.as_ref());
         set_count(&mut to.bounds.in_flight_per_key, self.bounds.in_flight_per_key.as_ref());
+        if let Some(rate) = &self.bounds.least_rate {
+            to.bounds.least_rate = rate.value.0.map(|rate| rate.0);
+        }
         self.inflight.apply(&mut to.inflight);
         self.store.apply(&mut to.store, folder);
         let of_file = self.timeouts.iter().map(|(name, time)| (name, time.value.0, time.at));

@@ -34,8 +34,9 @@
 //!
 //! [bounds]
 //! connections_per_address = 1024
-//! in_flight = 256
-//! in_flight_per_key = 64
+//! in_flight = 1024
+//! in_flight_per_key = 64              # of a client address, and of a key
+//! least_rate = 500                    # bytes a second of a request's body; or none
 //!
 //! [inflight]                          # of each upstream
 //! limit = 1000                        # or none
@@ -49,8 +50,8 @@
 //! on_outage = "local"                 # or deny, allow
 //! share = 0.5                         # of the limits, with local
 //!
-//! [timeouts]                          # request_head, request_body, queue, connect, response_head,
-//! connect = "5s"                      # response_body, slow_reader, tunnel
+//! [timeouts]                          # request_head, request_body, whole_body, queue, connect,
+//! connect = "5s"                      # response_head, response_body, slow_reader, tunnel
 //!
 //! [log]
 //! format = "text"                     # or json

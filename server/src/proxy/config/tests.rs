@@ -110,7 +110,8 @@ hosts = ["Admin.example.org"]
 [bounds]
 connections_per_address = 100
 in_flight = 512
-in_flight_per_key = 256
+in_flight_per_key = 100
+least_rate = 90
 
 [inflight]
 limit = 100
@@ -119,6 +120,7 @@ target = "300ms"
 [timeouts]
 request_head = "11s"
 request_body = "12s"
+whole_body = "2h"
 queue = "13s"
 connect = "14s"
 response_head = "15s"
@@ -248,11 +250,12 @@ fn every_setting_can_be_in_the_file() {
     };
     assert_eq!(settings.admin, Some(admin));
     assert_eq!(settings.bounds.connections_per_address, 100);
-    assert_eq!((settings.bounds.in_flight, settings.bounds.in_flight_per_key), (512, 256));
+    assert_eq!((settings.bounds.in_flight, settings.bounds.in_flight_per_key), (512, 100));
     let inflight = InflightLimit { ceiling: 100, target: Some(Duration::from_millis(300)) };
     assert_eq!(settings.inflight, Some(inflight));
     let times = &settings.timeouts;
     assert_eq!((times.request_head, times.request_body), (seconds(11), seconds(12)));
+    assert_eq!((times.whole_body, settings.bounds.least_rate), (seconds(7_200), Some(90)));
     assert_eq!((times.queue, times.connect), (seconds(13), seconds(14)));
     assert_eq!((times.response_head, times.response_body), (seconds(15), seconds(16)));
     assert_eq!((times.slow_reader, times.tunnel), (seconds(17), seconds(3_600)));
@@ -286,7 +289,8 @@ fn every_option_overrides_the_file() {
         --key peer --trust-proxy ::1 --ipv4-prefix 8 --ipv6-prefix 32 --case-sensitive=false \
         --exempt-network ::1 --exempt-path /a --exempt-path /b/* --exempt-method GET --exempt-preflights=false \
         --shadow=false --admin --admin-host other --connections-per-address 2 --in-flight 20 \
-        --in-flight-per-key 10 --inflight 5 --target none --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
+        --in-flight-per-key 10 --least-rate none --inflight 5 --target none --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
+        --timeout whole_body=1s \
         --timeout connect=1s --timeout response_head=1s --timeout response_body=1s \
         --timeout slow_reader=1s --timeout tunnel=1s --lame-duck 0s --drain 0s --log text \
         --access-log=false";
@@ -407,7 +411,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ("[timeouts]\nqueue = \"0s\"\n", "2:9: \"0s\": a time of 0 is under the bound of 1ns".to_owned()),
         (
             "[timeouts]\nqueue = \"1 day\"\nwait = \"1s\"\n",
-            "3:8: \"wait\" is no time-out; there are request_head, request_body, queue, connect, \
+            "3:8: \"wait\" is no time-out; there are request_head, request_body, whole_body, queue, connect, \
              response_head, response_body, slow_reader, tunnel"
                 .to_owned(),
         ),
@@ -555,7 +559,7 @@ fn an_error_of_the_options_is_one_sentence() {
         ),
         (
             "--timeout wait=1s",
-            "--timeout: \"wait\" is no time-out; there are request_head, request_body, queue, connect, \
+            "--timeout: \"wait\" is no time-out; there are request_head, request_body, whole_body, queue, connect, \
              response_head, response_body, slow_reader, tunnel"
                 .to_owned(),
         ),
@@ -893,7 +897,7 @@ fn a_description_has_every_setting_and_warnings() {
     let settings = load_text(RICH).expect("the file is valid");
     let text = describe(&settings);
     let names: Vec<&str> = text.lines().filter_map(|line| line.split("  ").next()).collect();
-    assert_eq!(names.iter().filter(|name| name.starts_with("timeouts.")).count(), 8);
+    assert_eq!(names.iter().filter(|name| name.starts_with("timeouts.")).count(), 9);
     for entry in entries(&settings) {
         assert!(names.contains(&&*entry.name) && text.contains(&entry.value), "{}", entry.name);
     }
@@ -921,12 +925,16 @@ fn a_description_has_every_setting_and_warnings() {
         let warning = format!("exempt.paths {path} takes /login/ out of the limit of route login");
         assert_eq!(exempt(&format!("\"{path}\"")), [warning]);
     }
+    let bounds = |each, all| warnings(&format!("[bounds]\nin_flight_per_key = {each}\nin_flight = {all}\n"));
+    let few = "bounds.in_flight_per_key, 64, is a quarter of bounds.in_flight, 256, or more: few clients slow \
+               all others down";
+    assert_eq!((bounds(64, 256), bounds(63, 256)), (vec![few.to_owned()], vec![]));
     let inflight = |limit| warnings(&format!("[inflight]\nlimit = {limit}\ntarget = \"15s\"\n"));
     let late = "inflight.target, 15s, is half of timeouts.response_head, 30s, or more: slow answers end before \
                 they show";
-    assert_eq!(inflight(256), [late]);
-    let waits = "inflight.limit allows 257 requests in flight, but beyond bounds.in_flight, 256, they wait";
-    assert_eq!(inflight(257), [waits, late]);
+    assert_eq!(inflight(1_024), [late]);
+    let waits = "inflight.limit allows 1025 requests in flight, but beyond bounds.in_flight, 1024, they wait";
+    assert_eq!(inflight(1_025), [waits, late]);
     let route = |limit: &str, cost: u64| {
         warnings(&format!(
             "limit = \"10/s burst 20\"\n[[route]]\nprefix = \"/a\"\nlimit = \"{limit}\"\ncost = {cost}\n"

@@ -133,14 +133,15 @@ impl FromStr for Target {
 }
 
 /// The time-outs by name, each with a sentence.
-pub(super) fn timeouts(of: &mut Timeouts) -> [(&'static str, &mut Duration, &'static str); 8] {
+pub(super) fn timeouts(of: &mut Timeouts) -> [(&'static str, &mut Duration, &'static str); 9] {
     [
         (
             "request_head",
             &mut of.request_head,
             "for each request head, and for a connection without a request",
         ),
-        ("request_body", &mut of.request_body, "between two parts of a request's body"),
+        ("request_body", &mut of.request_body, "for a part of a request's body, or all parts that are late"),
+        ("whole_body", &mut of.whole_body, "for a whole body, of a request or of a response"),
         ("queue", &mut of.queue, "for a place among the requests in flight"),
         ("connect", &mut of.connect, "for a connection to the upstream"),
         ("response_head", &mut of.response_head, "from the end of a request to the head of its response"),
