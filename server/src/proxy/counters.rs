@@ -16,6 +16,8 @@ macro_rules! events {
 events! {
     /// Connections that were closed at once: their address has as many as it may.
     ConnectionRefused = "connections_refused",
+    /// Connections that were idle for longest, and were closed for a new one.
+    ConnectionIdle = "idle_connections_closed",
     /// Connections whose PROXY header is missing, malformed or of a peer that is not trusted.
     ProxyHeader = "proxy_header_errors",
     /// TLS handshakes that failed.

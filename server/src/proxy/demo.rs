@@ -16,7 +16,6 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::config::Demo;
-use super::places::resize;
 use super::settings::Upstream;
 
 /// The workers of the upstream, if it has a bounded number of them.
@@ -47,11 +46,13 @@ pub(crate) async fn start(demo: Demo) -> io::Result<Upstream> {
 /// Takes half of the workers away after a time, and gives them back after that time again.
 async fn lose_half(free: Arc<Semaphore>, workers: usize, slow_at: Duration) {
     let left = workers.div_ceil(2);
+    let back = Instant::now() + 2 * slow_at;
     sleep(slow_at).await;
-    resize(&free, workers, left);
     super::say(format_args!("the upstream has {left} of its {workers} workers"));
-    sleep(slow_at).await;
-    resize(&free, left, workers);
+    // They stand in line for their places as requests do. Their number is within a `u32`.
+    let away = free.acquire_many((workers - left) as u32).await;
+    sleep_until(back).await;
+    drop(away);
     super::say(format_args!("the upstream has its {workers} workers again"));
 }
 

@@ -33,6 +33,7 @@ mod bodies;
 mod config;
 mod connect;
 mod counters;
+mod crowd;
 mod demo;
 mod exempt;
 mod forward;

@@ -11,46 +11,19 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tollgate::InflightLimiter;
+use tokio::sync::oneshot;
 
 use super::keys::Key;
 
-/// Changes the number of places. A surplus place is removed as soon as it is free. Until all
-/// surplus places are removed, no place is given out. A runtime must be running.
-pub(crate) fn resize(places: &Arc<Semaphore>, before: usize, now: usize) {
-    if now >= before {
-        return places.add_permits(now - before);
+/// Returns the number of places from which on a client waits, or gets no more: all that one may have
+/// while half of all are free, and below that in proportion to the free ones.
+pub(crate) fn share(most: usize, taken: usize, each: usize) -> usize {
+    let (free, each) = (most.saturating_sub(taken), each.min(most));
+    if free > 0 && free >= most / 2 {
+        return each;
     }
-    let too_many = u32::try_from(before - now).unwrap_or(u32::MAX);
-    let mut surplus = Box::pin(places.clone().acquire_many_owned(too_many));
-    // The first poll puts it in line: a task would come behind requests that are later than it.
-    let polled = surplus.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    // An error would be a closed semaphore, and no code closes it.
-    match polled {
-        Poll::Ready(places) => places.into_iter().for_each(OwnedSemaphorePermit::forget),
-        Poll::Pending => {
-            tokio::spawn(async move { surplus.await.map(OwnedSemaphorePermit::forget) });
-        }
-    }
-}
-
-/// Returns a limiter with `most` places for each key. It can have 2^20.
-pub(crate) fn limiter<K>(most: usize) -> InflightLimiter<K> {
-    InflightLimiter::new(count(most))
-}
-
-/// Changes the places of each key. Held places count on.
-pub(crate) fn set_most<K>(limiter: &InflightLimiter<K>, most: usize) {
-    // It is within the bounds of a limit.
-    let _ = limiter.set_limit(count(most));
-}
-
-fn count(most: usize) -> u32 {
-    // At most 2^20.
-    most.clamp(1, 1 << 20) as u32
+    each.saturating_mul(2).saturating_mul(free).div_ceil(most.max(1)).min(each)
 }
 
 /// The places of all clients, and the requests in line for one.
@@ -158,13 +131,8 @@ impl Places {
 }
 
 impl State {
-    /// Returns the number of places from which on a client waits.
     fn share(&self) -> usize {
-        let free = self.most.saturating_sub(self.taken);
-        if free > 0 && free >= self.most / 2 {
-            return self.each;
-        }
-        self.each.saturating_mul(2).saturating_mul(free).div_ceil(self.most.max(1)).min(self.each)
+        share(self.most, self.taken, self.each)
     }
 
     /// Gives the client a turn behind all others with as many places, or forgets a client that has
@@ -204,6 +172,7 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
 
     fn key(last: u8) -> Key {
         Key::Address([192, 0, 2, last].into())
@@ -243,31 +212,6 @@ mod tests {
         assert!(take(&places, 1).is_some());
         drop(second);
         assert!(is_empty(&places));
-    }
-
-    #[tokio::test]
-    async fn places_that_are_taken_away_while_they_are_held_are_not_there_later() {
-        let places = Arc::new(Semaphore::new(3));
-        let held = places.clone().acquire_many_owned(3).await.unwrap();
-        resize(&places, 3, 1);
-        resize(&places, 1, 2);
-        tokio::task::yield_now().await;
-        assert_eq!(places.available_permits(), 0);
-        drop(held);
-        tokio::task::yield_now().await;
-        assert_eq!(places.available_permits(), 2);
-    }
-
-    /// The task that removes the place has not run yet.
-    #[tokio::test]
-    async fn a_place_that_is_taken_away_goes_to_no_later_request() {
-        let places = Arc::new(Semaphore::new(2));
-        let (first, _second) = (places.clone().try_acquire_owned().unwrap(), places.try_acquire().unwrap());
-        resize(&places, 2, 1);
-        let mut later = Box::pin(places.acquire());
-        assert!(poll(later.as_mut()).is_pending());
-        drop(first);
-        assert!(poll(later.as_mut()).is_pending());
     }
 
     #[test]

@@ -7,7 +7,6 @@ use tollgate::Rule;
 use super::config::{self, Options};
 use super::counters::Event;
 use super::log::Log;
-use super::places::resize;
 use super::serve::Proxy;
 use super::settings::{Settings, Upstream};
 use super::signals::Hangups;
@@ -75,14 +74,12 @@ impl Reload {
             settings.limit = self.proxy.settings().limit;
         }
         lines.extend(self.proxy.limits.replace(&settings, fleet)?);
-        self.put_in_force(settings, &before);
+        self.put_in_force(settings);
         Ok(lines)
     }
 
-    fn put_in_force(&self, settings: Settings, before: &Settings) {
-        let (clients_before, _) = self.sockets.share(before.bounds.in_flight);
-        let (clients, _) = self.sockets.share(settings.bounds.in_flight);
-        resize(&self.proxy.clients, clients_before, clients);
+    fn put_in_force(&self, settings: Settings) {
+        self.proxy.clients.set_most(self.sockets.share(settings.bounds.in_flight).0);
         self.proxy.forward.replace(&self.sockets.bounded(&settings), &self.demo);
         self.log.set_format(settings.log.format);
         self.proxy.set(settings);

@@ -1,7 +1,5 @@
 //! The share of each side in the sockets that the process may open.
 
-use tokio::sync::Semaphore;
-
 use super::settings::{IN_FLIGHT, Settings};
 
 /// The number of sockets that the process may open.
@@ -28,7 +26,7 @@ impl Sockets {
         let for_upstreams = self.limit.saturating_sub(OWN) / 4 / self.each_upstream;
         let upstream = for_upstreams.clamp(4, in_flight.max(4));
         let clients = self.limit.saturating_sub(OWN + upstream * self.each_upstream);
-        (clients.clamp(1, Semaphore::MAX_PERMITS), upstream.min(in_flight))
+        (clients.max(1), upstream.min(in_flight))
     }
 
     /// Returns the settings with the number of requests under way lowered to the room that there

@@ -1,0 +1,218 @@
+//! Connections up to a number. For one more, the connection that was idle for longest is closed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+/// The time after which a newcomer looks again for an idle connection, if there was none.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The connections of a listener.
+pub(crate) struct Crowd {
+    state: Mutex<State>,
+    /// A connection has left.
+    left: Notify,
+}
+
+struct State {
+    most: usize,
+    next: u64,
+    members: HashMap<u64, Arc<Activity>>,
+}
+
+/// A place of a connection. A drop gives it back.
+pub(crate) struct Member {
+    crowd: Arc<Crowd>,
+    number: u64,
+    pub(crate) activity: Arc<Activity>,
+}
+
+/// The activity of a connection.
+pub(crate) struct Activity {
+    start: Instant,
+    /// Requests under way.
+    under_way: AtomicUsize,
+    /// Nanoseconds from `start` to the end of the last request.
+    last: AtomicU64,
+    /// Whether it is to leave.
+    dismissed: AtomicBool,
+    dismissal: Notify,
+}
+
+/// A request of a connection. The connection is not idle until this value is dropped.
+pub(crate) struct Busy(Arc<Activity>);
+
+impl Crowd {
+    pub(crate) fn new(most: usize) -> Arc<Crowd> {
+        let state = Mutex::new(State { most, next: 0, members: HashMap::new() });
+        Arc::new(Crowd { state, left: Notify::new() })
+    }
+
+    /// Changes the number. Surplus connections stay, and none enters before they have left.
+    pub(crate) fn set_most(&self, most: usize) {
+        self.state().most = most;
+    }
+
+    /// Returns the number of connections, and the most that there may be.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.members.len(), state.most)
+    }
+
+    /// Returns a place, if one is free.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Member> {
+        let mut state = self.state();
+        if state.members.len() >= state.most {
+            return None;
+        }
+        let (number, activity) = (state.next, Arc::new(Activity::new()));
+        state.next += 1;
+        state.members.insert(number, activity.clone());
+        Some(Member { crowd: self.clone(), number, activity })
+    }
+
+    /// Waits for a place. While none is free, the connection that was idle for longest is asked to
+    /// leave.
+    pub(crate) async fn enter(self: &Arc<Self>) -> Member {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            // From here on, no connection leaves unnoticed.
+            left.as_mut().enable();
+            if let Some(member) = self.try_enter() {
+                return member;
+            }
+            self.dismiss_one();
+            let _ = timeout(AGAIN, left).await;
+        }
+    }
+
+    /// Asks a connection to leave, unless one that was asked is still there.
+    fn dismiss_one(&self) {
+        let (state, now) = (self.state(), Instant::now());
+        if state.members.values().any(|member| member.dismissed.load(Relaxed)) {
+            return;
+        }
+        let idle = state.members.iter().filter_map(|(number, member)| {
+            let idle = member.idle_at(now);
+            (idle > Duration::ZERO).then_some((idle, std::cmp::Reverse(number), member))
+        });
+        if let Some((.., member)) = idle.max_by_key(|(idle, number, _)| (*idle, *number)) {
+            member.dismissed.store(true, Relaxed);
+            member.dismissal.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.crowd.state().members.remove(&self.number);
+        self.crowd.left.notify_waiters();
+    }
+}
+
+impl Activity {
+    fn new() -> Activity {
+        Activity {
+            start: Instant::now(),
+            under_way: AtomicUsize::new(0),
+            last: AtomicU64::new(0),
+            dismissed: AtomicBool::new(false),
+            dismissal: Notify::new(),
+        }
+    }
+
+    /// Notes the begin of a request.
+    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
+        self.under_way.fetch_add(1, Relaxed);
+        Busy(self.clone())
+    }
+
+    /// Returns the time since the last request, or 0 while one is under way.
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle_at(Instant::now())
+    }
+
+    fn idle_at(&self, now: Instant) -> Duration {
+        if self.under_way.load(Relaxed) > 0 {
+            return Duration::ZERO;
+        }
+        (now - self.start).saturating_sub(Duration::from_nanos(self.last.load(Relaxed)))
+    }
+
+    /// Returns once the connection is to leave. A request that has begun meanwhile lets it stay.
+    pub(crate) async fn dismissed(&self) {
+        loop {
+            self.dismissal.notified().await;
+            if self.under_way.load(Relaxed) == 0 {
+                return;
+            }
+            self.dismissed.store(false, Relaxed);
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let since = self.0.start.elapsed().as_nanos();
+        self.0.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.0.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that leaves when it is asked to.
+    fn connection(member: Member) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(async move { member.activity.dismissed().await })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newcomer_takes_the_place_of_the_longest_idle_one() {
+        let crowd = Crowd::new(3);
+        let mut tasks = Vec::new();
+        let mut activities = Vec::new();
+        for _ in 0..3 {
+            let member = crowd.enter().await;
+            activities.push(member.activity.clone());
+            tasks.push(connection(member));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        // The first is busy, and the second has just been.
+        let busy = activities[0].busy();
+        drop(activities[1].busy());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let newcomer = crowd.enter().await;
+        assert_eq!([0, 1, 2].map(|at| tasks[at].is_finished()), [false, false, true]);
+        let _another = crowd.enter().await;
+        assert_eq!([0, 1].map(|at| tasks[at].is_finished()), [false, true]);
+        drop((busy, newcomer));
+        assert_eq!(crowd.size(), (2, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newcomer_waits_while_all_are_busy_and_after_a_change_to_fewer() {
+        let crowd = Crowd::new(2);
+        let members = [crowd.enter().await, crowd.enter().await];
+        let busy = members.each_ref().map(|member| member.activity.busy());
+        let tasks = members.map(connection);
+        let patience = Duration::from_secs(3_600);
+        assert!(timeout(patience, crowd.enter()).await.is_err());
+        assert!(tasks.iter().all(|task| !task.is_finished()));
+        drop(busy);
+        crowd.set_most(1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let only = timeout(patience, crowd.enter()).await.expect("both were idle");
+        assert!(tasks.iter().all(|task| task.is_finished()));
+        drop(only);
+    }
+}
