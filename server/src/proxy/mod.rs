@@ -65,6 +65,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let no_signals = |error| format!("cannot listen for signals: {error}");
     let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
     let settings = config::load(&options)?;
+    config::check_upstream(&options, &settings)?;
     let log = Log::start(settings.log.format);
     let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;
@@ -95,6 +96,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
 /// Prints the meaning of the settings, or returns the first mistake as one sentence.
 pub(crate) fn check(options: &Options) -> Result<bool, String> {
     let settings = config::load(options)?;
+    config::check_upstream(options, &settings)?;
     settings.tls.as_ref().map(Tls::read).transpose()?;
     say(format_args!("{}", config::describe(&settings).trim_end()));
     Ok(true)

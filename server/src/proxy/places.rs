@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 
 use super::keys::Key;
 
-/// Returns the number of places from which on a client waits, or gets no more: all that one may have
-/// while half of all are free, and below that in proportion to the free ones.
+/// Returns the number of places from which on a client waits, or gets no more: all that one may
+/// have while half of all are free, and below that in proportion to the free ones.
 pub(crate) fn share(most: usize, taken: usize, each: usize) -> usize {
     let (free, each) = (most.saturating_sub(taken), each.min(most));
     if free > 0 && free >= most / 2 {

@@ -60,6 +60,7 @@ impl Reload {
     fn read_again(&self) -> Result<Vec<String>, String> {
         let before = self.proxy.settings();
         let (mut settings, mut lines) = config::reload(&self.options, &before)?;
+        config::check_upstream(&self.options, &settings)?;
         let open = self.proxy.limits.in_force();
         let fleet = Fleet::open(settings.store.as_ref(), open.fleet.as_ref())?;
         if let (Some(tls), Some(files)) = (&self.proxy.tls, &settings.tls) {

@@ -91,8 +91,8 @@ impl Proxy {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until the connection is open, but not beyond the silence after a stop, and not if it is
-    /// to leave for a newcomer.
+    /// Waits until the connection is open, but not beyond the silence after a stop, and not if it
+    /// is to leave for a newcomer.
     async fn open(&self, socket: Socket, settings: Arc<Settings>, member: &Member) -> Option<(Stream, Peer)> {
         let door = Door { settings, tls: self.tls.clone(), counters: self.counters.clone() };
         let mut late = self.late.subscribe();

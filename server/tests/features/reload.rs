@@ -1,11 +1,13 @@
 //! One file for all settings, which is read again at SIGHUP.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use super::PATIENCE;
-use super::process::{Client, Message, Proxy, recording_upstream, upstream, url, write};
+use super::process::{Client, Message, Proxy, command, recording_upstream, upstream, url, write};
 use super::support::{Folder, await_count, connect_from, count, tollgate};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -20,7 +22,7 @@ fn check_prints_the_meaning_or_the_first_mistake() {
          [exempt]\nnetworks = [\"10.0.0.0/8\"]\npaths = [\"/login/*\"]\nmethods = [\"TRACE\"]\n\
          preflights = true\n",
     );
-    let output = tollgate(&["check", "--config", &good]);
+    let output = tollgate(&["check", "--demo", "--config", &good]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
     for part in [
@@ -194,6 +196,47 @@ fn limit_changes_and_reload_errors_are_counted() {
     assert_eq!(counts(), [3, 1]);
     reloaded.read("remove_routes = [\"/a\"]\n");
     assert_eq!(counts(), [4, 1]);
+}
+
+/// The server of the process would reflect credentials, and answer health checks.
+#[test]
+fn a_file_without_an_upstream_is_refused() {
+    let folder = Folder::new();
+    for text in ["limit = \"5/s\"\n", "upstream = []\nlimit = \"5/s\"\n"] {
+        let file = folder.write("none.toml", text);
+        for command in ["check", "proxy"] {
+            let output = tollgate(&[command, "--config", &file]);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+            assert!(
+                stderr.contains("none.toml: no upstream is named") && stderr.contains("--demo"),
+                "{stderr}"
+            );
+        }
+        let by_option = tollgate(&["check", "--config", &file, "--upstream", "http://127.0.0.1:1"]);
+        assert_eq!(by_option.status.code(), Some(0), "{text}");
+    }
+}
+
+/// Nor does a reload remove the last upstream.
+#[test]
+fn a_reload_without_an_upstream_changes_nothing() {
+    let folder = Folder::new();
+    let file = folder.write("proxy.toml", "upstream = [\"http://127.0.0.1:1\"]\n");
+    let args = ["--listen", "127.0.0.1:0", "--config", &file];
+    let child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("it starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("text");
+    assert!(line.contains(" to http://127.0.0.1:1, "), "{line}");
+    folder.write("proxy.toml", "upstream = []\n");
+    assert!(Command::new("kill").args(["-HUP", &child.id().to_string()]).status().is_ok());
+    let mut error = String::new();
+    BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut error).expect("text");
+    child.kill().expect("it was started here");
+    child.wait().expect("it was started here");
+    assert!(error.contains("no upstream is named"), "{error}");
+    assert!(error.ends_with("; all settings stay as they were\n"), "{error}");
 }
 
 /// The upstream tells of each request, and answers each when the test allows it.

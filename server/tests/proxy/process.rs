@@ -23,9 +23,15 @@ impl Proxy {
         Proxy::start_on("127.0.0.1:0", args)
     }
 
+    /// Starts the proxy. A file without an upstream has that of the process.
     pub(super) fn start_on(listen: &str, args: &[&str]) -> Proxy {
-        let child =
-            command(args).args(["--listen", listen]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let demo = args.contains(&"--config").then_some("--demo");
+        let child = command(args)
+            .args(demo)
+            .args(["--listen", listen])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let mut child = child.expect("it starts");
         let lines = lines_of(child.stdout.take().expect("piped"));
         let errors = lines_of(child.stderr.take().expect("piped"));

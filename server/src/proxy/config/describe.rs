@@ -52,7 +52,7 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
         },
         switch("proxy_protocol", settings.proxy_protocol, "each connection begins with a PROXY header", ""),
         match settings.upstreams[..] {
-            [] => entry("upstream", "none".to_owned(), "a server in this process responds"),
+            [] => entry("upstream", "none".to_owned(), "a server in this process answers"),
             _ => entry("upstream", list(&settings.upstreams), ""),
         },
         switch(

@@ -36,7 +36,8 @@ pub(super) struct Given {
     /// Each connection begins with a PROXY header, version 1 or 2
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     proxy_protocol: Option<bool>,
-    /// Where requests go; a server in this process if there is none; may be given more than once
+    /// Where requests go; without one and without a file, a server in this process answers; may be
+    /// given more than once
     #[arg(long, value_name = "http://HOST[:PORT]|unix:PATH")]
     upstream: Option<Vec<Placed<Upstream>>>,
     /// The upstream sees the client's Host instead of its own name

@@ -103,9 +103,12 @@ pub(crate) struct Options {
     pub(crate) demo: Demo,
 }
 
-/// The workers of the upstream in this process.
+/// The upstream in this process, and its workers.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Demo {
+    /// A server in this process answers, though the file names no upstream
+    #[arg(long)]
+    demo: bool,
     /// The server in this process answers N requests at a time
     #[arg(long, value_name = "N", conflicts_with = "upstream", value_parser = workers)]
     pub(crate) workers: Option<usize>,
@@ -136,6 +139,19 @@ pub(crate) fn load(options: &Options) -> Result<Settings, String> {
         Some(path) => File::read(path)?.over(&Settings::default(), &options.given),
         None => build(&Settings::default(), &Given::default(), "".as_ref(), &options.given)
             .map_err(|fault| fault.what),
+    }
+}
+
+/// Refuses the settings of a file without an upstream: the server in this process would answer
+/// health checks, and send credentials back.
+pub(crate) fn check_upstream(options: &Options, settings: &Settings) -> Result<(), String> {
+    match &options.config {
+        Some(path) if settings.upstreams.is_empty() && !options.demo.demo => Err(format!(
+            "{}: no upstream is named, as in upstream = [\"http://127.0.0.1:8000\"]; with --demo a server in \
+             this process answers",
+            path.display()
+        )),
+        _ => Ok(()),
     }
 }
 
