@@ -101,6 +101,39 @@ impl Limiter {
         }
     }
 
+    /// Forgets a key, and returns the tokens that were left to it, or `None` for a key that is not
+    /// known here.
+    pub(crate) fn forget(&self, key: &Key) -> Option<u64> {
+        let left = self.left(key);
+        let was_known = match self {
+            Limiter::Buckets(limiter, _) => limiter.remove(key),
+            Limiter::Windows(limiter, _) => limiter.remove(key),
+            Limiter::Shared(..) => false,
+        };
+        was_known.then_some(left)
+    }
+
+    /// Charges a new key with its use under another rule, which left it some of all tokens. A
+    /// bucket keeps the tokens left, and a window those used.
+    pub(crate) fn take_over(&self, key: &Key, left: u64, all: u64) {
+        let used = match self {
+            Limiter::Windows(..) => all.saturating_sub(left),
+            _ => self.rule().capacity().saturating_sub(left),
+        };
+        if left < all {
+            self.take(key, used);
+        }
+    }
+
+    /// Takes tokens of a key, as many of them as are left.
+    pub(crate) fn take(&self, key: &Key, tokens: u64) {
+        match self {
+            Limiter::Buckets(limiter, _) => drop(limiter.acquire_up_to(key, tokens)),
+            Limiter::Windows(limiter, _) => drop(limiter.acquire_up_to(key, tokens)),
+            Limiter::Shared(..) => {}
+        }
+    }
+
     pub(crate) fn left(&self, key: &Key) -> u64 {
         match self {
             Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),

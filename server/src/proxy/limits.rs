@@ -22,6 +22,7 @@ use tower::{Layer, Service};
 use super::counters::{Counters, Event};
 use super::keys::{Client, Key, Keys};
 use super::limiter::Limiter;
+use super::past::Past;
 use super::paths::Prefixes;
 use super::settings::{Exemptions, Route, Settings};
 use super::store::{Fleet, give_back};
@@ -41,12 +42,21 @@ pub(crate) struct Limit {
     /// Tokens of a request. Read at each, so that another cost needs no other layer.
     cost: Arc<AtomicU64>,
     limiter: Limiter,
+    /// The buckets that a reload has replaced by these.
+    past: Arc<Past>,
     layer: RateLimitLayer<Key>,
     pub(crate) shadow: bool,
 }
 
 impl Limit {
-    fn over(limiter: Limiter, name: &str, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
+    fn over(
+        limiter: Limiter,
+        past: Arc<Past>,
+        name: &str,
+        cost: u64,
+        shadow: bool,
+        tally: &Arc<Tally>,
+    ) -> Limit {
         let cost = Arc::new(AtomicU64::new(cost));
         let (costs, tally) = (cost.clone(), tally.clone());
         let layer = RateLimitLayer::builder(limiter.any())
@@ -62,13 +72,13 @@ impl Limit {
             })
             .reject_with(refuse)
             .build();
-        Limit { name: name.to_owned(), cost, limiter, layer, shadow }
+        Limit { name: name.to_owned(), cost, limiter, past, layer, shadow }
     }
 
     /// The same buckets, where refusals are only counted, or no longer so. Its own counts begin
     /// anew.
     fn with_shadow(&self, shadow: bool, tally: &Arc<Tally>) -> Limit {
-        Limit::over(self.limiter.clone(), &self.name, self.cost(), shadow, tally)
+        Limit::over(self.limiter.clone(), self.past.clone(), &self.name, self.cost(), shadow, tally)
     }
 
     pub(crate) fn rule(&self) -> Rule {
@@ -301,10 +311,11 @@ impl Limits {
         said: &mut Vec<String>,
     ) -> Result<Arc<Limit>, String> {
         let Change { name, rule, cost, shadow, fleet, buckets } = change;
-        let anew = || -> Result<Arc<Limit>, String> {
+        let after = |past| -> Result<Arc<Limit>, String> {
             let limiter = Limiter::new(name, rule, fleet)?;
-            Ok(Arc::new(Limit::over(limiter, name, cost, shadow, &self.tally)))
+            Ok(Arc::new(Limit::over(limiter, past, name, cost, shadow, &self.tally)))
         };
+        let anew = || after(Past::none());
         let (limit, fate) = match (known, buckets) {
             (None, _) => (anew()?, "new".to_owned()),
             (Some(_), Buckets::Elsewhere) => {
@@ -314,7 +325,11 @@ impl Limits {
             (Some(limit), Buckets::Stay) if limit.rule() == rule => (limit.clone(), String::new()),
             (Some(limit), Buckets::Stay) => match limit.limiter.set_rule(rule) {
                 Ok(()) => (limit.clone(), "tokens are kept".to_owned()),
-                Err(why) => (anew()?, format!("all buckets anew, since {why}")),
+                Err(why) if fleet.is_some() => (anew()?, format!("all buckets anew, since {why}")),
+                Err(why) => {
+                    let past = Past::of(limit.limiter.clone(), limit.past.clone());
+                    (after(past)?, format!("tokens are carried over to other buckets, since {why}"))
+                }
             },
         };
         if !fate.is_empty() {
@@ -365,6 +380,7 @@ impl Asking {
         if exempt {
             in_force.tally.note_exempt();
         }
+        limit.past.carry(&client.key, &limit.limiter);
         request.extensions_mut().insert(Asked { key: client.key, at, exempt });
         let answer = limit.layer.layer(Passed { client, forward }).call(request);
         let Ok(response) = answer.await;

@@ -46,6 +46,7 @@ mod limits;
 mod listen;
 mod log;
 mod pace;
+mod past;
 mod paths;
 mod places;
 mod reload;
