@@ -144,6 +144,8 @@ pub(crate) struct InForce {
     prefixes: Prefixes,
     /// The store of the limits, if a fleet shares them.
     pub(crate) fleet: Option<Fleet>,
+    /// The most keys of each limit, if there is a number.
+    most_keys: Option<usize>,
     /// For requests that are under no route.
     pub(crate) everywhere_else: Option<Arc<Limit>>,
     pub(crate) routes: Vec<Routed>,
@@ -178,6 +180,9 @@ struct Change<'a> {
     rule: Rule,
     cost: u64,
     shadow: bool,
+    most_keys: Option<usize>,
+    /// Whether the number of keys is another one than before.
+    has_other_room: bool,
     fleet: Option<&'a Fleet>,
     buckets: Buckets,
 }
@@ -224,6 +229,7 @@ impl Limits {
             tally: tally.clone(),
             prefixes: Prefixes::new(&[], None, true),
             fleet: None,
+            most_keys: None,
             everywhere_else: None,
             routes: Vec::new(),
             shadow: settings.shadow,
@@ -272,9 +278,20 @@ impl Limits {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
         let (mut said, shadow) = (Vec::new(), settings.shadow);
+        let most_keys = settings.bounds.keys_per_limit;
+        let has_other_room = fleet.is_none() && most_keys != before.most_keys;
         let buckets = Buckets::of(before.fleet.as_ref(), fleet.as_ref());
         let mut limit = |known: Option<&Arc<Limit>>, name, rule, cost| {
-            let change = Change { name, rule, cost, shadow, fleet: fleet.as_ref(), buckets };
+            let change = Change {
+                name,
+                rule,
+                cost,
+                shadow,
+                most_keys,
+                has_other_room,
+                fleet: fleet.as_ref(),
+                buckets,
+            };
             self.limit(known, change, &mut said)
         };
         let known = before.everywhere_else.as_ref();
@@ -296,6 +313,7 @@ impl Limits {
             tally: self.tally.clone(),
             prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
             fleet,
+            most_keys: settings.bounds.keys_per_limit,
             everywhere_else,
             routes,
             shadow,
@@ -310,9 +328,9 @@ impl Limits {
         change: Change<'_>,
         said: &mut Vec<String>,
     ) -> Result<Arc<Limit>, String> {
-        let Change { name, rule, cost, shadow, fleet, buckets } = change;
+        let Change { name, rule, cost, shadow, most_keys, has_other_room, fleet, buckets } = change;
         let after = |past| -> Result<Arc<Limit>, String> {
-            let limiter = Limiter::new(name, rule, fleet)?;
+            let limiter = Limiter::new(name, rule, most_keys, fleet)?;
             Ok(Arc::new(Limit::over(limiter, past, name, cost, shadow, &self.tally)))
         };
         let anew = || after(Past::none());
@@ -322,8 +340,14 @@ impl Limits {
                 (anew()?, "all buckets anew, since they are elsewhere".to_owned())
             }
             (Some(_), Buckets::StayInStore) => (anew()?, "tokens are kept in the store".to_owned()),
-            (Some(limit), Buckets::Stay) if limit.rule() == rule => (limit.clone(), String::new()),
+            (Some(limit), Buckets::Stay) if limit.rule() == rule && !has_other_room => {
+                (limit.clone(), String::new())
+            }
             (Some(limit), Buckets::Stay) => match limit.limiter.set_rule(rule) {
+                Ok(()) if has_other_room => {
+                    let past = Past::of(limit.limiter.clone(), limit.past.clone());
+                    (after(past)?, "tokens are carried over to other buckets".to_owned())
+                }
                 Ok(()) => (limit.clone(), "tokens are kept".to_owned()),
                 Err(why) if fleet.is_some() => (anew()?, format!("all buckets anew, since {why}")),
                 Err(why) => {

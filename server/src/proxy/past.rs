@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn limiter(rule: &str) -> Limiter {
-        Limiter::new("a", rule.parse().expect("a rule"), None).expect("no store is asked")
+        Limiter::new("a", rule.parse().expect("a rule"), None, None).expect("no store is asked")
     }
 
     fn key(last: u8) -> Key {

@@ -159,6 +159,8 @@ pub(crate) struct Bounds {
     pub(crate) in_flight: usize,
     /// Requests of one client address, and of one key, under way at a time.
     pub(crate) in_flight_per_key: usize,
+    /// Keys of each limit, in a fixed table. `None` is a map that grows, up to 2^20 keys.
+    pub(crate) keys_per_limit: Option<usize>,
     /// Bytes a second of a request's body. `None` is no bound.
     pub(crate) least_rate: Option<u64>,
 }
@@ -297,6 +299,7 @@ impl Default for Settings {
                 connections_per_address: 1_024,
                 in_flight: IN_FLIGHT,
                 in_flight_per_key: 64,
+                keys_per_limit: None,
                 least_rate: Some(500),
             },
             inflight: None,

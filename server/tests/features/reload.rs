@@ -142,6 +142,22 @@ fn a_window_keeps_the_used_tokens_under_another_limit_and_another_period() {
     assert_eq!([0; 2].map(|_| client.get("/a").status), [200, 429]);
 }
 
+/// Another number of keys is another table, to which the tokens are carried over.
+#[test]
+fn the_keys_of_a_limit_have_a_number_that_changes() {
+    let file = |keys| format!("limit = \"1/h burst 3\"\n[bounds]\nkeys_per_limit = {keys}\n");
+    let reloaded = Reloaded::start(&[], &file("8"));
+    let mut client = reloaded.proxy.connect();
+    assert_eq!([0; 2].map(|_| client.get("/").status), [200; 2]);
+    let lines = reloaded.read(&file("\"none\""));
+    let carried = "limit default: 1/h burst 3, tokens are carried over to other buckets";
+    assert!(lines.iter().any(|line| line == carried), "{lines:?}");
+    assert_eq!([0; 2].map(|_| client.get("/").status), [200, 429]);
+    assert_eq!(reloaded.read(&file("\"none\"")), [""; 0]);
+    reloaded.read(&file("9"));
+    assert_eq!(client.get("/").status, 429);
+}
+
 #[test]
 fn the_cost_of_a_route_changes_and_its_tokens_stay() {
     let file = |cost| format!("[[route]]\nprefix = \"/a\"\nlimit = \"1/h burst 10\"\ncost = {cost}\n");

@@ -141,6 +141,14 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
                 None => "of them of each client address".to_owned(),
             },
         ),
+        match bounds.keys_per_limit {
+            Some(keys) => entry("bounds.keys_per_limit", keys.to_string(), "in a table of each limit"),
+            None => entry(
+                "bounds.keys_per_limit",
+                "none".to_owned(),
+                "a map of each limit grows, up to 2^20 keys",
+            ),
+        },
         match bounds.least_rate {
             Some(rate) => entry(
                 "bounds.least_rate",

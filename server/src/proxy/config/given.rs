@@ -21,6 +21,8 @@ use crate::proxy::settings::{
 
 /// The number of connections or requests: the most is far below what a semaphore can count.
 type Count = Number<1, 100_000_000>;
+/// The number of keys: the bound is that of a table.
+type Keys = Number<1, { 1 << 28 }>;
 /// The most requests in flight to an upstream, which its limit counts in 32 bits.
 type Ceiling = Number<1, 100_000_000>;
 
@@ -157,6 +159,9 @@ struct BoundsTable {
     /// Requests of one client address, and of one key, under way at a time [64]
     #[arg(long, value_name = "N")]
     in_flight_per_key: Option<Placed<Count>>,
+    /// Keys of each limit, in a table; `none` is a map that grows up to 2^20 keys [none]
+    #[arg(long, value_name = "N|none")]
+    keys_per_limit: Option<Placed<OrNone<Keys>>>,
     /// Bytes a second of a request's body, once it is late [500]; `none` is no bound
     #[arg(long, value_name = "N|none")]
     least_rate: Option<Placed<OrNone<Count>>>,
@@ -256,6 +261,9 @@ impl Given {
         set_count(&mut to.bounds.connections_per_address, self.bounds.connections_per_address.as_ref());
         set_count(&mut to.bounds.in_flight, self.bounds.in_flight.as_ref());
         set_count(&mut to.bounds.in_flight_per_key, self.bounds.in_flight_per_key.as_ref());
+        if let Some(keys) = &self.bounds.keys_per_limit {
+            to.bounds.keys_per_limit = keys.value.0.map(|keys| keys.0 as usize);
+        }
         if let Some(rate) = &self.bounds.least_rate {
             to.bounds.least_rate = rate.value.0.map(|rate| rate.0);
         }

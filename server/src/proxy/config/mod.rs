@@ -36,6 +36,7 @@
 //! connections_per_address = 1024
 //! in_flight = 1024
 //! in_flight_per_key = 64              # of a client address, and of a key
+//! keys_per_limit = 100000             # in a table; or none: a map that grows up to 2^20 keys
 //! least_rate = 500                    # bytes a second of a request's body; or none
 //!
 //! [inflight]                          # of each upstream

@@ -112,6 +112,7 @@ connections_per_address = 100
 in_flight = 512
 in_flight_per_key = 100
 least_rate = 90
+keys_per_limit = 5000
 
 [inflight]
 limit = 100
@@ -289,7 +290,7 @@ fn every_option_overrides_the_file() {
         --key peer --trust-proxy ::1 --ipv4-prefix 8 --ipv6-prefix 32 --case-sensitive=false \
         --exempt-network ::1 --exempt-path /a --exempt-path /b/* --exempt-method GET --exempt-preflights=false \
         --shadow=false --admin --admin-host other --connections-per-address 2 --in-flight 20 \
-        --in-flight-per-key 10 --least-rate none --inflight 5 --target none --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
+        --in-flight-per-key 10 --keys-per-limit none --least-rate none --inflight 5 --target none --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
         --timeout whole_body=1s \
         --timeout connect=1s --timeout response_head=1s --timeout response_body=1s \
         --timeout slow_reader=1s --timeout tunnel=1s --lame-duck 0s --drain 0s --log text \
