@@ -68,7 +68,8 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let settings = config::load(&options)?;
     config::check_upstream(&options, &settings)?;
     let log = Log::start(settings.log.format);
-    let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+    let tls = settings.tls.as_ref().map(Tls::read).transpose();
+    let tls = tls.map_err(|why| config::in_tls(&options, why))?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;
     if let Some(fleet) = &fleet {
         fleet.clone().prepare().await;
@@ -98,7 +99,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
 pub(crate) fn check(options: &Options) -> Result<bool, String> {
     let settings = config::load(options)?;
     config::check_upstream(options, &settings)?;
-    settings.tls.as_ref().map(Tls::read).transpose()?;
+    settings.tls.as_ref().map(Tls::read).transpose().map_err(|why| config::in_tls(options, why))?;
     say(format_args!("{}", config::describe(&settings).trim_end()));
     Ok(true)
 }

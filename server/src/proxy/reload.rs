@@ -45,13 +45,22 @@ impl Reload {
             match read.unwrap_or_else(|error| Err(format!("cannot reload: {error}"))) {
                 Ok(lines) => {
                     lines.iter().for_each(|line| super::say(format_args!("{line}")));
-                    super::say(format_args!("settings read again"));
+                    super::say(format_args!("{}", self.read_what()));
                 }
                 Err(sentence) => {
                     self.proxy.counters.add(Event::ReloadFailed);
                     tracing::error!("{sentence}; all settings stay as they were");
                 }
             }
+        }
+    }
+
+    /// Returns the line that ends a reload.
+    fn read_what(&self) -> &'static str {
+        match (&self.options.config, &self.proxy.tls) {
+            (Some(_), _) => "settings read again",
+            (None, Some(_)) => "certificate read again: there is no --config of other settings",
+            (None, None) => "nothing read again: there is no --config",
         }
     }
 
@@ -64,7 +73,7 @@ impl Reload {
         let open = self.proxy.limits.in_force();
         let fleet = Fleet::open(settings.store.as_ref(), open.fleet.as_ref())?;
         if let (Some(tls), Some(files)) = (&self.proxy.tls, &settings.tls) {
-            tls.replace(files)?;
+            tls.replace(files).map_err(|why| config::in_tls(&self.options, why))?;
         }
         if let Some(fleet) = fleet.clone().filter(|fleet| open.fleet.as_ref() != Some(fleet)) {
             tokio::spawn(fleet.prepare());

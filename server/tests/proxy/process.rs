@@ -106,7 +106,7 @@ impl Proxy {
         let mut lines = Vec::new();
         loop {
             match self.line() {
-                line if line == "settings read again" => return lines,
+                line if line.contains(" read again") => return lines,
                 // Lines of the start, and of each second with a decision.
                 line if line.starts_with("  a ") || line.starts_with("granted ") => (),
                 line => lines.push(line),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{Priority, Rule};
 
-use super::values::timeouts;
+use super::timeouts::timeouts;
 use crate::proxy::settings::{LogFormat, Outage, Settings};
 
 const LEADING_BITS: &str = "leading bits of an address that are one client";

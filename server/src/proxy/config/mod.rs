@@ -70,15 +70,18 @@
 //! limit. A route is matched by its name, and keeps its cost and its priority unless it names
 //! another.
 
+mod checks;
 mod describe;
 mod fault;
 mod file;
 mod given;
+mod placed;
 mod store;
 #[cfg(test)]
 mod store_tests;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod values;
 
 use std::path::PathBuf;
@@ -176,12 +179,27 @@ pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, 
     Ok((after, lines))
 }
 
-/// One sentence of a refusal of options, without clap's `error: `, hints and usage.
+/// One sentence of a refusal of options, without clap's `error: ` and usage, and with the option
+/// that was meant.
 pub(crate) fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let sentence = lines.join(" ");
-    sentence.strip_prefix("error: ").unwrap_or(&sentence).to_owned()
+    let sentence = sentence.strip_prefix("error: ").unwrap_or(&sentence);
+    // Other hints tell how to pass an odd value.
+    let meant = text.lines().filter_map(|line| line.trim().strip_prefix("tip: a similar "));
+    match meant.filter_map(|hint| hint.split_once("exists: ")).next() {
+        Some((_, name)) => format!("{sentence}, did you mean {name}?"),
+        None => sentence.to_owned(),
+    }
+}
+
+/// Returns the error of a certificate or a key with the file of settings that names it.
+pub(crate) fn in_tls(options: &Options, why: String) -> String {
+    match (&options.config, options.given.names_tls()) {
+        (Some(path), false) => format!("{}: [tls]: {why}", path.display()),
+        _ => why,
+    }
 }
 
 /// Takes back the changes that cannot be made to a proxy that is running.

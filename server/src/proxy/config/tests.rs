@@ -389,6 +389,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
     let unit = "is not a unit: ns, us, ms, s, m, h, d, w or its word";
     let rule = "as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\"";
     let networks = "expected a network such as 10.0.0.0/8, or an address";
+    let form = "expected http://HOST, http://HOST:PORT or unix:PATH";
     let cases = [
         ("listen = \"here\"\n", format!("1:10: \"here\": {address}")),
         ("listen = 80\n", format!("1:10: 80: {address}")),
@@ -399,7 +400,9 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ),
         (
             "limit = \"blocked\"\n",
-            "1:9: \"blocked\": a limit of the settings is a rate or a window, and blocked is none".to_owned(),
+            "1:9: \"blocked\": a limit of the settings is a rate or a window, and blocked is none; or \"none\" \
+             for no limit"
+                .to_owned(),
         ),
         ("limit = \"1/x\"\n", format!("1:9: cannot read \"1/x\" {rule}: \"x\" {unit}")),
         ("key = \"host\"\n", "1:7: \"host\": expected `peer` or `header:NAME`".to_owned()),
@@ -429,7 +432,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ),
         (
             "[exempt]\npath = [\"/a\"]\n",
-            "2:1: unknown field `path`, expected one of `networks`, `paths`, `methods`, `preflights`"
+            "2:1: unknown field `path`, did you mean `paths`?"
                 .to_owned(),
         ),
         (
@@ -507,6 +510,35 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
             "remove_routes = [\"/a\"]\n[[route]]\nprefix = \"/a\"\nlimit = \"5/s\"\n",
             "3:10: the route \"/a\" is one of remove_routes".to_owned(),
         ),
+        ("limitt = \"1/s\"\n", "1:1: unknown field `limitt`, did you mean `limit`?".to_owned()),
+        ("[[routes]]\nprefix = \"/a\"\n", "1:3: unknown field `routes`, did you mean `route`?".to_owned()),
+        ("[timeouts]\nconnec = \"1s\"\n", "2:10: \"connec\" is no time-out, did you mean \"connect\"?".to_owned()),
+        (
+            "[[route]]\nprefix = \"/a\"\nlimit = \"1/s\"\n[[route]]\nlimit = \"2/s\"\n",
+            "4:1: missing field `prefix`".to_owned(),
+        ),
+        (
+            "[[route]]\nprefix = \"/a\"\nlimit = \"none\"\n",
+            "3:9: \"none\": a route has a rate or a window; remove_routes removes a route".to_owned(),
+        ),
+        (
+            "[[route]]\nprefix = \"/a\"\nlimit = \"1/s\"\n[[route]]\nprefix = \"/A/\"\nlimit = \"2/s\"\n",
+            "2:10: the route \"/A/\" has the prefix \"/A/\", which has the same paths".to_owned(),
+        ),
+        ("upstream = 5\n", "1:12: invalid type: integer `5`, expected a list of texts in quotes".to_owned()),
+        ("upstream = \"ftp://a\"\n", format!("1:12: \"ftp://a\": {form}")),
+        (
+            "listen = \"0.0.0.0:80\"\nupstream = \"http://127.0.0.1\"\n",
+            "2:12: the upstream http://127.0.0.1 is the address that clients connect to".to_owned(),
+        ),
+        (
+            "listen = \"unix:/a\"\nupstream = [\"unix:/b\", \"unix:/a\"]\n",
+            "2:24: the upstream unix:/a is the address that clients connect to".to_owned(),
+        ),
+        (
+            "listen = \"0.0.0.0:8081\"\n[admin]\n",
+            "1:10: the admin page cannot listen on 0.0.0.0:8081: clients connect there".to_owned(),
+        ),
         ("limit = \"1/s\nshadow = true\n", "1:13: invalid basic string, expected `\"`".to_owned()),
         ("shadow = true\nshadow = false\n", "2:1: duplicate key".to_owned()),
         (
@@ -546,7 +578,7 @@ fn an_error_of_the_options_is_one_sentence() {
             "--limit 1",
             format!(
                 "{value} '1' for '--limit <QUOTA|none>': cannot read \"1\" as a rule such as \"100/s burst 200\" or \
-                 \"1000/d fixed utc\": it has no \"/\" between a count and a period"
+                 \"1000/d fixed utc\": it has no \"/\" between a count and a period; or \"none\" for no limit"
             ),
         ),
         ("--key x", format!("{value} 'x' for '--key <peer|header:NAME>': expected `peer` or `header:NAME`")),
@@ -878,6 +910,19 @@ fn a_file_that_cannot_be_read_or_started_with_is_an_error_of_a_reload() {
     let error = format!("cannot read {}: No such file or directory (os error 2)", file.0.display());
     assert_eq!(reload(&options, &before), Err(error));
     assert_eq!(reload(&Options::default(), &before), Ok((before, Vec::new())));
+}
+
+/// Prefixes that differ by their case have different paths if the case counts.
+#[test]
+fn a_list_may_be_one_text_and_a_prefix_may_differ_by_its_case() {
+    let text = "upstream = \"http://a\"\ntrust_proxy = \"10.0.0.0/8\"\ncase_sensitive = true\n\
+                [[route]]\nprefix = \"/a\"\nlimit = \"1/s\"\n[[route]]\nprefix = \"/A\"\nlimit = \"1/s\"\n";
+    let settings = load_text(text).expect("the file is valid");
+    assert_eq!(
+        (list(&settings.upstreams), list(&settings.trust_proxy)),
+        (vec!["http://a".to_owned()], vec!["10.0.0.0/8".to_owned()],)
+    );
+    assert_eq!(settings.routes.len(), 2);
 }
 
 /// The file cannot change a limit that an option names, and the admin page can.
