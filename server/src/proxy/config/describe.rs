@@ -6,6 +6,7 @@ use std::time::Duration;
 use tollgate::{Priority, Rule};
 
 use super::timeouts::timeouts;
+use crate::proxy::inflight::first;
 use crate::proxy::settings::{LogFormat, Outage, Settings};
 
 const LEADING_BITS: &str = "leading bits of an address that are one client";
@@ -162,10 +163,15 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
         match settings.inflight {
             Some(limit) => {
                 let meaning = match limit.target {
-                    Some(_) => "the most that the limit on requests in flight to each upstream may be",
-                    None => "requests in flight to each upstream, beyond which they get 503 at once",
+                    Some(_) => format!(
+                        "the most requests in flight to each upstream; the limit begins at {}",
+                        first(limit)
+                    ),
+                    None => {
+                        "requests in flight to each upstream, beyond which they get 503 at once".to_owned()
+                    }
                 };
-                entry("inflight.limit", limit.ceiling.to_string(), meaning)
+                entry("inflight.limit", limit.ceiling.to_string(), &meaning)
             }
             None => entry("inflight.limit", "none".to_owned(), "on requests in flight to each upstream"),
         },

@@ -952,6 +952,7 @@ fn a_description_has_every_setting_and_warnings() {
         "1000/s burst 2000                     of each value of x-api-key, for requests under no route"
     ));
     assert!(line("route login ").ends_with("of each value of x-api-key, for /login and paths below it"));
+    assert!(line("inflight.limit").ends_with("the limit begins at 20"));
     assert!(!text.contains("warning") && text.ends_with('\n'));
     assert!(text.lines().all(|line| line == line.trim_end()));
     let warnings = |text: &str| {
