@@ -26,7 +26,7 @@ events! {
     BadRequest = "bad_requests",
     /// Heads of requests over the bound: 431.
     HeadTooLarge = "request_heads_too_large",
-    /// Connections closed because no whole head of a request came in time.
+    /// Connections closed because no whole head of a request, or none at all, came in time.
     HeadTimeout = "request_head_timeouts",
     /// Bodies of requests that ended too soon, or are malformed: 400.
     BrokenBody = "request_bodies_broken",

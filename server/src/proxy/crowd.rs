@@ -38,6 +38,11 @@ pub(crate) struct Activity {
     under_way: AtomicUsize,
     /// Nanoseconds from `start` to the end of the last request.
     last: AtomicU64,
+    /// Nanoseconds from `start` to the first byte of a head that is not whole yet, or 0.
+    head: AtomicU64,
+    has_asked: AtomicBool,
+    /// Whether requests overlap. Other bytes than heads are read then.
+    pub(crate) is_multiplexed: AtomicBool,
     /// Whether it is to leave.
     dismissed: AtomicBool,
     dismissal: Notify,
@@ -119,11 +124,14 @@ impl Drop for Member {
 }
 
 impl Activity {
-    fn new() -> Activity {
+    pub(crate) fn new() -> Activity {
         Activity {
             start: Instant::now(),
             under_way: AtomicUsize::new(0),
             last: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            has_asked: AtomicBool::new(false),
+            is_multiplexed: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             dismissal: Notify::new(),
         }
@@ -132,7 +140,44 @@ impl Activity {
     /// Notes the begin of a request.
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
         self.under_way.fetch_add(1, Relaxed);
+        self.has_asked.store(true, Relaxed);
+        self.head.store(0, Relaxed);
         Busy(self.clone())
+    }
+
+    /// Notes that the client may begin to ask from now on.
+    pub(crate) fn touch(&self) {
+        self.head.store(0, Relaxed);
+        self.last.store(self.nanos(), Relaxed);
+    }
+
+    /// Notes bytes from the client.
+    pub(crate) fn note_read(&self) {
+        if self.under_way.load(Relaxed) == 0 && self.head.load(Relaxed) == 0 {
+            self.head.store(self.nanos(), Relaxed);
+        }
+    }
+
+    /// Returns whether a head takes longer than it may, or a connection between two requests is
+    /// silent for longer than it may be.
+    pub(crate) fn is_late(&self, head: Duration, keep_alive: Duration) -> bool {
+        let idle = self.idle();
+        if !self.has_asked.load(Relaxed) {
+            return idle > head;
+        }
+        let began = match self.is_multiplexed.load(Relaxed) {
+            false => self.head.load(Relaxed),
+            true => 0,
+        };
+        match began {
+            0 => idle > keep_alive,
+            began => !idle.is_zero() && self.nanos().saturating_sub(began) > head.as_nanos() as u64,
+        }
+    }
+
+    /// Returns the nanoseconds since `start`, which wrap after 584 years.
+    fn nanos(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
     }
 
     /// Returns the time since the last request, or 0 while one is under way.
@@ -161,8 +206,7 @@ impl Activity {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let since = self.0.start.elapsed().as_nanos();
-        self.0.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
+        self.0.last.store(self.0.nanos(), Relaxed);
         self.0.under_way.fetch_sub(1, Relaxed);
     }
 }
@@ -197,6 +241,37 @@ mod tests {
         assert_eq!([0, 1].map(|at| tasks[at].is_finished()), [false, true]);
         drop((busy, newcomer));
         assert_eq!(crowd.size(), (2, 3));
+    }
+
+    /// A head that begins late in a silence has its whole time.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_and_a_silence_have_times_of_their_own() {
+        let (activity, second) = (Arc::new(Activity::new()), Duration::from_secs(1));
+        let is_late = || activity.is_late(30 * second, 75 * second);
+        tokio::time::advance(30 * second).await;
+        assert!(!is_late());
+        tokio::time::advance(second).await;
+        assert!(is_late(), "the first head has no other time");
+        activity.touch();
+        drop(activity.busy());
+        tokio::time::advance(74 * second).await;
+        assert!(!is_late());
+        activity.note_read();
+        tokio::time::advance(20 * second).await;
+        activity.note_read();
+        assert!(!is_late());
+        tokio::time::advance(11 * second).await;
+        assert!(is_late());
+        let busy = activity.busy();
+        tokio::time::advance(99 * second).await;
+        assert!(!is_late());
+        drop(busy);
+        activity.is_multiplexed.store(true, Relaxed);
+        activity.note_read();
+        tokio::time::advance(75 * second).await;
+        assert!(!is_late());
+        tokio::time::advance(second).await;
+        assert!(is_late());
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,8 +44,8 @@ impl Log {
     }
 }
 
-/// Returns whether an event is written. A dead upstream fails each request, so each line of the code
-/// that warns is bounded. `/metrics` counts all failures.
+/// Returns whether an event is written. A dead upstream fails each request, so each line of the
+/// code that warns is bounded. `/metrics` counts all failures.
 fn is_logged(event: &Metadata<'_>, _: &Context<'_, Selected>) -> bool {
     static WARNINGS: LazyLock<RateLimiter<Identifier>> =
         LazyLock::new(|| RateLimiter::new(Quota::per_second(5).burst(10)));

@@ -94,7 +94,8 @@ impl Proxy {
     /// Waits until the connection is open, but not beyond the silence after a stop, and not if it
     /// is to leave for a newcomer.
     async fn open(&self, socket: Socket, settings: Arc<Settings>, member: &Member) -> Option<(Stream, Peer)> {
-        let door = Door { settings, tls: self.tls.clone(), counters: self.counters.clone() };
+        let (tls, activity) = (self.tls.clone(), member.activity.clone());
+        let door = Door { settings, tls, counters: self.counters.clone(), activity };
         let mut late = self.late.subscribe();
         tokio::select! {
             opened = listen::open(socket, &door) => opened,
@@ -145,6 +146,7 @@ impl Proxy {
         let held = Box::new((served, asked));
         let mut response = response.map(|body| Download::new(body, patience, held, at_end));
         if is_multiplexed {
+            watch.places.0.activity.is_multiplexed.store(true, Relaxed);
             watch.add(response.body_mut().among_others());
         }
         response
@@ -215,7 +217,8 @@ impl Watch {
     /// the client does not take a response. The first two hold only while no request is under way.
     /// The last holds for a response of several at a time.
     async fn stands_still(&self, settings: &Settings, counters: &Counters) {
-        let shortest = settings.timeouts.request_head.min(settings.timeouts.slow_reader);
+        let Timeouts { request_head, keep_alive, slow_reader, .. } = settings.timeouts;
+        let shortest = request_head.min(keep_alive).min(slow_reader);
         let activity = &self.places.0.activity;
         let mut ticks = interval((shortest / 4).max(Duration::from_millis(1)));
         loop {
@@ -223,10 +226,10 @@ impl Watch {
                 _ = ticks.tick() => {}
                 () = activity.dismissed() => return counters.add(Event::ConnectionIdle),
             }
-            if activity.idle() > settings.timeouts.request_head {
+            if activity.is_late(request_head, keep_alive) {
                 return counters.add(Event::HeadTimeout);
             }
-            if self.is_slow(settings.timeouts.slow_reader) {
+            if self.is_slow(slow_reader) {
                 return counters.add(Event::SlowReader);
             }
         }
@@ -302,6 +305,7 @@ fn connect(
     tokio::spawn(async move {
         let settings = proxy.settings();
         let Some((stream, peer)) = proxy.open(socket, settings.clone(), &member).await else { return };
+        member.activity.touch();
         // A PROXY header has named another address.
         let of_client = match peer.address == connected {
             true => None,
@@ -332,8 +336,9 @@ fn connect(
 
 fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
     let mut server = auto::Builder::new(TokioExecutor::new());
-    let head = settings.timeouts.request_head;
-    server.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(HEAD);
+    let Timeouts { request_head: head, keep_alive, .. } = settings.timeouts;
+    // hyper's time begins with the silence before a head. The connection's own task sees both.
+    server.http1().timer(TokioTimer::new()).header_read_timeout(keep_alive + head).max_buf_size(HEAD);
     server
         .http2()
         .timer(TokioTimer::new())

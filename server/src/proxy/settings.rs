@@ -177,9 +177,10 @@ pub(crate) struct InflightLimit {
 /// The longest times. All are above zero.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Timeouts {
-    /// For a PROXY header, a TLS handshake, each request head; and between two requests of a
-    /// connection.
+    /// For a PROXY header, a TLS handshake, and each request head.
     pub(crate) request_head: Duration,
+    /// Between two requests of a connection.
+    pub(crate) keep_alive: Duration,
     /// For the next part of a request's body. With a least rate, for all parts that are late.
     pub(crate) request_body: Duration,
     /// For a whole body, of a request or of a response.
@@ -305,6 +306,7 @@ impl Default for Settings {
             inflight: None,
             timeouts: Timeouts {
                 request_head: Duration::from_secs(30),
+                keep_alive: Duration::from_secs(75),
                 request_body: Duration::from_secs(10),
                 whole_body: Duration::from_secs(86_400),
                 queue: Duration::from_secs(5),

@@ -116,7 +116,7 @@ impl Admin {
         request: Request<Incoming>,
     ) -> Response<Body> {
         // The connection is not idle at this time. Only that of a reader of events is busy later.
-        drop(activity.busy());
+        activity.touch();
         let (method, path) = (request.method(), request.uri().path());
         let is_read = method == Method::GET || method == Method::HEAD;
         match path {

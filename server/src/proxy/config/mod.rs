@@ -51,8 +51,8 @@
 //! on_outage = "local"                 # or deny, allow
 //! share = 0.5                         # of the limits, with local
 //!
-//! [timeouts]                          # request_head, request_body, whole_body, queue, connect,
-//! connect = "5s"                      # response_head, response_body, slow_reader, tunnel
+//! [timeouts]                          # request_head, keep_alive, request_body, whole_body, queue,
+//! connect = "5s"                      # connect, response_head, response_body, slow_reader, tunnel
 //!
 //! [log]
 //! format = "text"                     # or json

@@ -120,6 +120,7 @@ target = "300ms"
 
 [timeouts]
 request_head = "11s"
+keep_alive = "61s"
 request_body = "12s"
 whole_body = "2h"
 queue = "13s"
@@ -256,6 +257,7 @@ fn every_setting_can_be_in_the_file() {
     assert_eq!(settings.inflight, Some(inflight));
     let times = &settings.timeouts;
     assert_eq!((times.request_head, times.request_body), (seconds(11), seconds(12)));
+    assert_eq!(times.keep_alive, seconds(61));
     assert_eq!((times.whole_body, settings.bounds.least_rate), (seconds(7_200), Some(90)));
     assert_eq!((times.queue, times.connect), (seconds(13), seconds(14)));
     assert_eq!((times.response_head, times.response_body), (seconds(15), seconds(16)));
@@ -290,7 +292,7 @@ fn every_option_overrides_the_file() {
         --key peer --trust-proxy ::1 --ipv4-prefix 8 --ipv6-prefix 32 --case-sensitive=false \
         --exempt-network ::1 --exempt-path /a --exempt-path /b/* --exempt-method GET --exempt-preflights=false \
         --shadow=false --admin --admin-host other --connections-per-address 2 --in-flight 20 \
-        --in-flight-per-key 10 --keys-per-limit none --least-rate none --inflight 5 --target none --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
+        --in-flight-per-key 10 --keys-per-limit none --least-rate none --inflight 5 --target none --timeout request_head=1s --timeout keep_alive=1s --timeout request_body=1s --timeout queue=1s \
         --timeout whole_body=1s \
         --timeout connect=1s --timeout response_head=1s --timeout response_body=1s \
         --timeout slow_reader=1s --timeout tunnel=1s --lame-duck 0s --drain 0s --log text \
@@ -415,7 +417,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ("[timeouts]\nqueue = \"0s\"\n", "2:9: \"0s\": a time of 0 is under the bound of 1ns".to_owned()),
         (
             "[timeouts]\nqueue = \"1 day\"\nwait = \"1s\"\n",
-            "3:8: \"wait\" is no time-out; there are request_head, request_body, whole_body, queue, connect, \
+            "3:8: \"wait\" is no time-out; there are request_head, keep_alive, request_body, whole_body, queue, connect, \
              response_head, response_body, slow_reader, tunnel"
                 .to_owned(),
         ),
@@ -592,7 +594,7 @@ fn an_error_of_the_options_is_one_sentence() {
         ),
         (
             "--timeout wait=1s",
-            "--timeout: \"wait\" is no time-out; there are request_head, request_body, whole_body, queue, connect, \
+            "--timeout: \"wait\" is no time-out; there are request_head, keep_alive, request_body, whole_body, queue, connect, \
              response_head, response_body, slow_reader, tunnel"
                 .to_owned(),
         ),
@@ -943,7 +945,7 @@ fn a_description_has_every_setting_and_warnings() {
     let settings = load_text(RICH).expect("the file is valid");
     let text = describe(&settings);
     let names: Vec<&str> = text.lines().filter_map(|line| line.split("  ").next()).collect();
-    assert_eq!(names.iter().filter(|name| name.starts_with("timeouts.")).count(), 9);
+    assert_eq!(names.iter().filter(|name| name.starts_with("timeouts.")).count(), 10);
     for entry in entries(&settings) {
         assert!(names.contains(&&*entry.name) && text.contains(&entry.value), "{}", entry.name);
     }

@@ -8,13 +8,10 @@ use super::values::Time;
 use crate::proxy::settings::Timeouts;
 
 /// The time-outs by name, each with a sentence.
-pub(super) fn timeouts(of: &mut Timeouts) -> [(&'static str, &mut Duration, &'static str); 9] {
+pub(super) fn timeouts(of: &mut Timeouts) -> [(&'static str, &mut Duration, &'static str); 10] {
     [
-        (
-            "request_head",
-            &mut of.request_head,
-            "for each request head, and for a connection without a request",
-        ),
+        ("request_head", &mut of.request_head, "for each request head, a TLS handshake, a PROXY header"),
+        ("keep_alive", &mut of.keep_alive, "between two requests of a connection"),
         ("request_body", &mut of.request_body, "for a part of a request's body, or all parts that are late"),
         ("whole_body", &mut of.whole_body, "for a whole body, of a request or of a response"),
         ("queue", &mut of.queue, "for a place among the requests in flight"),
