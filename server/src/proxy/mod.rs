@@ -189,14 +189,11 @@ async fn report_every_second(limits: Arc<Limits>) {
         let now = limits.tally().sums();
         let second = now.since(before);
         before = now;
-        if let Some(mean) = second.mean_nanos() {
+        if second.granted + second.refused > 0 {
             let in_force = limits.in_force();
             let refused = if in_force.shadow { "would be refused" } else { "refused" };
             let keys: usize = in_force.all().map(|limit| limit.stats().keys).sum();
-            say(format_args!(
-                "granted {}, {refused} {}, keys {keys}, {mean} ns per decision",
-                second.granted, second.refused
-            ));
+            say(format_args!("granted {}, {refused} {}, keys {keys}", second.granted, second.refused));
         }
     }
 }

@@ -36,7 +36,6 @@ fn a_client_gets_its_burst_and_then_429_with_the_wait() {
         granted += number("granted ");
         refused += number("refused ");
         assert_eq!(number("keys "), 1);
-        assert!(line.ends_with(" ns per decision"), "{line:?}");
     }
 }
 

@@ -337,7 +337,6 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "nanos": sums.mean_nanos(),
         "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,
