@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::Ipv4Net;
+use tollgate::Priority;
 use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom};
 use tollgate_distributed::{SharedDigest, SharedHeaderKey, StoreKey};
 
@@ -50,6 +51,8 @@ pub(crate) struct Client {
     /// Its address: the peer's, unless a trusted proxy says another.
     pub(crate) address: IpAddr,
     pub(crate) key: Key,
+    /// The share of an upstream's limit in flight that the request may use.
+    pub(crate) priority: Priority,
 }
 
 /// The header by whose values requests are limited.
@@ -94,7 +97,8 @@ impl Keys {
     pub(crate) fn client(&self, peer: IpAddr, head: Head<'_>) -> Client {
         let address = self.client.address(head).unwrap_or(peer);
         let by_header = self.header.as_ref().and_then(|header| header.key(head));
-        Client { address, key: by_header.unwrap_or_else(|| Key::Address(self.network(address))) }
+        let key = by_header.unwrap_or_else(|| Key::Address(self.network(address)));
+        Client { address, key, priority: Priority::Critical }
     }
 
     /// The addresses of clients as the forwarding headers had them.

@@ -8,7 +8,6 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode, Version};
 use tokio::time::Instant;
 use tracing::Level;
-use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -27,9 +26,7 @@ impl Log {
     /// Starts to write each event of the process to stderr.
     pub(crate) fn start(format: LogFormat) -> Log {
         let (lines, handle) = reload::Layer::new(lines(format));
-        // A failed attempt is logged with its upstream, so the line of the library would say less.
-        let filter =
-            Targets::new().with_default(Level::INFO).with_target("axum_reverse_proxy", LevelFilter::OFF);
+        let filter = Targets::new().with_default(Level::INFO);
         tracing_subscriber::registry().with(filter).with(lines).init();
         Log(handle)
     }

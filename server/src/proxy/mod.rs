@@ -29,6 +29,8 @@ use store::Fleet;
 use tally::Sums;
 
 mod admin;
+mod admission;
+mod answers;
 mod bodies;
 mod config;
 mod connect;
@@ -46,6 +48,7 @@ mod listen;
 mod log;
 mod paths;
 mod places;
+mod pool;
 mod reload;
 mod serve;
 mod settings;
@@ -54,6 +57,8 @@ mod sockets;
 mod sources;
 mod store;
 mod tally;
+mod target;
+mod tunnel;
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.

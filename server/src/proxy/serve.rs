@@ -19,9 +19,10 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
 use tollgate::{InflightLimiter, KeyOverloaded, OwnedKeyFlight};
 
+use super::answers::{Held, Served};
 use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
-use super::forward::{Forward, Held, Served};
+use super::forward::Forward;
 use super::keys::Client;
 use super::limits::Limits;
 use super::listen::{self, Door, Listener, Peer, Socket, Stream, Tls};
@@ -132,16 +133,18 @@ impl Proxy {
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let mut served = response.extensions_mut().remove::<Served>();
-        let upstream = served.as_ref().map(|served| served.upstream.clone());
-        // The upstream is done with a response before the client has taken its last part.
-        let entered = served.as_mut().and_then(|served| served.entered.take());
+        let served = response.body_mut().served.take().map(|served| *served).unwrap_or_default();
+        let Served { flight, upstream, entered, used } = served;
         if let Some(line) = &mut line {
             (line.status, line.upstream) = (Some(response.status()), upstream.clone());
         }
         let counters = self.counters.clone();
         let at_end = move |end, bytes| {
+            // The upstream is done with a response before the client has taken its last part.
             drop(entered);
+            if let Some(used) = used.filter(|_| end == End::Whole) {
+                used.keep();
+            }
             note_end(end, upstream.as_deref(), &counters);
             if let Some(line) = &mut line {
                 (line.end, line.bytes) = (end, bytes);
@@ -149,8 +152,8 @@ impl Proxy {
             drop(line);
         };
         let longest_pause = settings.timeouts.response_body;
-        let held = Box::new((served, asked));
-        let mut response = response.map(|body| Download::new(body, longest_pause, held, at_end));
+        let held = [flight, Some(asked)];
+        let mut response = response.map(|body| Download::new(body.bytes, longest_pause, held, at_end));
         if is_multiplexed {
             watch.add(response.body_mut().among_others());
         }
