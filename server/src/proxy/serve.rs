@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
 use tollgate::{InflightLimiter, KeyOverloaded, OwnedKeyFlight};
@@ -126,8 +127,14 @@ impl Proxy {
         let asking = self.limits.ask(peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
+        let has_body = !request.body().is_end_stream();
         let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = asking.send(request, send).await;
+        if has_body && !is_multiplexed && response.body().served.is_none() {
+            // hyper sees that the body is left unread. It drains one that has arrived, or the
+            // response tells that it is the last.
+            yield_now().await;
+        }
         // Relaxed: no other data is read that was written before the flag.
         let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
