@@ -25,7 +25,7 @@ use super::listen::Peer;
 use super::places::{Place, Places, resize};
 use super::pool::Failure;
 use super::settings::{Settings, Timeouts, Upstream};
-use super::target::{Target, answer, progress, told};
+use super::target::{Spare, Target, answer, progress, told};
 use super::tunnel::Handshake;
 
 /// The time for which an upstream that could not be reached is passed over, if there are others.
@@ -293,7 +293,7 @@ impl Forward {
             if !keeps_host {
                 target.name_host(&mut request);
             }
-            let spare = (may_repeat && !fresh).then(|| copy(&request));
+            let spare = (may_repeat && !fresh).then(|| Spare::of(&request));
             let mut outcome = target.attempt(timeouts, fresh, request, upload.as_ref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
@@ -320,7 +320,7 @@ impl Forward {
                     unsent.filter(|_| is_next && progress == Progress::Untouched).map(|unsent| *unsent)
                 }
                 // At any time, the upstream may close a connection that was kept alive.
-                Failure::Broken(_) if !std::mem::replace(&mut fresh, true) => spare,
+                Failure::Broken(_) if !std::mem::replace(&mut fresh, true) => spare.map(Spare::request),
                 _ => None,
             };
             match again {
@@ -430,17 +430,4 @@ fn origin_form(uri: Uri) -> Uri {
         query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
         _ => path.into(),
     }
-}
-
-/// Returns the same request, for another attempt: it has no body that is on its way.
-fn copy(request: &Request<Sent>) -> Request<Sent> {
-    let body = match request.body() {
-        Either::Left(whole) => whole.clone(),
-        Either::Right(_) => Full::default(),
-    };
-    let mut copy = Request::new(Either::Left(body));
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    copy
 }

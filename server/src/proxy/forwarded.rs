@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use hyper::Version;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::Authority;
 
 /// Headers of one connection (RFC 9110, 7.6.1), credentials for this proxy, and names with
@@ -92,7 +92,7 @@ pub(crate) fn set(headers: &mut HeaderMap, hop: &Hop<'_>) {
     headers.reserve(8);
     let Told { peer, client, proto, host, forwarded } = Told::of(hop);
     let kept = hop.trusted && !claims.is_empty();
-    append_to_list(headers, &X_FORWARDED_FOR, &peer);
+    append_to_list(headers, X_FORWARDED_FOR, &peer);
     for (name, value) in [
         (X_FORWARDED_PROTO, Some(proto)),
         (X_FORWARDED_HOST, host),
@@ -181,17 +181,15 @@ fn has_one(headers: &HeaderMap, name: &HeaderName) -> bool {
 }
 
 /// Appends to a list, on one line: some parsers read one line only.
-fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, item: &HeaderValue) {
-    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
-    let mut list: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
-    let value = match list.as_slice() {
-        [] => item.clone(),
-        _ => {
-            list.push(item.as_bytes());
-            value(list.join(&b", "[..]))
+fn append_to_list(headers: &mut HeaderMap, name: HeaderName, item: &HeaderValue) {
+    match headers.entry(name) {
+        Entry::Vacant(list) => drop(list.insert(item.clone())),
+        Entry::Occupied(mut list) => {
+            let lines = list.iter().map(HeaderValue::as_bytes).filter(|line| !line.is_empty());
+            let lines: Vec<&[u8]> = lines.chain([item.as_bytes()]).collect();
+            list.insert(value(lines.join(&b", "[..])));
         }
-    };
-    headers.insert(name, value);
+    }
 }
 
 fn value(bytes: impl Into<Bytes>) -> HeaderValue {
@@ -228,7 +226,7 @@ impl Via {
             Version::HTTP_2 => other("2.0"),
             _ => None,
         };
-        append_to_list(headers, &header::VIA, other.as_ref().unwrap_or(&self.usual));
+        append_to_list(headers, header::VIA, other.as_ref().unwrap_or(&self.usual));
     }
 }
 

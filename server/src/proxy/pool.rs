@@ -108,7 +108,8 @@ impl Pool {
                 Unreached::Refused(error) => Failure::Unreached(error),
                 Unreached::TimedOut => Failure::NotAccepted,
             })?;
-        let handshake = http1::Builder::new().max_buf_size(READ).handshake(TokioIo::new(link));
+        // Most requests are a head alone, which a list of parts would make dearer.
+        let handshake = http1::Builder::new().max_buf_size(READ).writev(false).handshake(TokioIo::new(link));
         let (sender, connection) = handshake.await.map_err(|error| Failure::Unreached(error.into()))?;
         // Its errors are those of its requests.
         tokio::spawn(connection.with_upgrades());

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use bytes::Bytes;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
 
@@ -135,5 +137,37 @@ pub(crate) fn answer(failure: &Failure, progress: Progress) -> (Event, StatusCod
             StatusCode::GATEWAY_TIMEOUT,
             "Gateway timeout: the upstream does not answer.\n",
         ),
+    }
+}
+
+/// A request without a body that is on its way, for another attempt. Most are dropped, and a list
+/// costs a third of another map.
+pub(crate) struct Spare {
+    method: Method,
+    uri: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Full<Bytes>,
+}
+
+impl Spare {
+    pub(crate) fn of(request: &Request<Sent>) -> Spare {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let mut headers = Vec::with_capacity(request.headers().len());
+        headers.extend(request.headers().iter().map(|(name, value)| (name.clone(), value.clone())));
+        let body = match request.body() {
+            Either::Left(whole) => whole.clone(),
+            Either::Right(_) => Full::default(),
+        };
+        Spare { method, uri, headers, body }
+    }
+
+    pub(crate) fn request(self) -> Request<Sent> {
+        let mut request = Request::new(Either::Left(self.body));
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        for (name, value) in self.headers {
+            request.headers_mut().append(name, value);
+        }
+        request
     }
 }

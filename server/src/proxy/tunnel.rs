@@ -145,8 +145,12 @@ mod tests {
         (client, upstream, spawn(tunnel))
     }
 
-    fn assert_stalled(result: io::Result<()>) {
+    /// Waits until the tunnel ends for the silence of its upstream, and returns the time of its end.
+    async fn stalled(tunnel: JoinHandle<(io::Result<()>, Instant)>) -> Instant {
+        let ended = timeout(SILENCE * 9, tunnel).await.expect("it ends long before");
+        let (result, at) = ended.expect("no panic");
         assert_eq!(result.expect_err("the upstream is silent").kind(), io::ErrorKind::TimedOut);
+        at
     }
 
     #[tokio::test(start_paused = true)]
@@ -164,8 +168,7 @@ mod tests {
             }
         });
         let reads = spawn(async move { while upstream.read_u8().await.is_ok() {} });
-        let (result, ended) = tunnel.await.expect("no panic");
-        assert_stalled(result);
+        let ended = stalled(tunnel).await;
         assert!(ended - start - last <= SILENCE + Duration::from_millis(20), "{:?}", ended - start);
         sends.await.expect("no panic");
         reads.await.expect("no panic");
@@ -180,7 +183,7 @@ mod tests {
                 sleep(SILENCE / 10).await;
             }
         });
-        assert_stalled(tunnel.await.expect("no panic").0);
+        stalled(tunnel).await;
         sends.await.expect("no panic");
         writes.await.expect("no panic");
     }
@@ -198,7 +201,7 @@ mod tests {
                 sleep(SILENCE / 10).await;
             }
         });
-        assert_stalled(tunnel.await.expect("no panic").0);
+        stalled(tunnel).await;
         sends.await.expect("no panic");
         reads.await.expect("no panic");
     }
