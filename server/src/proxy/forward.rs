@@ -265,7 +265,8 @@ impl Forward {
                     format!("Content too large: a chunked body of {method} may have {GET_BODY} bytes.\n");
                 Err(text(StatusCode::PAYLOAD_TOO_LARGE, line))
             }
-            Err(_) => Err(self.failed(&Failure::Mismatched, upload.progress())),
+            // The progress tells the fault of the client.
+            Err(_) => Err(self.failed(&Failure::TooLate, upload.progress())),
         }
     }
 

@@ -145,7 +145,7 @@ mod tests {
         (client, upstream, spawn(tunnel))
     }
 
-    /// Waits until the tunnel ends for the silence of its upstream, and returns the time of its end.
+    /// Waits until the tunnel ends for the silence of its upstream. Returns the time of its end.
     async fn stalled(tunnel: JoinHandle<(io::Result<()>, Instant)>) -> Instant {
         let ended = timeout(SILENCE * 9, tunnel).await.expect("it ends long before");
         let (result, at) = ended.expect("no panic");
