@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::Ipv4Net;
+use tollgate::Priority;
 use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom};
 use tollgate_distributed::{SharedDigest, SharedHeaderKey, StoreKey};
 
@@ -52,6 +53,8 @@ pub(crate) struct Client {
     /// The network of the address that is one client, whatever the key is.
     pub(crate) network: IpAddr,
     pub(crate) key: Key,
+    /// The share of an upstream's limit in flight that the request may use.
+    pub(crate) priority: Priority,
 }
 
 /// The header by whose values requests are limited.
@@ -97,7 +100,12 @@ impl Keys {
         let address = self.client.address(head).unwrap_or(peer);
         let network = self.network(address);
         let by_header = self.header.as_ref().and_then(|header| header.key(head));
-        Client { address, network, key: by_header.unwrap_or(Key::Address(network)) }
+        Client {
+            address,
+            network,
+            key: by_header.unwrap_or(Key::Address(network)),
+            priority: Priority::Critical,
+        }
     }
 
     /// The addresses of clients as the forwarding headers had them.

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -19,6 +18,7 @@ use tollgate::{Priority, Rule};
 use tollgate_distributed::DistributedStats;
 use tower::{Layer, Service};
 
+use super::answers::Body;
 use super::counters::{Counters, Event};
 use super::keys::{Client, Key, Keys};
 use super::limiter::Limiter;
@@ -395,9 +395,9 @@ impl Asking {
     where
         F: Future<Output = Response<Body>>,
     {
-        let Asking { in_force, client, at, exempt } = self;
+        let Asking { in_force, mut client, at, exempt } = self;
         let (limit, priority) = in_force.limit_of(request.uri().path());
-        request.extensions_mut().insert(priority);
+        client.priority = priority;
         let Some(limit) = limit else {
             return forward(client, request).await;
         };

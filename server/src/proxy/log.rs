@@ -9,7 +9,6 @@ use hyper::{Method, Request, StatusCode, Version};
 use tokio::time::Instant;
 use tollgate::{Quota, RateLimiter};
 use tracing::callsite::Identifier;
-use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{DynFilterFn, Targets};
 use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
@@ -30,9 +29,7 @@ impl Log {
     /// Starts to write each event of the process to stderr.
     pub(crate) fn start(format: LogFormat) -> Log {
         let (lines, handle) = reload::Layer::new(lines(format));
-        // A failed attempt is logged with its upstream, so the line of the library would say less.
-        let filter =
-            Targets::new().with_default(Level::INFO).with_target("axum_reverse_proxy", LevelFilter::OFF);
+        let filter = Targets::new().with_default(Level::INFO);
         let few = DynFilterFn::new(is_logged as fn(&Metadata<'_>, &Context<'_, Selected>) -> bool);
         tracing_subscriber::registry().with(filter).with(few).with(lines).init();
         Log(handle)

@@ -29,6 +29,8 @@ use store::Fleet;
 use tally::Sums;
 
 mod admin;
+mod admission;
+mod answers;
 mod bodies;
 mod config;
 mod connect;
@@ -49,6 +51,7 @@ mod pace;
 mod past;
 mod paths;
 mod places;
+mod pool;
 mod reload;
 mod serve;
 mod settings;
@@ -57,6 +60,8 @@ mod sockets;
 mod sources;
 mod store;
 mod tally;
+mod target;
+mod tunnel;
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.

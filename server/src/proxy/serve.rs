@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -15,14 +15,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
 use tollgate::{InflightLimiter, OwnedKeyFlight};
 
+use super::answers::{Held, Served};
 use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
 use super::crowd::{Crowd, Member};
-use super::forward::{Forward, Held, Served};
+use super::forward::Forward;
 use super::keys::Client;
 use super::limits::Limits;
 use super::listen::{self, Door, Listener, Peer, Socket, Stream, Tls};
@@ -118,23 +120,31 @@ impl Proxy {
         let asking = self.limits.ask(peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
+        let has_body = !request.body().is_end_stream();
         let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = asking.send(request, send).await;
+        if has_body && !is_multiplexed && response.body().served.is_none() {
+            // hyper sees that the body is left unread. It drains one that has arrived, or the
+            // response tells that it is the last.
+            yield_now().await;
+        }
         // Relaxed: no other data is read that was written before the flag.
         let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let mut served = response.extensions_mut().remove::<Served>();
-        let upstream = served.as_ref().map(|served| served.upstream.clone());
-        // The upstream is done with a response before the client has taken its last part.
-        let entered = served.as_mut().and_then(|served| served.entered.take());
+        let served = response.body_mut().served.take().map(|served| *served).unwrap_or_default();
+        let Served { flight, upstream, entered, used } = served;
         if let Some(line) = &mut line {
             (line.status, line.upstream) = (Some(response.status()), upstream.clone());
         }
         let counters = self.counters.clone();
         let at_end = move |end, bytes| {
+            // The upstream is done with a response before the client has taken its last part.
             drop(entered);
+            if let Some(used) = used.filter(|_| end == End::Whole) {
+                used.keep();
+            }
             note_end(end, upstream.as_deref(), &counters);
             if let Some(line) = &mut line {
                 (line.end, line.bytes) = (end, bytes);
@@ -143,8 +153,8 @@ impl Proxy {
         };
         let Timeouts { response_body: longest, whole_body: whole, .. } = settings.timeouts;
         let patience = Patience { longest, rate: None, whole };
-        let held = Box::new((served, asked));
-        let mut response = response.map(|body| Download::new(body, patience, held, at_end));
+        let held = [flight, Some(asked)];
+        let mut response = response.map(|body| Download::new(body.bytes, patience, held, at_end));
         if is_multiplexed {
             watch.places.0.activity.is_multiplexed.store(true, Relaxed);
             watch.add(response.body_mut().among_others());

@@ -1,5 +1,6 @@
 //! Lines for operators on stderr.
 
+use std::io::Read;
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
@@ -191,7 +192,9 @@ fn errors_of_an_upstream_are_a_few_lines_a_second() {
 
 #[test]
 fn a_broken_upload_is_no_error_of_the_upstream() {
-    let options = ["--limit", NO_LIMIT, "--log", "json", "--access-log"];
+    // It does not respond before the body ends.
+    let reading = upstream(|mut connection| drop(connection.read_to_end(&mut Vec::new())));
+    let options = ["--limit", NO_LIMIT, "--log", "json", "--access-log", "--upstream", &url(reading)];
     let proxy = Proxy::start(&options);
     let mut client = proxy.connect();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\nzz\r\n");

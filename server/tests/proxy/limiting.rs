@@ -40,6 +40,25 @@ fn a_client_gets_its_burst_and_then_429_with_the_wait() {
 }
 
 #[test]
+fn a_refusal_of_an_unread_body_says_that_it_is_the_last() {
+    let proxy = Proxy::start(&["--limit", "1/h burst 1"]);
+    assert_eq!(proxy.connect().get("/").status, 200);
+    let mut client = proxy.connect();
+    // This body is here at once, and the connection goes on.
+    let whole = client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    assert_eq!((whole.status, whole.header("connection")), (429, None));
+    for head in [
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000000\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    ] {
+        let refused = client.send(head);
+        assert_eq!((refused.status, refused.header("connection")), (429, Some("close")), "{head:?}");
+        client = proxy.connect();
+    }
+}
+
+#[test]
 fn ipv4_and_ipv6_addresses_have_buckets_of_their_own() {
     // On a host without IPv6 the test checks nothing.
     if TcpListener::bind("[::1]:0").is_err() {

@@ -32,7 +32,7 @@ use tollgate::tower::prometheus;
 use tollgate::{Priority, Rule};
 
 use super::crowd::{Activity, Busy, Crowd, Member};
-use super::forward::only_value;
+use super::forwarded::only_value;
 use super::inflight::{self, Gate, slow_tenth};
 use super::reload::Reload;
 use super::serve::Proxy;
