@@ -25,29 +25,37 @@ pub(crate) struct Patience {
 pub(crate) struct Pace {
     of: Patience,
     left: Duration,
-    /// The end of the whole body, whatever its rate.
-    end: Instant,
+    /// The end of the whole body, whatever its rate, from its first look at the clock on.
+    end: Option<Instant>,
+    parts: u8,
     wait: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
+/// A part that needs no wait looks at the clock this often. Most bodies have fewer parts.
+const PARTS_PER_LOOK: u8 = 64;
+
 impl Pace {
     pub(crate) fn new(of: Patience) -> Pace {
-        Pace { of, left: of.longest, end: Instant::now() + of.whole, wait: None }
+        Pace { of, left: of.longest, end: None, parts: 0, wait: None }
     }
 
     /// Returns ready once the wait for the next part has lasted too long.
     pub(crate) fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let (_, sleep) = self.wait.get_or_insert_with(|| {
             let now = Instant::now();
-            (now, Box::pin(sleep_until(self.end.min(now + self.left))))
+            let end = *self.end.get_or_insert(now + self.of.whole);
+            (now, Box::pin(sleep_until(end.min(now + self.left))))
         });
         sleep.as_mut().poll(context)
     }
 
     /// Notes a part. Returns whether the body has time left.
     pub(crate) fn note(&mut self, bytes: usize) -> bool {
-        let now = Instant::now();
-        let waited = self.wait.take().map_or(Duration::ZERO, |(since, _)| now - since);
+        self.parts = self.parts.wrapping_add(1);
+        let wait = self.wait.take();
+        let looks = wait.is_some() || self.parts.is_multiple_of(PARTS_PER_LOOK);
+        let now = looks.then(Instant::now);
+        let waited = wait.zip(now).map_or(Duration::ZERO, |((since, _), now)| now - since);
         self.left = match self.of.rate {
             None => self.of.longest,
             Some(rate) => {
@@ -55,7 +63,7 @@ impl Pace {
                 self.of.longest.min(self.left.saturating_sub(waited) + earned)
             }
         };
-        now < self.end
+        now.is_none_or(|now| now < *self.end.get_or_insert(now + self.of.whole))
     }
 }
 
@@ -113,8 +121,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_without_an_end_ends() {
         let mut pace = pace(Some(500), 60 * SECOND);
-        assert!(pace.note(65_536));
+        let mut notes = || (0..PARTS_PER_LOOK).all(|_| pace.note(65_536));
+        assert!(notes());
         tokio::time::advance(60 * SECOND).await;
-        assert!(!pace.note(65_536));
+        assert!(!notes());
     }
 }
