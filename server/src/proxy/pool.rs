@@ -161,3 +161,96 @@ impl fmt::Display for Failure {
         f.write_str(&texts.join(": "))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Either, Full};
+    use hyper::http::uri::Authority;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::proxy::settings::Settings;
+
+    /// Returns a pool of `most` idle connections to a listener.
+    async fn pool(most: usize) -> (Arc<Pool>, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let to = Upstream::Tcp(Authority::from_maybe_shared(address).unwrap());
+        (Pool::new(to, Settings::default().timeouts, most), listener)
+    }
+
+    /// Answers the next request of a connection.
+    async fn answer(connection: &mut TcpStream) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(connection.read_u8().await.unwrap());
+        }
+        connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    }
+
+    fn request() -> Request<Sent> {
+        Request::new(Either::Left(Full::<Bytes>::default()))
+    }
+
+    /// Sends a request over a new connection, and returns both of its ends once it may be kept.
+    async fn used(pool: &Arc<Pool>, listener: &TcpListener) -> (Used, TcpStream) {
+        let upstream = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            answer(&mut connection).await;
+            connection
+        };
+        let (sent, connection) = tokio::join!(pool.send(request(), true), upstream);
+        let Ok((response, mut used)) = sent else { panic!("there is a response") };
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+        used.sender.ready().await.unwrap();
+        (used, connection)
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_takes_the_next_request() {
+        let (pool, listener) = pool(9).await;
+        let (used, mut connection) = used(&pool, &listener).await;
+        used.keep();
+        let (sent, ()) = tokio::join!(pool.send(request(), false), answer(&mut connection));
+        assert!(sent.is_ok());
+        assert!(pool.idle().is_empty(), "it is in use");
+    }
+
+    #[tokio::test]
+    async fn no_more_connections_are_kept_than_may_be_idle() {
+        let (pool, listener) = pool(1).await;
+        let (first, _kept) = used(&pool, &listener).await;
+        let (second, mut closed) = used(&pool, &listener).await;
+        first.keep();
+        second.keep();
+        assert_eq!(pool.idle().len(), 1);
+        assert_eq!(closed.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_is_closed_after_its_time() {
+        let (pool, listener) = pool(9).await;
+        let (used, mut connection) = used(&pool, &listener).await;
+        used.keep();
+        tokio::time::pause();
+        let start = Instant::now();
+        assert_eq!(connection.read(&mut [0]).await.unwrap(), 0);
+        assert!((IDLE..IDLE * 3 / 2).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_ended_is_passed_over() {
+        let (pool, listener) = pool(9).await;
+        let (used, connection) = used(&pool, &listener).await;
+        used.keep();
+        drop(connection);
+        while !pool.idle()[0].sender.is_closed() {
+            tokio::task::yield_now().await;
+        }
+        let upstream = async { answer(&mut listener.accept().await.unwrap().0).await };
+        let (sent, ()) = tokio::join!(pool.send(request(), false), upstream);
+        assert!(sent.is_ok());
+    }
+}
