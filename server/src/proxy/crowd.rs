@@ -11,6 +11,9 @@ use tokio::time::{Instant, timeout};
 /// The time after which a newcomer looks again for an idle connection, if there was none.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// A head that has begun at an unknown time: not each request reads the clock for its head.
+const BEGUN: u64 = 1;
+
 /// The connections of a listener.
 pub(crate) struct Crowd {
     state: Mutex<State>,
@@ -38,7 +41,8 @@ pub(crate) struct Activity {
     under_way: AtomicUsize,
     /// Nanoseconds from `start` to the end of the last request.
     last: AtomicU64,
-    /// Nanoseconds from `start` to the first byte of a head that is not whole yet, or 0.
+    /// Nanoseconds from `start` to the first look at a head that is not whole yet, [`BEGUN`] before
+    /// that look, or 0.
     head: AtomicU64,
     has_asked: AtomicBool,
     /// Whether requests overlap. Other bytes than heads are read then.
@@ -154,12 +158,12 @@ impl Activity {
     /// Notes bytes from the client.
     pub(crate) fn note_read(&self) {
         if self.under_way.load(Relaxed) == 0 && self.head.load(Relaxed) == 0 {
-            self.head.store(self.nanos(), Relaxed);
+            self.head.store(BEGUN, Relaxed);
         }
     }
 
     /// Returns whether a head takes longer than it may, or a connection between two requests is
-    /// silent for longer than it may be.
+    /// silent for longer than it may be. The time of a head begins with the first look at it.
     pub(crate) fn is_late(&self, head: Duration, keep_alive: Duration) -> bool {
         let idle = self.idle();
         if !self.has_asked.load(Relaxed) {
@@ -171,6 +175,11 @@ impl Activity {
         };
         match began {
             0 => idle > keep_alive,
+            BEGUN => {
+                // A request may have begun meanwhile, and no head is there then.
+                let _ = self.head.compare_exchange(BEGUN, self.nanos(), Relaxed, Relaxed);
+                false
+            }
             began => !idle.is_zero() && self.nanos().saturating_sub(began) > head.as_nanos() as u64,
         }
     }
@@ -257,6 +266,7 @@ mod tests {
         tokio::time::advance(74 * second).await;
         assert!(!is_late());
         activity.note_read();
+        assert!(!is_late());
         tokio::time::advance(20 * second).await;
         activity.note_read();
         assert!(!is_late());
