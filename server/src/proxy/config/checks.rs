@@ -2,11 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use hyper::http::uri::Authority;
+
 use super::fault::{Fault, fault};
 use super::given::{AdminTable, BoundsTable, Given, InflightTable};
 use super::placed::Placed;
 use super::values::AdminAddress;
-use crate::proxy::settings::{Address, Settings, Upstream};
+use crate::proxy::settings::{Address, Admin, Settings, Upstream};
 
 /// Checks the settings that a file and options have together.
 pub(super) fn check(file: &Given, options: &Given, to: &mut Settings) -> Result<(), Fault> {
@@ -33,22 +35,30 @@ fn check_addresses(file: &Given, options: &Given, to: &Settings) -> Result<(), F
         return Err(fault(at, format!("the admin page cannot listen on {address}: clients connect there")));
     }
     for (index, upstream) in to.upstreams.iter().enumerate() {
-        let is_own = match (upstream, &to.listen) {
+        let is_listener = match (upstream, &to.listen) {
             (Upstream::Unix(path), Address::Unix(own)) => path == own,
-            (Upstream::Tcp(authority), Address::Tcp(own)) => {
-                let host = authority.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-                let port = authority.port_u16().unwrap_or(80);
-                host.is_ok_and(|host| reaches(SocketAddr::new(host, port), *own))
-            }
+            (Upstream::Tcp(authority), Address::Tcp(own)) => names(authority, *own),
             _ => false,
         };
-        if is_own {
-            let given = options.upstream.as_ref().or(file.upstream.as_ref());
-            let at = given.and_then(|upstreams| upstreams.get(index)?.at);
-            return Err(fault(at, format!("the upstream {upstream} is the address that clients connect to")));
-        }
+        let is_admin = |admin: &Admin| matches!(upstream, Upstream::Tcp(name) if names(name, admin.at));
+        let what = match (is_listener, to.admin.as_ref().is_some_and(is_admin)) {
+            (false, false) => continue,
+            (true, _) => "the address that clients connect to",
+            // All clients would reach the page.
+            (_, true) => "the address of the admin page",
+        };
+        let given = options.upstream.as_ref().or(file.upstream.as_ref());
+        let at = given.and_then(|upstreams| upstreams.get(index)?.at);
+        return Err(fault(at, format!("the upstream {upstream} is {what}")));
     }
     Ok(())
+}
+
+/// Returns whether an upstream is named by the address of a listener. Other names are not resolved.
+fn names(upstream: &Authority, listener: SocketAddr) -> bool {
+    let host = upstream.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let port = upstream.port_u16().unwrap_or(80);
+    host.is_ok_and(|host| reaches(SocketAddr::new(host, port), listener))
 }
 
 /// Returns whether a connection to the first address reaches a listener at the second one.

@@ -541,6 +541,10 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
             "listen = \"0.0.0.0:8081\"\n[admin]\n",
             "1:10: the admin page cannot listen on 0.0.0.0:8081: clients connect there".to_owned(),
         ),
+        (
+            "upstream = \"http://[::1]:9\"\n[admin]\nlisten = \"[::1]:9\"\n",
+            "1:12: the upstream http://[::1]:9 is the address of the admin page".to_owned(),
+        ),
         ("limit = \"1/s\nshadow = true\n", "1:13: invalid basic string, expected `\"`".to_owned()),
         ("shadow = true\nshadow = false\n", "2:1: duplicate key".to_owned()),
         (
