@@ -12,7 +12,7 @@ compile_error!("tollgate-server runs on Unix only: it listens on Unix sockets an
 
 /// Servers on the rate limiter tollgate.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "tollgate", version)]
 struct Tollgate {
     #[command(subcommand)]
     command: Option<Command>,

@@ -2,49 +2,37 @@
 
 use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::forwarded::drop_from_trailers;
+use super::pace::{Pace, Patience};
+
+const TOO_SLOW: &str = "the body came too slowly";
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A time-out that starts at the first pause, and ends with it.
-#[derive(Default)]
-struct Pause(Option<Pin<Box<Sleep>>>);
+/// The body of a request to an upstream: whole, or on its way.
+pub(crate) type Sent = Either<Full<Bytes>, Attempt>;
+/// The body of a response: the proxy's own, or the upstream's.
+pub(crate) type Returned = Either<Full<Bytes>, Incoming>;
 
-impl Pause {
-    fn end(&mut self) {
-        self.0 = None;
-    }
-
-    /// Returns ready once the pause has lasted for `longest`.
-    fn poll(&mut self, longest: Duration, context: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + longest)));
-        sleep.as_mut().poll(context)
-    }
-}
-
-/// The body of a request, with a state that outlives the attempts to send it.
-pub(crate) struct Upload {
-    shared: Arc<Shared>,
-    longest_pause: Duration,
-}
+/// The progress of a request's body, which outlives the attempts to send it.
+#[derive(Clone)]
+pub(crate) struct Upload(Arc<Shared>);
 
 struct Shared {
     /// The places of the request. An attempt may go on after the response, and then still has a
     /// connection to the upstream.
     _flight: Arc<dyn Any + Send + Sync>,
-    /// The body, while no attempt has it.
-    unsent: Mutex<Option<Incoming>>,
     /// A [`Progress`], as a number.
     progress: AtomicU8,
     /// Whether the proxy waits for the client.
@@ -68,34 +56,25 @@ pub(crate) enum Progress {
 }
 
 impl Upload {
-    pub(crate) fn new(body: Incoming, longest_pause: Duration, flight: Arc<dyn Any + Send + Sync>) -> Upload {
-        let shared = Arc::new(Shared {
+    /// Returns the body to send, and its progress.
+    pub(crate) fn new(
+        body: Incoming,
+        patience: Patience,
+        flight: Arc<dyn Any + Send + Sync>,
+    ) -> (Upload, Attempt) {
+        let upload = Upload(Arc::new(Shared {
             _flight: flight,
-            unsent: Mutex::new(Some(body)),
             progress: AtomicU8::new(Progress::Untouched as u8),
             waiting: AtomicBool::new(false),
             last: AtomicU64::new(0),
             start: Instant::now(),
-        });
-        Upload { shared, longest_pause }
-    }
-
-    /// Returns the body for an attempt, which is empty if an earlier attempt has read a part of it.
-    pub(crate) fn body(&self) -> Body {
-        let body = self.shared.unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match body {
-            None => Body::empty(),
-            Some(body) => Body::new(Attempt {
-                shared: self.shared.clone(),
-                body: Some(body),
-                pause: Pause::default(),
-                longest_pause: self.longest_pause,
-            }),
-        }
+        }));
+        let attempt = Attempt { shared: upload.0.clone(), body: Some(body), pace: Pace::new(patience) };
+        (upload, attempt)
     }
 
     pub(crate) fn progress(&self) -> Progress {
-        match self.shared.progress.load(Relaxed) {
+        match self.0.progress.load(Relaxed) {
             0 => Progress::Untouched,
             1 => Progress::Reading,
             2 => Progress::Broken,
@@ -105,19 +84,18 @@ impl Upload {
 
     /// Returns the last instant at which the proxy did not wait for the upstream.
     pub(crate) fn last(&self) -> Instant {
-        if self.shared.waiting.load(Relaxed) {
+        if self.0.waiting.load(Relaxed) {
             return Instant::now();
         }
-        self.shared.start + Duration::from_millis(self.shared.last.load(Relaxed))
+        self.0.start + Duration::from_millis(self.0.last.load(Relaxed))
     }
 }
 
-/// The body as one attempt sends it. A body of which no part was read goes back to the [`Upload`].
-struct Attempt {
+/// A body on its way to an upstream.
+pub(crate) struct Attempt {
     shared: Arc<Shared>,
     body: Option<Incoming>,
-    pause: Pause,
-    longest_pause: Duration,
+    pace: Pace,
 }
 
 impl Attempt {
@@ -143,10 +121,16 @@ impl http_body::Body for Attempt {
         }
         let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
             this.shared.waiting.store(true, Relaxed);
-            ready!(this.pause.poll(this.longest_pause, context));
-            return this.fail(Progress::TimedOut, "the client paused for too long".into());
+            ready!(this.pace.poll_wait(context));
+            return this.fail(Progress::TimedOut, TOO_SLOW.into());
         };
-        this.pause.end();
+        let bytes = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        if !this.pace.note(bytes) && frame.is_some() {
+            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+        }
         let since = this.shared.start.elapsed();
         this.shared.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
         this.shared.waiting.store(false, Relaxed);
@@ -166,15 +150,6 @@ impl http_body::Body for Attempt {
     }
 }
 
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        if self.shared.progress.load(Relaxed) == Progress::Untouched as u8 {
-            let mut unsent = self.shared.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-            *unsent = self.body.take();
-        }
-    }
-}
-
 /// The longest part of a response that takes turns with others of its connection.
 const LONGEST_PART: usize = 8 << 10;
 
@@ -182,7 +157,7 @@ const LONGEST_PART: usize = 8 << 10;
 pub(crate) struct Delivery {
     /// The places of the request, until the last part is taken. Until then the response takes
     /// memory.
-    _held: Box<dyn Any + Send + Sync>,
+    _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
     parts: AtomicUsize,
     start: Instant,
     /// Milliseconds from `start` to the last time that a part was taken, or that a first part began
@@ -239,6 +214,8 @@ pub(crate) enum End {
     Broken,
     /// The upstream paused for too long.
     TimedOut,
+    /// The whole body took too long.
+    TooLong,
     /// The client left.
     Dropped,
 }
@@ -246,12 +223,11 @@ pub(crate) enum End {
 /// The body of a response. `at_end` is called once, with the end of the body and its number of
 /// bytes. It is also called when the body is dropped.
 pub(crate) struct Download<F: FnOnce(End, u64)> {
-    body: Body,
+    body: Returned,
     /// Bytes of the body that were read and not handed on.
     rest: Bytes,
     longest_part: usize,
-    pause: Pause,
-    longest_pause: Duration,
+    pace: Pace,
     delivery: Arc<Delivery>,
     bytes: u64,
     at_end: Option<F>,
@@ -259,9 +235,9 @@ pub(crate) struct Download<F: FnOnce(End, u64)> {
 
 impl<F: FnOnce(End, u64)> Download<F> {
     pub(crate) fn new(
-        body: Body,
-        longest_pause: Duration,
-        held: Box<dyn Any + Send + Sync>,
+        body: Returned,
+        patience: Patience,
+        held: [Option<Arc<dyn Any + Send + Sync>>; 2],
         at_end: F,
     ) -> Download<F> {
         let (parts, start, last) = (AtomicUsize::new(0), Instant::now(), AtomicU64::new(0));
@@ -269,8 +245,7 @@ impl<F: FnOnce(End, u64)> Download<F> {
             body,
             rest: Bytes::new(),
             longest_part: usize::MAX,
-            pause: Pause::default(),
-            longest_pause,
+            pace: Pace::new(patience),
             delivery: Arc::new(Delivery { _held: held, parts, start, last }),
             bytes: 0,
             at_end: Some(at_end),
@@ -306,11 +281,14 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
-                ready!(this.pause.poll(this.longest_pause, context));
+                ready!(this.pace.poll_wait(context));
                 this.end(End::TimedOut);
-                return Poll::Ready(Some(Err("the upstream paused for too long".into())));
+                return Poll::Ready(Some(Err(TOO_SLOW.into())));
             };
-            this.pause.end();
+            if !this.pace.note(0) && frame.is_some() {
+                this.end(End::TooLong);
+                return Poll::Ready(Some(Err("the body took too long".into())));
+            }
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(mut last))) => {
@@ -322,7 +300,7 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
                 }
                 Some(Err(error)) => {
                     this.end(End::Broken);
-                    return Poll::Ready(Some(Err(error.into())));
+                    return Poll::Ready(Some(Err(error)));
                 }
                 None => {
                     this.end(End::Whole);

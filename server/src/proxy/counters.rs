@@ -16,6 +16,8 @@ macro_rules! events {
 events! {
     /// Connections that were closed at once: their address has as many as it may.
     ConnectionRefused = "connections_refused",
+    /// Connections that were idle for longest, and were closed for a new one.
+    ConnectionIdle = "idle_connections_closed",
     /// Connections whose PROXY header is missing, malformed or of a peer that is not trusted.
     ProxyHeader = "proxy_header_errors",
     /// TLS handshakes that failed.
@@ -24,7 +26,7 @@ events! {
     BadRequest = "bad_requests",
     /// Heads of requests over the bound: 431.
     HeadTooLarge = "request_heads_too_large",
-    /// Connections closed because no whole head of a request came in time.
+    /// Connections closed because no whole head of a request, or none at all, came in time.
     HeadTimeout = "request_head_timeouts",
     /// Bodies of requests that ended too soon, or are malformed: 400.
     BrokenBody = "request_bodies_broken",

@@ -1,23 +1,32 @@
 //! The upstream that the proxy brings along. It answers with the head of a request as it arrived,
 //! or with the body if there is one. It can have few workers, and lose half of them for a while.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::uri::Authority;
-use axum::response::{IntoResponse, Response};
-use http_body::Body as _;
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::{Either, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::http::uri::Authority;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::config::Demo;
-use super::places::resize;
 use super::settings::Upstream;
+
+/// The pause after a connection that could not be accepted, for want of a socket.
+const REST: Duration = Duration::from_millis(100);
+
+/// An answer: the body of the request, or a text.
+type Mirrored<B> = Response<Either<B, Full<Bytes>>>;
 
 /// The workers of the upstream, if it has a bounded number of them.
 #[derive(Clone)]
@@ -39,24 +48,40 @@ pub(crate) async fn start(demo: Demo) -> io::Result<Upstream> {
         tokio::spawn(lose_half(free.clone(), workers, slow_at));
     }
     let workers = Workers { free, service: demo.service, done: Arc::default() };
-    let service = Router::new().fallback(answer).with_state(workers);
-    tokio::spawn(async { axum::serve(listener, service).await });
+    tokio::spawn(serve(listener, workers));
     Ok(Upstream::Tcp(Authority::from_maybe_shared(address).expect("an address with a port is an authority")))
+}
+
+async fn serve(listener: TcpListener, workers: Workers) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(REST).await;
+            continue;
+        };
+        let workers = workers.clone();
+        let service = service_fn(move |request| {
+            let workers = workers.clone();
+            async move { Ok::<_, Infallible>(answer(workers, request).await) }
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
 }
 
 /// Takes half of the workers away after a time, and gives them back after that time again.
 async fn lose_half(free: Arc<Semaphore>, workers: usize, slow_at: Duration) {
     let left = workers.div_ceil(2);
+    let back = Instant::now() + 2 * slow_at;
     sleep(slow_at).await;
-    resize(&free, workers, left);
     super::say(format_args!("the upstream has {left} of its {workers} workers"));
-    sleep(slow_at).await;
-    resize(&free, left, workers);
+    // They stand in line for their places as requests do. Their number is within a `u32`.
+    let away = free.acquire_many((workers - left) as u32).await;
+    sleep_until(back).await;
+    drop(away);
     super::say(format_args!("the upstream has its {workers} workers again"));
 }
 
 /// Answers once a worker was free, and has worked. Requests wait for one in their order.
-async fn answer(State(workers): State<Workers>, request: Request) -> Response {
+async fn answer<B: Body>(workers: Workers, request: Request<B>) -> Mirrored<B> {
     if workers.service == Duration::ZERO {
         return mirror(request);
     }
@@ -74,15 +99,17 @@ async fn answer(State(workers): State<Workers>, request: Request) -> Response {
     mirror(request)
 }
 
-fn mirror(request: Request) -> Response {
+fn mirror<B: Body>(request: Request<B>) -> Mirrored<B> {
     if !request.body().is_end_stream() {
-        return Response::new(Body::new(request.into_body()));
+        return Response::new(Either::Left(request.into_body()));
     }
     let mut head = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {
         head += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
     }
-    head.into_response()
+    let mut response = Response::new(Either::Right(head.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
 }
 
 #[cfg(test)]
@@ -100,7 +127,7 @@ mod tests {
             tokio::time::sleep_until(begin + at * second).await;
             let state = Workers { free: Some(free.clone()), service: second, done: Arc::default() };
             let asked = Instant::now();
-            let ask = |_| answer(State(state.clone()), Request::new(Body::empty()));
+            let ask = |_| answer(state.clone(), Request::new(Full::<Bytes>::default()));
             (0..64).map(ask).collect::<tokio::task::JoinSet<_>>().join_all().await;
             assert_eq!(asked.elapsed().as_secs(), wanted, "at {at} s");
         }

@@ -150,6 +150,11 @@ fn inflight(limit: InflightLimit, start: Option<u32>) -> Result<Inflight, Invali
     }
 }
 
+/// Returns the limit that is in force at first.
+pub(crate) fn first(limit: InflightLimit) -> u32 {
+    inflight(limit, None).map_or(limit.ceiling, |inflight| inflight.limit())
+}
+
 /// The most of a number in the current half second and in the one before: each the number of the
 /// half second in the upper 32 bits, and the most in the lower ones.
 #[derive(Default)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::Ipv4Net;
+use tollgate::Priority;
 use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom};
 use tollgate_distributed::{SharedDigest, SharedHeaderKey, StoreKey};
 
@@ -49,7 +50,11 @@ impl StoreKey for Key {
 pub(crate) struct Client {
     /// Its address: the peer's, unless a trusted proxy says another.
     pub(crate) address: IpAddr,
+    /// The network of the address that is one client, whatever the key is.
+    pub(crate) network: IpAddr,
     pub(crate) key: Key,
+    /// The share of an upstream's limit in flight that the request may use.
+    pub(crate) priority: Priority,
 }
 
 /// The header by whose values requests are limited.
@@ -93,8 +98,14 @@ impl Keys {
     /// The key is the header's value if the header is there just once, else the client's network.
     pub(crate) fn client(&self, peer: IpAddr, head: Head<'_>) -> Client {
         let address = self.client.address(head).unwrap_or(peer);
+        let network = self.network(address);
         let by_header = self.header.as_ref().and_then(|header| header.key(head));
-        Client { address, key: by_header.unwrap_or_else(|| Key::Address(self.network(address))) }
+        Client {
+            address,
+            network,
+            key: by_header.unwrap_or(Key::Address(network)),
+            priority: Priority::Critical,
+        }
     }
 
     /// The addresses of clients as the forwarding headers had them.

@@ -1,7 +1,7 @@
 //! The buckets or windows of the keys of one limit.
 
 use tollgate::tower::AnyLimiter;
-use tollgate::{Quota, RateLimiter, Rule, Window, WindowLimiter};
+use tollgate::{InvalidLimit, Quota, RateLimiter, Rule, Window, WindowLimiter};
 
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter, window_in_store};
@@ -20,36 +20,51 @@ pub(crate) enum Limiter {
 }
 
 impl Limiter {
-    /// Returns the limiter of a rule, under this name in the store of a fleet.
-    pub(crate) fn new(name: &str, rule: Rule, fleet: Option<&Fleet>) -> Result<Limiter, String> {
-        Ok(match (rule, fleet) {
-            (Rule::Bucket(quota), None) => Limiter::of_buckets(quota),
-            (Rule::Window(window), None) => Limiter::of_windows(window),
+    /// Returns the limiter of a rule, under this name in the store of a fleet. With a number of
+    /// keys it has a fixed table for them, and without one a map that grows.
+    pub(crate) fn new(
+        name: &str,
+        rule: Rule,
+        keys: Option<usize>,
+        fleet: Option<&Fleet>,
+    ) -> Result<Limiter, String> {
+        match (rule, fleet) {
+            (Rule::Bucket(quota), None) => Limiter::of_buckets(quota, keys).map_err(|why| why.to_string()),
+            (Rule::Window(window), None) => Limiter::of_windows(window, keys).map_err(|why| why.to_string()),
             (Rule::Bucket(quota), Some(fleet)) => {
                 let most = larger(quota).find(|most| fleet.counts(*most)).unwrap_or(quota);
-                Limiter::Shared(fleet.limiter(name, quota)?, most)
+                Ok(Limiter::Shared(fleet.limiter(name, quota)?, most))
             }
-            (Rule::Window(window), Some(_)) => return Err(window_in_store(window)),
-        })
+            (Rule::Window(window), Some(_)) => Err(window_in_store(window)),
+        }
     }
 
-    fn of_buckets(quota: Quota) -> Limiter {
-        let fits =
-            |most| Some(Limiter::Buckets(RateLimiter::builder(quota).headroom(most).ok()?.build(), most));
-        let with = larger(quota).find_map(fits);
-        with.unwrap_or_else(|| Limiter::Buckets(RateLimiter::new(quota), quota))
+    fn of_buckets(quota: Quota, keys: Option<usize>) -> Result<Limiter, InvalidLimit> {
+        let with_room = |most| Some((RateLimiter::builder(quota).headroom(most).ok()?, most));
+        let with_room = larger(quota).find_map(with_room);
+        let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(quota), quota));
+        let builder = match keys {
+            Some(keys) => builder.inline(keys)?,
+            None => builder,
+        };
+        Ok(Limiter::Buckets(builder.build(), most))
     }
 
     /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
-    fn of_windows(window: Window) -> Limiter {
+    fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidLimit> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
         let most = HEADROOM.iter().filter_map(larger).find(as_fine).unwrap_or(window);
-        let builder = WindowLimiter::builder(window).headroom(most.limit());
-        match builder {
-            Ok(builder) => Limiter::Windows(builder.build(), most),
-            Err(_) => Limiter::Windows(WindowLimiter::new(window), window),
-        }
+        let with_room = WindowLimiter::builder(window).headroom(most.limit());
+        let (builder, most) = match with_room {
+            Ok(builder) => (builder, most),
+            Err(_) => (WindowLimiter::builder(window), window),
+        };
+        let builder = match keys {
+            Some(keys) => builder.inline(keys)?,
+            None => builder,
+        };
+        Ok(Limiter::Windows(builder.build(), most))
     }
 
     pub(crate) fn any(&self) -> AnyLimiter<Key> {
@@ -101,6 +116,39 @@ impl Limiter {
         }
     }
 
+    /// Forgets a key, and returns the tokens that were left to it, or `None` for a key that is not
+    /// known here.
+    pub(crate) fn forget(&self, key: &Key) -> Option<u64> {
+        let left = self.left(key);
+        let was_known = match self {
+            Limiter::Buckets(limiter, _) => limiter.remove(key),
+            Limiter::Windows(limiter, _) => limiter.remove(key),
+            Limiter::Shared(..) => false,
+        };
+        was_known.then_some(left)
+    }
+
+    /// Charges a new key with its use under another rule, which left it some of all tokens. A
+    /// bucket keeps the tokens left, and a window those used.
+    pub(crate) fn take_over(&self, key: &Key, left: u64, all: u64) {
+        let used = match self {
+            Limiter::Windows(..) => all.saturating_sub(left),
+            _ => self.rule().capacity().saturating_sub(left),
+        };
+        if left < all {
+            self.take(key, used);
+        }
+    }
+
+    /// Takes tokens of a key, as many of them as are left.
+    pub(crate) fn take(&self, key: &Key, tokens: u64) {
+        match self {
+            Limiter::Buckets(limiter, _) => drop(limiter.acquire_up_to(key, tokens)),
+            Limiter::Windows(limiter, _) => drop(limiter.acquire_up_to(key, tokens)),
+            Limiter::Shared(..) => {}
+        }
+    }
+
     pub(crate) fn left(&self, key: &Key) -> u64 {
         match self {
             Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),
@@ -116,4 +164,27 @@ fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
         let tokens = quota.tokens().checked_mul(*times)?;
         Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table has a third more slots than it has room for keys.
+    #[test]
+    fn a_limit_with_a_number_of_keys_holds_no_more() {
+        for rule in ["1/h burst 5", "5/h sliding"] {
+            let rule = rule.parse().expect("a rule");
+            let limiter = Limiter::new("a", rule, Some(100), None).expect("no store is asked");
+            for last in 0..10_000_u32 {
+                limiter.take(&Key::Address(std::net::Ipv4Addr::from(last).into()), 1);
+            }
+            let keys = match limiter {
+                Limiter::Buckets(limiter, _) => limiter.len(),
+                Limiter::Windows(limiter, _) => limiter.len(),
+                Limiter::Shared(..) => unreachable!("there is no store"),
+            };
+            assert!((100..200).contains(&keys), "{keys} keys");
+        }
+    }
 }

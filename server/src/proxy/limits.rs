@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -19,9 +18,11 @@ use tollgate::{Priority, Rule};
 use tollgate_distributed::DistributedStats;
 use tower::{Layer, Service};
 
+use super::answers::Body;
 use super::counters::{Counters, Event};
 use super::keys::{Client, Key, Keys};
 use super::limiter::Limiter;
+use super::past::Past;
 use super::paths::Prefixes;
 use super::settings::{Exemptions, Route, Settings};
 use super::store::{Fleet, give_back};
@@ -41,12 +42,21 @@ pub(crate) struct Limit {
     /// Tokens of a request. Read at each, so that another cost needs no other layer.
     cost: Arc<AtomicU64>,
     limiter: Limiter,
+    /// The buckets that a reload has replaced by these.
+    past: Arc<Past>,
     layer: RateLimitLayer<Key>,
     pub(crate) shadow: bool,
 }
 
 impl Limit {
-    fn over(limiter: Limiter, name: &str, cost: u64, shadow: bool, tally: &Arc<Tally>) -> Limit {
+    fn over(
+        limiter: Limiter,
+        past: Arc<Past>,
+        name: &str,
+        cost: u64,
+        shadow: bool,
+        tally: &Arc<Tally>,
+    ) -> Limit {
         let cost = Arc::new(AtomicU64::new(cost));
         let (costs, tally) = (cost.clone(), tally.clone());
         let layer = RateLimitLayer::builder(limiter.any())
@@ -62,13 +72,13 @@ impl Limit {
             })
             .reject_with(refuse)
             .build();
-        Limit { name: name.to_owned(), cost, limiter, layer, shadow }
+        Limit { name: name.to_owned(), cost, limiter, past, layer, shadow }
     }
 
     /// The same buckets, where refusals are only counted, or no longer so. Its own counts begin
     /// anew.
     fn with_shadow(&self, shadow: bool, tally: &Arc<Tally>) -> Limit {
-        Limit::over(self.limiter.clone(), &self.name, self.cost(), shadow, tally)
+        Limit::over(self.limiter.clone(), self.past.clone(), &self.name, self.cost(), shadow, tally)
     }
 
     pub(crate) fn rule(&self) -> Rule {
@@ -134,6 +144,8 @@ pub(crate) struct InForce {
     prefixes: Prefixes,
     /// The store of the limits, if a fleet shares them.
     pub(crate) fleet: Option<Fleet>,
+    /// The most keys of each limit, if there is a number.
+    most_keys: Option<usize>,
     /// For requests that are under no route.
     pub(crate) everywhere_else: Option<Arc<Limit>>,
     pub(crate) routes: Vec<Routed>,
@@ -168,6 +180,9 @@ struct Change<'a> {
     rule: Rule,
     cost: u64,
     shadow: bool,
+    most_keys: Option<usize>,
+    /// Whether the number of keys is another one than before.
+    has_other_room: bool,
     fleet: Option<&'a Fleet>,
     buckets: Buckets,
 }
@@ -214,6 +229,7 @@ impl Limits {
             tally: tally.clone(),
             prefixes: Prefixes::new(&[], None, true),
             fleet: None,
+            most_keys: None,
             everywhere_else: None,
             routes: Vec::new(),
             shadow: settings.shadow,
@@ -262,9 +278,20 @@ impl Limits {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
         let (mut said, shadow) = (Vec::new(), settings.shadow);
+        let most_keys = settings.bounds.keys_per_limit;
+        let has_other_room = fleet.is_none() && most_keys != before.most_keys;
         let buckets = Buckets::of(before.fleet.as_ref(), fleet.as_ref());
         let mut limit = |known: Option<&Arc<Limit>>, name, rule, cost| {
-            let change = Change { name, rule, cost, shadow, fleet: fleet.as_ref(), buckets };
+            let change = Change {
+                name,
+                rule,
+                cost,
+                shadow,
+                most_keys,
+                has_other_room,
+                fleet: fleet.as_ref(),
+                buckets,
+            };
             self.limit(known, change, &mut said)
         };
         let known = before.everywhere_else.as_ref();
@@ -286,6 +313,7 @@ impl Limits {
             tally: self.tally.clone(),
             prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
             fleet,
+            most_keys: settings.bounds.keys_per_limit,
             everywhere_else,
             routes,
             shadow,
@@ -300,21 +328,32 @@ impl Limits {
         change: Change<'_>,
         said: &mut Vec<String>,
     ) -> Result<Arc<Limit>, String> {
-        let Change { name, rule, cost, shadow, fleet, buckets } = change;
-        let anew = || -> Result<Arc<Limit>, String> {
-            let limiter = Limiter::new(name, rule, fleet)?;
-            Ok(Arc::new(Limit::over(limiter, name, cost, shadow, &self.tally)))
+        let Change { name, rule, cost, shadow, most_keys, has_other_room, fleet, buckets } = change;
+        let after = |past| -> Result<Arc<Limit>, String> {
+            let limiter = Limiter::new(name, rule, most_keys, fleet)?;
+            Ok(Arc::new(Limit::over(limiter, past, name, cost, shadow, &self.tally)))
         };
+        let anew = || after(Past::none());
         let (limit, fate) = match (known, buckets) {
             (None, _) => (anew()?, "new".to_owned()),
             (Some(_), Buckets::Elsewhere) => {
                 (anew()?, "all buckets anew, since they are elsewhere".to_owned())
             }
             (Some(_), Buckets::StayInStore) => (anew()?, "tokens are kept in the store".to_owned()),
-            (Some(limit), Buckets::Stay) if limit.rule() == rule => (limit.clone(), String::new()),
+            (Some(limit), Buckets::Stay) if limit.rule() == rule && !has_other_room => {
+                (limit.clone(), String::new())
+            }
             (Some(limit), Buckets::Stay) => match limit.limiter.set_rule(rule) {
+                Ok(()) if has_other_room => {
+                    let past = Past::of(limit.limiter.clone(), limit.past.clone());
+                    (after(past)?, "tokens are carried over to other buckets".to_owned())
+                }
                 Ok(()) => (limit.clone(), "tokens are kept".to_owned()),
-                Err(why) => (anew()?, format!("all buckets anew, since {why}")),
+                Err(why) if fleet.is_some() => (anew()?, format!("all buckets anew, since {why}")),
+                Err(why) => {
+                    let past = Past::of(limit.limiter.clone(), limit.past.clone());
+                    (after(past)?, format!("tokens are carried over to other buckets, since {why}"))
+                }
             },
         };
         if !fate.is_empty() {
@@ -356,15 +395,16 @@ impl Asking {
     where
         F: Future<Output = Response<Body>>,
     {
-        let Asking { in_force, client, at, exempt } = self;
+        let Asking { in_force, mut client, at, exempt } = self;
         let (limit, priority) = in_force.limit_of(request.uri().path());
-        request.extensions_mut().insert(priority);
+        client.priority = priority;
         let Some(limit) = limit else {
             return forward(client, request).await;
         };
         if exempt {
             in_force.tally.note_exempt();
         }
+        limit.past.carry(&client.key, &limit.limiter);
         request.extensions_mut().insert(Asked { key: client.key, at, exempt });
         let answer = limit.layer.layer(Passed { client, forward }).call(request);
         let Ok(response) = answer.await;

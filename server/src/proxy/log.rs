@@ -2,22 +2,24 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode, Version};
 use tokio::time::Instant;
-use tracing::Level;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::{Layer, Layered, SubscriberExt};
+use tollgate::{Quota, RateLimiter};
+use tracing::callsite::Identifier;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{DynFilterFn, Targets};
+use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
 use super::bodies::End;
 use super::settings::LogFormat;
 
-type Filtered = Layered<Targets, Registry>;
+type Filtered = Layered<DynFilterFn<Selected>, Selected>;
+type Selected = Layered<Targets, Registry>;
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 
 /// The log, with a format that can be changed.
@@ -27,10 +29,9 @@ impl Log {
     /// Starts to write each event of the process to stderr.
     pub(crate) fn start(format: LogFormat) -> Log {
         let (lines, handle) = reload::Layer::new(lines(format));
-        // A failed attempt is logged with its upstream, so the line of the library would say less.
-        let filter =
-            Targets::new().with_default(Level::INFO).with_target("axum_reverse_proxy", LevelFilter::OFF);
-        tracing_subscriber::registry().with(filter).with(lines).init();
+        let filter = Targets::new().with_default(Level::INFO);
+        let few = DynFilterFn::new(is_logged as fn(&Metadata<'_>, &Context<'_, Selected>) -> bool);
+        tracing_subscriber::registry().with(filter).with(few).with(lines).init();
         Log(handle)
     }
 
@@ -38,6 +39,14 @@ impl Log {
         // The call fails only if the log is gone, and the log lives as long as the process.
         let _ = self.0.reload(lines(format));
     }
+}
+
+/// Returns whether an event is written. A dead upstream fails each request, so each line of the
+/// code that warns is bounded. `/metrics` counts all failures.
+fn is_logged(event: &Metadata<'_>, _: &Context<'_, Selected>) -> bool {
+    static WARNINGS: LazyLock<RateLimiter<Identifier>> =
+        LazyLock::new(|| RateLimiter::new(Quota::per_second(5).burst(10)));
+    *event.level() != Level::WARN || WARNINGS.try_acquire(&event.callsite()).is_ok()
 }
 
 fn lines(format: LogFormat) -> Lines {

@@ -29,10 +29,13 @@ use store::Fleet;
 use tally::Sums;
 
 mod admin;
+mod admission;
+mod answers;
 mod bodies;
 mod config;
 mod connect;
 mod counters;
+mod crowd;
 mod demo;
 mod exempt;
 mod forward;
@@ -44,8 +47,11 @@ mod limiter;
 mod limits;
 mod listen;
 mod log;
+mod pace;
+mod past;
 mod paths;
 mod places;
+mod pool;
 mod reload;
 mod serve;
 mod settings;
@@ -54,6 +60,8 @@ mod sockets;
 mod sources;
 mod store;
 mod tally;
+mod target;
+mod tunnel;
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
@@ -62,9 +70,11 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     // once.
     let no_signals = |error| format!("cannot listen for signals: {error}");
     let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
-    let mut settings = config::load(&options)?;
+    let settings = config::load(&options)?;
+    config::check_upstream(&options, &settings)?;
     let log = Log::start(settings.log.format);
-    let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+    let tls = settings.tls.as_ref().map(Tls::read).transpose();
+    let tls = tls.map_err(|why| config::in_tls(&options, why))?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;
     if let Some(fleet) = &fleet {
         fleet.clone().prepare().await;
@@ -75,7 +85,6 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         None => None,
     };
     let (demo, sockets) = upstream_and_sockets(&settings, options.demo).await?;
-    settings.bounds.in_flight = sockets.bounded(settings.bounds.in_flight);
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
@@ -94,7 +103,8 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
 /// Prints the meaning of the settings, or returns the first mistake as one sentence.
 pub(crate) fn check(options: &Options) -> Result<bool, String> {
     let settings = config::load(options)?;
-    settings.tls.as_ref().map(Tls::read).transpose()?;
+    config::check_upstream(options, &settings)?;
+    settings.tls.as_ref().map(Tls::read).transpose().map_err(|why| config::in_tls(options, why))?;
     say(format_args!("{}", config::describe(&settings).trim_end()));
     Ok(true)
 }
@@ -134,7 +144,7 @@ fn proxy(
     let via = settings.via.clone().unwrap_or_else(made_up);
     let counters: Arc<Counters> = Arc::default();
     let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
-    let forward = Forward::new(&settings, demo, via, port, counters.clone());
+    let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
     let (clients, _) = sockets.share(settings.bounds.in_flight);
     Ok(Proxy::new(settings, limits, forward, tls, counters, clients))
 }
@@ -184,14 +194,11 @@ async fn report_every_second(limits: Arc<Limits>) {
         let now = limits.tally().sums();
         let second = now.since(before);
         before = now;
-        if let Some(mean) = second.mean_nanos() {
+        if second.granted + second.refused > 0 {
             let in_force = limits.in_force();
             let refused = if in_force.shadow { "would be refused" } else { "refused" };
             let keys: usize = in_force.all().map(|limit| limit.stats().keys).sum();
-            say(format_args!(
-                "granted {}, {refused} {}, keys {keys}, {mean} ns per decision",
-                second.granted, second.refused
-            ));
+            say(format_args!("granted {}, {refused} {}, keys {keys}", second.granted, second.refused));
         }
     }
 }

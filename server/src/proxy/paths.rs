@@ -11,9 +11,10 @@ use tollgate::Rule;
 use super::settings::Route;
 
 /// The most readings of a path. A path with more is taken to be under every route.
-const MAX_READINGS: usize = 128;
-/// The most bytes of all readings of a path. A path with more is taken to be under every route.
-const MAX_BYTES: usize = 256 * 1_024;
+const MAX_READINGS: usize = 64;
+/// The most bytes that all steps write for a path. A path with more is taken to be under every
+/// route. They take twice the time of a usual refusal.
+const MAX_BYTES: usize = 6 * 1_024;
 
 /// The prefixes of the routes.
 ///
@@ -143,22 +144,35 @@ pub(crate) fn has_one_reading(path: &str) -> bool {
 fn marks(path: &[u8]) -> u8 {
     let mut marks = 0;
     for (at, byte) in path.iter().enumerate() {
-        marks |= match byte {
-            b'%' => ESCAPE,
-            b'\\' => BACKSLASH,
-            b';' => SEMICOLON,
-            b'/' => match &path[at + 1..] {
+        marks |= MARKS[usize::from(*byte)];
+        if *byte == b'/' {
+            marks |= match &path[at + 1..] {
                 [b'/', ..] => EMPTY_SEGMENT,
                 [b'.'] | [b'.', b'/', ..] | [b'.', b'.'] | [b'.', b'.', b'/', ..] => DOT_SEGMENT,
                 _ => 0,
-            },
+            };
+        }
+    }
+    marks
+}
+
+/// The marks of single bytes.
+const MARKS: [u8; 256] = {
+    let mut marks = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        marks[byte] = match byte as u8 {
+            b'%' => ESCAPE,
+            b'\\' => BACKSLASH,
+            b';' => SEMICOLON,
             b'?' | b'#' | 0 => END,
             0x80.. => NOT_ASCII,
             _ => 0,
         };
+        byte += 1;
     }
     marks
-}
+};
 
 const ESCAPE: u8 = 1;
 const BACKSLASH: u8 = 2;
@@ -217,11 +231,15 @@ struct Reading {
 
 /// Returns all readings of a path but for case, or `None` if they exceed the bounds.
 fn readings(path: &[u8]) -> Option<Vec<Reading>> {
+    let mut written = path.len();
+    // Even two steps would write too much.
+    if 3 * written > MAX_BYTES {
+        return None;
+    }
     // A byte that a client must encode has one spelling, so its escape is no respelling.
     let path = decoded(path, must_be_encoded);
     let marks_of_path = marks(&path);
     let mut found = vec![Reading { path, marks: marks_of_path }];
-    let mut written = 0;
     for steps in STEPS {
         for at in 0..found.len() {
             for step in steps {
@@ -502,7 +520,9 @@ mod tests {
             ("/x\\..\\login%5cx", Some(0)),
             // All of these in one path.
             ("/x%5C..;y=1//.%2F%4C%4fGIN%3Bz", Some(0)),
-            ("/x;a\\%2e%2e%3Bb%2f%2e/./A;c//%42%5c", Some(2)),
+            ("/x;a\\%2e%2e%3Bb%2f/A;c//%42%5c", Some(2)),
+            // Too many readings: the tightest route.
+            ("/x;a\\%2e%2e%3Bb%2f%2e/./A;c//%42%5c", Some(0)),
         ] {
             assert_eq!(prefixes.find(path), route, "{path}");
         }

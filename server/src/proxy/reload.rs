@@ -7,7 +7,6 @@ use tollgate::Rule;
 use super::config::{self, Options};
 use super::counters::Event;
 use super::log::Log;
-use super::places::resize;
 use super::serve::Proxy;
 use super::settings::{Settings, Upstream};
 use super::signals::Hangups;
@@ -46,7 +45,7 @@ impl Reload {
             match read.unwrap_or_else(|error| Err(format!("cannot reload: {error}"))) {
                 Ok(lines) => {
                     lines.iter().for_each(|line| super::say(format_args!("{line}")));
-                    super::say(format_args!("settings read again"));
+                    super::say(format_args!("{}", self.read_what()));
                 }
                 Err(sentence) => {
                     self.proxy.counters.add(Event::ReloadFailed);
@@ -56,15 +55,25 @@ impl Reload {
         }
     }
 
+    /// Returns the line that ends a reload.
+    fn read_what(&self) -> &'static str {
+        match (&self.options.config, &self.proxy.tls) {
+            (Some(_), _) => "settings read again",
+            (None, Some(_)) => "certificate read again: there is no --config of other settings",
+            (None, None) => "nothing read again: there is no --config",
+        }
+    }
+
     /// Reads the sources again, and returns a line for each change. An error is one sentence, and
     /// changes nothing.
     fn read_again(&self) -> Result<Vec<String>, String> {
         let before = self.proxy.settings();
         let (mut settings, mut lines) = config::reload(&self.options, &before)?;
+        config::check_upstream(&self.options, &settings)?;
         let open = self.proxy.limits.in_force();
         let fleet = Fleet::open(settings.store.as_ref(), open.fleet.as_ref())?;
         if let (Some(tls), Some(files)) = (&self.proxy.tls, &settings.tls) {
-            tls.replace(files)?;
+            tls.replace(files).map_err(|why| config::in_tls(&self.options, why))?;
         }
         if let Some(fleet) = fleet.clone().filter(|fleet| open.fleet.as_ref() != Some(fleet)) {
             tokio::spawn(fleet.prepare());
@@ -74,18 +83,14 @@ impl Reload {
             // The admin page may have changed the limit while the file was read.
             settings.limit = self.proxy.settings().limit;
         }
-        settings.bounds.in_flight = self.sockets.bounded(settings.bounds.in_flight);
         lines.extend(self.proxy.limits.replace(&settings, fleet)?);
-        self.put_in_force(settings, &before);
+        self.put_in_force(settings);
         Ok(lines)
     }
 
-    fn put_in_force(&self, settings: Settings, before: &Settings) {
-        let (clients_before, in_flight_before) = self.sockets.share(before.bounds.in_flight);
-        let (clients, in_flight) = self.sockets.share(settings.bounds.in_flight);
-        resize(&self.proxy.clients, clients_before, clients);
-        self.proxy.forward.resize(in_flight_before, in_flight);
-        self.proxy.forward.replace(&settings, &self.demo);
+    fn put_in_force(&self, settings: Settings) {
+        self.proxy.clients.set_most(self.sockets.share(settings.bounds.in_flight).0);
+        self.proxy.forward.replace(&self.sockets.bounded(&settings), &self.demo);
         self.log.set_format(settings.log.format);
         self.proxy.set(settings);
     }

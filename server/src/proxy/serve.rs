@@ -3,31 +3,35 @@
 use std::convert::Infallible;
 use std::hash::RandomState;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
-use tollgate::{InflightLimiter, KeyOverloaded, OwnedKeyFlight};
+use tollgate::{InflightLimiter, OwnedKeyFlight};
 
+use super::answers::{Held, Served};
 use super::bodies::{Delivery, Download, End};
 use super::counters::{Counters, Event};
-use super::forward::{Forward, Held, Served};
+use super::crowd::{Crowd, Member};
+use super::forward::Forward;
 use super::keys::Client;
 use super::limits::Limits;
 use super::listen::{self, Door, Listener, Peer, Socket, Stream, Tls};
 use super::log::Line;
-use super::places;
-use super::settings::Settings;
+use super::pace::Patience;
+use super::places::share;
+use super::settings::{Settings, Timeouts};
 
 /// The time for which a connection may be silent after a stop, before it is closed. A client that
 /// goes on asking learns of the stop by its next response. To close at once would reset the
@@ -53,12 +57,10 @@ pub(crate) struct Proxy {
     pub(crate) forward: Forward,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) counters: Arc<Counters>,
-    /// The places of connections.
-    pub(crate) clients: Arc<Semaphore>,
+    /// The connections.
+    pub(crate) clients: Arc<Crowd>,
     /// The connections of each address.
     addresses: InflightLimiter<IpAddr>,
-    /// The most connections of one address for which the limit on open files leaves room.
-    share_of_address: usize,
     /// Whether each response is the last of its connection.
     closing: AtomicBool,
     /// Whether [`SILENCE`] after a stop is over. A connection that is not open by then is dropped.
@@ -74,29 +76,16 @@ impl Proxy {
         counters: Arc<Counters>,
         clients: usize,
     ) -> Proxy {
-        let share_of_address = share_of_address(clients);
-        let most = settings.bounds.connections_per_address.min(share_of_address);
-        let (settings, addresses) = (RwLock::new(Arc::new(settings)), places::limiter(most));
-        let clients = Arc::new(Semaphore::new(clients));
+        let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
+        let (settings, clients) = (RwLock::new(Arc::new(settings)), Crowd::new(clients));
         let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
-        Proxy {
-            settings,
-            limits,
-            forward,
-            tls,
-            counters,
-            clients,
-            addresses,
-            share_of_address,
-            closing,
-            late,
-        }
+        Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late }
     }
 
     /// Replaces the settings that are read for each connection and each request.
     pub(crate) fn set(&self, settings: Settings) {
-        let most = settings.bounds.connections_per_address.min(self.share_of_address);
-        places::set_most(&self.addresses, most);
+        // It is within the bounds of a limit.
+        let _ = self.addresses.set_limit(count(settings.bounds.connections_per_address));
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
@@ -104,12 +93,18 @@ impl Proxy {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until the connection is open, but not beyond the silence after a stop.
-    async fn open(&self, socket: Socket, settings: Arc<Settings>) -> Option<(Stream, Peer)> {
-        let door = Door { settings, tls: self.tls.clone(), counters: self.counters.clone() };
+    /// Waits until the connection is open, but not beyond the silence after a stop, and not if it
+    /// is to leave for a newcomer.
+    async fn open(&self, socket: Socket, settings: Arc<Settings>, member: &Member) -> Option<(Stream, Peer)> {
+        let (tls, activity) = (self.tls.clone(), member.activity.clone());
+        let door = Door { settings, tls, counters: self.counters.clone(), activity };
         let mut late = self.late.subscribe();
         tokio::select! {
             opened = listen::open(socket, &door) => opened,
+            () = member.activity.dismissed() => {
+                self.counters.add(Event::ConnectionIdle);
+                None
+            }
             _ = late.wait_for(|late| *late) => None,
         }
     }
@@ -121,87 +116,92 @@ impl Proxy {
         mut request: Request<Incoming>,
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
-        let asked: Held = Arc::new(watch.asked());
+        let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
         let asking = self.limits.ask(peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
+        let has_body = !request.body().is_end_stream();
         let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = asking.send(request, send).await;
+        if has_body && !is_multiplexed && response.body().served.is_none() {
+            // hyper sees that the body is left unread. It drains one that has arrived, or the
+            // response tells that it is the last.
+            yield_now().await;
+        }
         // Relaxed: no other data is read that was written before the flag.
         let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let mut served = response.extensions_mut().remove::<Served>();
-        let upstream = served.as_ref().map(|served| served.upstream.clone());
-        // The upstream is done with a response before the client has taken its last part.
-        let entered = served.as_mut().and_then(|served| served.entered.take());
+        let served = response.body_mut().served.take().map(|served| *served).unwrap_or_default();
+        let Served { flight, upstream, entered, used } = served;
         if let Some(line) = &mut line {
             (line.status, line.upstream) = (Some(response.status()), upstream.clone());
         }
         let counters = self.counters.clone();
         let at_end = move |end, bytes| {
+            // The upstream is done with a response before the client has taken its last part.
             drop(entered);
+            if let Some(used) = used.filter(|_| end == End::Whole) {
+                used.keep();
+            }
             note_end(end, upstream.as_deref(), &counters);
             if let Some(line) = &mut line {
                 (line.end, line.bytes) = (end, bytes);
             }
             drop(line);
         };
-        let longest_pause = settings.timeouts.response_body;
-        let held = Box::new((served, asked));
-        let mut response = response.map(|body| Download::new(body, longest_pause, held, at_end));
+        let Timeouts { response_body: longest, whole_body: whole, .. } = settings.timeouts;
+        let patience = Patience { longest, rate: None, whole };
+        let held = [flight, Some(asked)];
+        let mut response = response.map(|body| Download::new(body.bytes, patience, held, at_end));
         if is_multiplexed {
+            watch.places.0.activity.is_multiplexed.store(true, Relaxed);
             watch.add(response.body_mut().among_others());
         }
         response
     }
 
-    /// Takes a place among the connections of the address. Returns `None` if the address has no
-    /// bound.
-    fn place_of(&self, address: IpAddr) -> Option<Result<OfAddress, KeyOverloaded>> {
-        if self.settings().trusts(address) {
-            return None;
+    /// Takes a place among the connections of the address. Networks of proxies have no bound.
+    /// Returns `None`, and counts it, if the address has its share.
+    fn place_of(&self, address: IpAddr) -> Option<Option<OfAddress>> {
+        let settings = self.settings();
+        if settings.trusts(address) {
+            return Some(None);
         }
-        Some(self.addresses.try_enter_owned(&ClientIp::peer().group(address)))
+        let (taken, most) = self.clients.size();
+        let share = share(most, taken, settings.bounds.connections_per_address);
+        let address = ClientIp::peer().group(address);
+        let held = self.addresses.in_flight(&address) as usize;
+        let place = self.addresses.try_enter_owned(&address).ok().filter(|_| held < share.max(1));
+        if place.is_none() {
+            self.counters.add(Event::ConnectionRefused);
+        }
+        place.map(Some)
     }
 }
 
-/// Returns the most connections of one address: an eighth of all is left to others.
-fn share_of_address(clients: usize) -> usize {
-    (clients - clients.div_ceil(8)).max(1)
+/// Returns the number as a limit, which is at most 2^20.
+fn count(most: usize) -> u32 {
+    most.clamp(1, 1 << 20) as u32
 }
 
 /// The activity of a connection, by which its own task sees that it stands still.
 pub(crate) struct Watch {
     /// The places of the connection, until its last request has ended: an upgraded connection goes
     /// on.
-    _places: ConnectionPlaces,
-    start: Instant,
-    /// Requests without a whole response yet.
-    under_way: AtomicUsize,
-    /// Milliseconds from `start` to the end of the last response.
-    last: AtomicU64,
+    places: ConnectionPlaces,
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
 /// The places of a connection: among all, of the socket's address, and of the client's address if
 /// that is another one.
-type ConnectionPlaces = (OwnedSemaphorePermit, Option<OfAddress>, Option<OfAddress>);
+type ConnectionPlaces = (Member, Option<OfAddress>, Option<OfAddress>);
 type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
-
-/// A request under way, counted by its [`Watch`].
-pub(crate) struct Asked(Arc<Watch>);
 
 impl Watch {
     fn new(places: ConnectionPlaces) -> Arc<Watch> {
-        let (start, under_way, last) = (Instant::now(), AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Watch { _places: places, start, under_way, last, deliveries: Mutex::default() })
-    }
-
-    fn asked(self: &Arc<Self>) -> Asked {
-        self.under_way.fetch_add(1, Relaxed);
-        Asked(self.clone())
+        Arc::new(Watch { places, deliveries: Mutex::default() })
     }
 
     fn add(&self, delivery: &Arc<Delivery>) {
@@ -211,13 +211,6 @@ impl Watch {
         if deliveries.len() > STREAMS as usize {
             deliveries.retain(|delivery| delivery.strong_count() > 0);
         }
-    }
-
-    fn silence(&self) -> Duration {
-        if self.under_way.load(Relaxed) > 0 {
-            return Duration::ZERO;
-        }
-        self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)))
     }
 
     /// Returns whether the client does not take a response, out of those that wait.
@@ -230,29 +223,26 @@ impl Watch {
         most > longest.saturating_mul(TURNS) || most > longest && least > longest
     }
 
-    /// Returns once the connection has had no request for too long, or the client does not take a
-    /// response. The first holds only while no request is under way. The second holds for a
-    /// response of several at a time.
+    /// Returns once the connection is to leave for a newcomer, has had no request for too long, or
+    /// the client does not take a response. The first two hold only while no request is under way.
+    /// The last holds for a response of several at a time.
     async fn stands_still(&self, settings: &Settings, counters: &Counters) {
-        let shortest = settings.timeouts.request_head.min(settings.timeouts.slow_reader);
+        let Timeouts { request_head, keep_alive, slow_reader, .. } = settings.timeouts;
+        let shortest = request_head.min(keep_alive).min(slow_reader);
+        let activity = &self.places.0.activity;
         let mut ticks = interval((shortest / 4).max(Duration::from_millis(1)));
         loop {
-            ticks.tick().await;
-            if self.silence() > settings.timeouts.request_head {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = activity.dismissed() => return counters.add(Event::ConnectionIdle),
+            }
+            if activity.is_late(request_head, keep_alive) {
                 return counters.add(Event::HeadTimeout);
             }
-            if self.is_slow(settings.timeouts.slow_reader) {
+            if self.is_slow(slow_reader) {
                 return counters.add(Event::SlowReader);
             }
         }
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        let since = self.0.start.elapsed().as_millis();
-        self.0.last.store(u64::try_from(since).unwrap_or(u64::MAX), Relaxed);
-        self.0.under_way.fetch_sub(1, Relaxed);
     }
 }
 
@@ -260,28 +250,41 @@ impl Drop for Asked {
 /// was answered, and `false` if some were cut.
 pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
     let draining = GracefulShutdown::new();
-    let places = &proxy.clients;
-    if proxy.share_of_address < proxy.settings().bounds.connections_per_address {
-        let connections_per_address = proxy.share_of_address;
-        tracing::warn!(connections_per_address, "the limit on open files leaves room for fewer connections");
+    let (connections, per_address) =
+        (proxy.clients.size().1, proxy.settings().bounds.connections_per_address);
+    if connections / 2 < per_address {
+        tracing::warn!(connections, per_address, "the limit on open files leaves room for fewer connections");
     }
     let mut stop = std::pin::pin!(stop);
+    // The connection that waits for a place, if all are taken by busy ones. Others wait in the
+    // listener's backlog.
+    let mut newcomer = None;
     loop {
-        // A client without a place waits in the listener's backlog.
         let next = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept(proxy.settings().timeouts.slow_reader).await)
+            if newcomer.is_none() {
+                let socket = listener.accept(proxy.settings().timeouts.slow_reader).await;
+                newcomer = proxy.place_of(socket.peer).map(|of_address| (socket, of_address));
+            }
+            match newcomer {
+                Some(_) => Some(proxy.clients.enter().await),
+                None => None,
+            }
         };
-        let (place, socket) = tokio::select! {
-            (place, socket) = next => (place.expect("it is never closed"), socket),
+        let member = tokio::select! {
+            member = next => member,
             () = &mut stop => break,
         };
-        connect(&proxy, &draining, place, socket);
+        if let (Some(member), Some((socket, of_address))) = (member, newcomer.take()) {
+            connect(&proxy, &draining, member, socket, of_address);
+        }
     }
     proxy.closing.store(true, Relaxed);
-    for socket in listener.into_backlog(proxy.settings().timeouts.slow_reader) {
-        let Ok(place) = places.clone().try_acquire_owned() else { break };
-        connect(&proxy, &draining, place, socket);
+    let backlog = listener.into_backlog(proxy.settings().timeouts.slow_reader);
+    let backlog =
+        backlog.filter_map(|socket| proxy.place_of(socket.peer).map(|of_address| (socket, of_address)));
+    for (socket, of_address) in newcomer.into_iter().chain(backlog) {
+        let Some(member) = proxy.clients.try_enter() else { break };
+        connect(&proxy, &draining, member, socket, of_address);
     }
     super::say(format_args!("draining {} connections", draining.count()));
     let silent = Instant::now() + SILENCE;
@@ -300,25 +303,28 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
     timeout(proxy.settings().timeouts.drain, all).await.is_ok()
 }
 
-fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphorePermit, socket: Socket) {
+fn connect(
+    proxy: &Arc<Proxy>,
+    draining: &GracefulShutdown,
+    member: Member,
+    socket: Socket,
+    of_address: Option<OfAddress>,
+) {
     let connected = socket.peer;
-    let of_address = match proxy.place_of(connected) {
-        Some(Err(_)) => return proxy.counters.add(Event::ConnectionRefused),
-        Some(Ok(place)) => Some(place),
-        None => None,
-    };
     let (proxy, watcher) = (proxy.clone(), draining.watcher());
     tokio::spawn(async move {
         let settings = proxy.settings();
-        let Some((stream, peer)) = proxy.open(socket, settings.clone()).await else { return };
+        let Some((stream, peer)) = proxy.open(socket, settings.clone(), &member).await else { return };
+        member.activity.touch();
         // A PROXY header has named another address.
-        let of_client = match proxy.place_of(peer.address) {
-            _ if peer.address == connected => None,
-            Some(Err(_)) => return proxy.counters.add(Event::ConnectionRefused),
-            Some(Ok(place)) => Some(place),
-            None => None,
+        let of_client = match peer.address == connected {
+            true => None,
+            false => {
+                let Some(of_client) = proxy.place_of(peer.address) else { return };
+                of_client
+            }
         };
-        let watch = Watch::new((place, of_address, of_client));
+        let watch = Watch::new((member, of_address, of_client));
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
@@ -340,8 +346,9 @@ fn connect(proxy: &Arc<Proxy>, draining: &GracefulShutdown, place: OwnedSemaphor
 
 fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
     let mut server = auto::Builder::new(TokioExecutor::new());
-    let head = settings.timeouts.request_head;
-    server.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(HEAD);
+    let Timeouts { request_head: head, keep_alive, .. } = settings.timeouts;
+    // hyper's time begins with the silence before a head. The connection's own task sees both.
+    server.http1().timer(TokioTimer::new()).header_read_timeout(keep_alive + head).max_buf_size(HEAD);
     server
         .http2()
         .timer(TokioTimer::new())
@@ -360,6 +367,7 @@ fn note_end(end: End, upstream: Option<&str>, counters: &Counters) {
     let (event, fault) = match end {
         End::Broken => (Event::BrokenResponse, "the upstream broke its response off"),
         End::TimedOut => (Event::ResponseBodyTimeout, "the upstream paused its response for too long"),
+        End::TooLong => (Event::ResponseBodyTimeout, "the response took too long as a whole"),
         End::Whole | End::Dropped => return,
     };
     counters.add(event);

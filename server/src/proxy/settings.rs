@@ -11,6 +11,12 @@ use hyper::http::uri::Authority;
 use ipnet::IpNet;
 use tollgate::{Priority, Quota, Rule};
 
+use super::pace::Patience;
+
+/// The requests under way at a time if the settings name no number, and the limit on open files has
+/// room.
+pub(crate) const IN_FLIGHT: usize = 1_024;
+
 /// All settings. A reload replaces them as a whole.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
@@ -151,8 +157,12 @@ pub(crate) struct Bounds {
     pub(crate) connections_per_address: usize,
     /// Requests under way at a time.
     pub(crate) in_flight: usize,
-    /// Requests of one key under way at a time.
+    /// Requests of one client address, and of one key, under way at a time.
     pub(crate) in_flight_per_key: usize,
+    /// Keys of each limit, in a fixed table. `None` is a map that grows, up to 2^20 keys.
+    pub(crate) keys_per_limit: Option<usize>,
+    /// Bytes a second of a request's body. `None` is no bound.
+    pub(crate) least_rate: Option<u64>,
 }
 
 /// The limit on the requests in flight to one upstream.
@@ -167,11 +177,14 @@ pub(crate) struct InflightLimit {
 /// The longest times. All are above zero.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Timeouts {
-    /// For a PROXY header, a TLS handshake, each request head; and between two requests of a
-    /// connection.
+    /// For a PROXY header, a TLS handshake, and each request head.
     pub(crate) request_head: Duration,
-    /// Between two parts of a request's body.
+    /// Between two requests of a connection.
+    pub(crate) keep_alive: Duration,
+    /// For the next part of a request's body. With a least rate, for all parts that are late.
     pub(crate) request_body: Duration,
+    /// For a whole body, of a request or of a response.
+    pub(crate) whole_body: Duration,
     /// For a place among the requests in flight.
     pub(crate) queue: Duration,
     /// For a connection to the upstream.
@@ -256,6 +269,12 @@ impl Settings {
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trust_proxy.iter().any(|network| network.contains(&peer))
     }
+
+    /// The patience with a client that sends a body.
+    pub(crate) fn patience(&self) -> Patience {
+        let Timeouts { request_body: longest, whole_body: whole, .. } = self.timeouts;
+        Patience { longest, rate: self.bounds.least_rate, whole }
+    }
 }
 
 impl Default for Settings {
@@ -277,11 +296,19 @@ impl Default for Settings {
             exempt: Exemptions::default(),
             shadow: false,
             admin: None,
-            bounds: Bounds { connections_per_address: 1_024, in_flight: 256, in_flight_per_key: 64 },
+            bounds: Bounds {
+                connections_per_address: 1_024,
+                in_flight: IN_FLIGHT,
+                in_flight_per_key: 64,
+                keys_per_limit: None,
+                least_rate: Some(500),
+            },
             inflight: None,
             timeouts: Timeouts {
                 request_head: Duration::from_secs(30),
+                keep_alive: Duration::from_secs(75),
                 request_body: Duration::from_secs(10),
+                whole_body: Duration::from_secs(86_400),
                 queue: Duration::from_secs(5),
                 connect: Duration::from_secs(5),
                 response_head: Duration::from_secs(30),

@@ -1,6 +1,6 @@
 //! The share of each side in the sockets that the process may open.
 
-use tokio::sync::Semaphore;
+use super::settings::{IN_FLIGHT, Settings};
 
 /// The number of sockets that the process may open.
 pub(crate) struct Sockets {
@@ -22,21 +22,21 @@ impl Sockets {
         // stdio, epoll, signals and two listeners are 13; the rest is for sockets that are being
         // closed.
         const OWN: usize = 16;
-        // A hard limit of 1,024 leaves room for these, if the upstreams then make do with four.
-        const CLIENTS_FIRST: usize = 1_000;
-        let for_upstreams = self.limit.saturating_sub(OWN + CLIENTS_FIRST) / self.each_upstream;
+        // A client may be idle for long, and a request may not.
+        let for_upstreams = self.limit.saturating_sub(OWN) / 4 / self.each_upstream;
         let upstream = for_upstreams.clamp(4, in_flight.max(4));
         let clients = self.limit.saturating_sub(OWN + upstream * self.each_upstream);
-        (clients.clamp(1, Semaphore::MAX_PERMITS), upstream.min(in_flight))
+        (clients.max(1), upstream.min(in_flight))
     }
 
-    /// Returns the number of requests under way, lowered to the room that there is. A lower number
-    /// is logged.
-    pub(crate) fn bounded(&self, in_flight: usize) -> usize {
-        let (_, bounded) = self.share(in_flight);
-        if bounded < in_flight {
+    /// Returns the settings with the number of requests under way lowered to the room that there
+    /// is. A number that was asked for is logged then.
+    pub(crate) fn bounded(&self, settings: &Settings) -> Settings {
+        let (in_flight, mut bounded) = (settings.bounds.in_flight, settings.clone());
+        (_, bounded.bounds.in_flight) = self.share(in_flight);
+        if bounded.bounds.in_flight < in_flight && in_flight != IN_FLIGHT {
             let line = "the limit on open files leaves room for fewer requests under way";
-            tracing::warn!(in_flight, bounded, "{line}");
+            tracing::warn!(in_flight, bounded = bounded.bounds.in_flight, "{line}");
         }
         bounded
     }
@@ -59,16 +59,13 @@ mod tests {
     #[test]
     fn upstreams_get_their_part_and_clients_the_rest() {
         for (limit, each_upstream, in_flight, shares) in [
-            (1_024, 1, 256, (1_000, 8)),
+            (1_024, 1, 256, (756, 252)),
             (2_000, 1, 256, (1_728, 256)),
-            (2_000, 2, 1_000, (1_000, 492)),
+            (2_000, 2, 1_000, (1_488, 248)),
             (0, 1, 256, (1, 4)),
             (1_024, 1, 2, (1_004, 2)),
         ] {
             assert_eq!(Sockets { limit, each_upstream }.share(in_flight), shares, "{limit}");
         }
-        // A number that was lowered once is not lowered again.
-        let sockets = Sockets { limit: 1_500, each_upstream: 1 };
-        assert_eq!(sockets.share(sockets.bounded(10_000)), sockets.share(10_000));
     }
 }

@@ -29,7 +29,6 @@ pub(crate) struct Sums {
     pub(crate) refused: u64,
     /// The requests on the allow list that a limit is there for.
     pub(crate) exempt: u64,
-    nanos: u64,
 }
 
 impl Tally {
@@ -46,9 +45,9 @@ impl Tally {
     }
 
     pub(crate) fn sums(&self) -> Sums {
-        let [granted, refused, exempt, nanos] =
-            [&self.granted, &self.refused, &self.exempt, &self.nanos].map(|sum| sum.load(Relaxed));
-        Sums { granted, refused, exempt, nanos }
+        let [granted, refused, exempt] =
+            [&self.granted, &self.refused, &self.exempt].map(|sum| sum.load(Relaxed));
+        Sums { granted, refused, exempt }
     }
 
     /// Appends the histogram of the times in the text format of Prometheus.
@@ -78,13 +77,7 @@ impl Sums {
             granted: self.granted - before.granted,
             refused: self.refused - before.refused,
             exempt: self.exempt - before.exempt,
-            nanos: self.nanos - before.nanos,
         }
-    }
-
-    /// The mean nanoseconds of a decision. `None` without any.
-    pub(crate) fn mean_nanos(self) -> Option<u64> {
-        self.nanos.checked_div(self.granted + self.refused)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Connections of one address.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use super::PATIENCE;
-use super::process::{Client, Message, Proxy};
+use super::process::{Client, Message, Proxy, url};
 use super::watched::{
     GET, answering, assert_counts, await_count, connect_from, is_closed, over, upgrading, websocket,
 };
@@ -94,35 +95,79 @@ fn a_websocket_is_a_connection() {
     served_at_last(&proxy, HERE);
 }
 
-/// One address cannot take all connections, however few there may be in all.
-#[test]
-fn an_address_leaves_some_of_all_connections_to_others() {
-    let script = "ulimit -n 100 && exec \"$0\" proxy --listen 127.0.0.1:0 --limit none";
-    let mut sh = Command::new("sh");
-    let child =
-        sh.args(["-c", script, env!("CARGO_BIN_EXE_tollgate")]).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = child.spawn().expect("it starts");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
-    let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
-    let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
-    let connect = |from| {
-        let mut client = connect_from(from, address);
+/// A proxy whose limit on open files leaves room for 63 connections.
+struct Small {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Small {
+    fn start(options: &str) -> Small {
+        let upstream = url(answering().0);
+        let script = format!(
+            "ulimit -n 100 && exec \"$0\" proxy --listen 127.0.0.1:0 --limit none --upstream {upstream} {options}"
+        );
+        let mut sh = Command::new("sh");
+        let child = sh.args(["-c", &script, env!("CARGO_BIN_EXE_tollgate")]);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = child.expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+        let address = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        Small { child, address: address.unwrap_or_else(|| panic!("no address in {line:?}")) }
+    }
+
+    /// Opens a connection and asks, and returns the status of the answer.
+    fn ask(&self, from: [u8; 4]) -> (Option<u16>, Client) {
+        let mut client = connect_from(from, self.address);
         let _ = client.0.get_ref().write_all(GET.as_bytes());
         let status = Message::read_head(&mut client.0).map(|head| head.status);
+        if status.is_some() {
+            client.0.read_exact(&mut [0; 2]).expect("the body is `ok`");
+        }
         (status, client)
-    };
-    let mut taken = Vec::new();
-    let (mut status, mut client) = connect(HERE);
-    while status.is_some() && taken.len() < 100 {
-        taken.push(client);
-        (status, client) = connect(HERE);
     }
-    assert!((50..100).contains(&taken.len()), "{} connections", taken.len());
-    // The connection is refused at once. It does not wait for a place that is left to others.
-    assert!(is_closed(&mut client));
-    assert_eq!(connect(ELSEWHERE).0, Some(200));
-    // The call fails only if the process has already ended.
-    let _ = child.kill();
-    let _ = child.wait();
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // The call fails only if the process has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Each of five addresses opens connections until it is refused, and asks nothing on them.
+#[test]
+fn a_few_addresses_leave_some_of_all_connections_to_others() {
+    let proxy = Small::start("");
+    let mut silent = Vec::new();
+    for last in 1..=5 {
+        let open = || -> Option<Client> {
+            let (status, client) = proxy.ask([127, 0, 0, last]);
+            status.map(|_| client)
+        };
+        let before = silent.len();
+        silent.extend(std::iter::from_fn(open).take(100));
+        assert!(silent.len() - before < 45, "{} of 127.0.0.{last}", silent.len() - before);
+        assert_eq!(proxy.ask([127, 0, 0, 9]).0, Some(200), "beside {} silent ones", silent.len());
+    }
+}
+
+/// The network of a trusted proxy has no share of its own, so it takes all.
+#[test]
+fn a_newcomer_takes_the_place_of_the_connection_that_was_idle_for_longest() {
+    let proxy = Small::start("--trust-proxy 127.0.0.1");
+    let mut silent: Vec<Client> = (0..200).map(|_| proxy.ask(HERE).1).collect();
+    assert_eq!(proxy.ask(ELSEWHERE).0, Some(200));
+    let open: Vec<bool> = silent
+        .iter_mut()
+        .map(|client| {
+            client.0.get_ref().set_nonblocking(true).expect("it is open");
+            client.0.fill_buf().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        })
+        .collect();
+    let closed = open.iter().filter(|open| !**open).count();
+    assert_eq!(closed, 200 - 63 + 1);
+    assert!(open[..closed].iter().all(|open| !open), "the first are closed: {open:?}");
 }

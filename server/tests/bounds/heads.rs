@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::PATIENCE;
 use super::http2::{Http2, PREFACE};
 use super::process::{Client, Proxy};
-use super::watched::{GET, answering, assert_counts, is_closed, over, rest};
+use super::watched::{GET, answering, assert_counts, is_closed, over, quiet, rest};
 
 const TIME: Duration = Duration::from_millis(400);
 const TIME_OUT: &str = "--timeout request_head=400ms";
@@ -33,7 +33,7 @@ fn a_connection_without_a_whole_head_is_closed_and_counted() {
 
 #[test]
 fn a_connection_that_asks_nothing_more_is_closed() {
-    let proxy = over(answering().0, TIME_OUT);
+    let proxy = over(answering().0, "--timeout keep_alive=400ms");
     let mut client = proxy.connect();
     assert_eq!(client.send(GET).status, 200);
     let begin = Instant::now();
@@ -47,6 +47,21 @@ fn a_connection_that_asks_nothing_more_is_closed() {
     client.end();
     assert!(begin.elapsed() >= TIME * 9 / 10, "{:?}", begin.elapsed());
     assert_counts(&proxy, &[("request_head_timeouts", 2)]);
+}
+
+/// A load balancer in front keeps connections for longer than a head may take.
+#[test]
+fn a_connection_between_two_requests_has_a_time_of_its_own() {
+    let proxy = over(answering().0, TIME_OUT);
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        assert_eq!(client.send(GET).status, 200);
+        quiet(&mut client, TIME * 2);
+    }
+    // A head that begins then has its own time.
+    client.write("GET / HTTP/1.1\r\n");
+    assert!(is_closed(&mut client));
+    assert_counts(&proxy, &[("request_head_timeouts", 1)]);
 }
 
 /// Writes the bytes at a pace, over and over, until the proxy closes the connection.

@@ -30,14 +30,14 @@ fn a_busy_key_gets_429_and_a_busy_proxy_503_each_after_its_time_in_the_queue() {
     };
     let _first = [1, 1].map(hold);
     refused(1, 429, "a client may have 2 at a time");
-    let second = [2, 2].map(hold);
-    refused(3, 503, "too many requests are under way");
+    let second = [2, 3].map(hold);
+    refused(4, 503, "too many requests are under way");
     assert_counts(
         &proxy,
         &[("in_flight_per_key_timeouts", 1), ("in_flight_timeouts", 1), ("requests_under_way", 4)],
     );
     // A request that waits gets the place that is given back.
-    let mut client = ask(3);
+    let mut client = ask(4);
     drop(second);
     let mut held = holding.next();
     held.write(OK);
@@ -101,6 +101,67 @@ fn one_address_cannot_take_all_places() {
         drop(hostile);
         await_count(&proxy, "requests_under_way", 0);
     }
+}
+
+/// Opens uploads of one byte at a time, each under a made-up key, until the proxy has `under_way`
+/// requests.
+fn trickle(proxy: &Proxy, from: u8, uploads: usize, under_way: u64) -> Vec<Client> {
+    let open = |key| {
+        let mut client = connect_from([127, 0, 0, from], proxy.address);
+        client.write(&format!("POST /silent HTTP/1.1\r\nHost: a\r\nX-Key: {}\r\n", key % 5));
+        client.write("Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
+        client
+    };
+    let clients = (0..uploads).map(open).collect();
+    await_count(proxy, "requests_under_way", under_way);
+    clients
+}
+
+/// Neither the requests that hold a place nor those that wait for one have a bound on their time.
+const TRICKLED: &str = "--in-flight 40 --in-flight-per-key 10 --timeout queue=1h --timeout request_body=1h";
+
+#[test]
+fn made_up_keys_take_the_places_of_one_address() {
+    let proxy = over(moody(), &format!("{TRICKLED} --key header:x-key"));
+    let _hostile = trickle(&proxy, 1, 50, 10);
+    for _ in 0..10 {
+        let mut client = connect_from([127, 0, 0, 2], proxy.address);
+        assert_eq!(client.send(GET).status, 200);
+    }
+    await_count(&proxy, "requests_under_way", 10);
+}
+
+#[test]
+fn a_few_addresses_leave_places_to_another() {
+    for key in ["peer", "header:x-key"] {
+        let proxy = over(moody(), &format!("{TRICKLED} --key {key}"));
+        let all_of_each = [10, 20, 27, 32, 35];
+        let hostile: Vec<_> =
+            (1..).zip(all_of_each).map(|(from, all)| trickle(&proxy, from, 10, all)).collect();
+        for _ in 0..10 {
+            let mut client = connect_from([127, 0, 0, 9], proxy.address);
+            assert_eq!(client.send(GET).status, 200, "{key}");
+        }
+        await_count(&proxy, "requests_under_way", 35);
+        drop(hostile);
+    }
+}
+
+/// A place of the address is not enough: a key that many addresses share has a bound as well.
+#[test]
+fn a_key_of_many_addresses_has_its_places_besides() {
+    let holding = Holding::start();
+    let options = "--in-flight 40 --in-flight-per-key 2 --key header:x-key --timeout queue=100ms";
+    let proxy = over(holding.address, options);
+    let ask = |from, key: &str| {
+        let mut client = connect_from([127, 0, 0, from], proxy.address);
+        client.write(&format!("GET / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\n\r\n"));
+        client
+    };
+    let _held = [1, 2].map(|from| (ask(from, "a"), holding.next()));
+    assert_eq!(ask(3, "a").read().status, 429);
+    let (_client, _held_too) = (ask(3, "b"), holding.next());
+    assert_counts(&proxy, &[("in_flight_per_key_timeouts", 1), ("requests_under_way", 3)]);
 }
 
 /// The options for two places. There are more rounds than places that could be lost without notice.

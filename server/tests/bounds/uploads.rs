@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::http2::{END_STREAM, Http2};
-use super::process::{Client, Message, Proxy, read_chunk};
+use super::process::{Client, Message, Proxy, read_chunk, upstream};
 use super::watched::{GET, Holding, OK, assert_counts, await_count, half_close, over, quiet, rest};
 
 const TIME: Duration = Duration::from_millis(300);
@@ -74,7 +74,7 @@ fn a_client_that_asked_for_100_continue_and_sends_nothing_is_a_408() {
 #[test]
 fn a_slow_and_steady_body_is_not_cut() {
     let holding = Holding::start();
-    let times = "--timeout request_body=1s --timeout response_head=500ms --timeout request_head=500ms";
+    let times = "--least-rate none --timeout request_body=1s --timeout response_head=500ms --timeout request_head=500ms";
     let proxy = over(holding.address, times);
     let mut http2 = Http2::connect(&proxy, &[]);
     http2.post(1);
@@ -94,6 +94,56 @@ fn a_slow_and_steady_body_is_not_cut() {
     other.write(OK);
     assert_eq!(http2.response(1), (200, b"ok".to_vec()));
     assert_counts(&proxy, &[]);
+}
+
+/// No pause is longer than the time-out, but the bytes do not make up for the pauses.
+#[test]
+fn a_body_of_a_few_bytes_at_a_time_is_a_408() {
+    let holding = Holding::start();
+    let proxy = over(holding.address, "--least-rate 50 --timeout request_body=1s");
+    let mut client = proxy.connect();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+    let held = holding.next();
+    let stream = client.0.get_ref().try_clone().expect("it is open");
+    // A byte makes up for a tenth of the pause behind it.
+    let trickling = thread::spawn(move || {
+        while (&stream).write_all(b"a").is_ok() {
+            thread::sleep(TIME * 2 / 3);
+        }
+    });
+    assert_eq!(client.read().status, 408);
+    drop(client);
+    held.rest();
+    trickling.join().expect("it does not panic");
+    assert_counts(&proxy, &[("request_body_timeouts", 1)]);
+}
+
+/// The upload of a client that never pauses, and the response of an upstream that never pauses.
+#[test]
+fn a_body_without_an_end_is_cut_after_its_whole_time() {
+    let address = upstream(|mut connection| {
+        let Some(head) = Message::read_head(&mut connection) else { return };
+        let mut stream = connection.get_ref();
+        if head.start.starts_with("GET") {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n");
+            while stream.write_all(&[b'x'; 65_536]).is_ok() {}
+        }
+        let _ = std::io::copy(&mut connection, &mut std::io::sink());
+    });
+    let proxy = over(address, "--timeout whole_body=300ms");
+    let begin = Instant::now();
+    let mut client = proxy.connect();
+    client.write(GET);
+    assert!(rest(&mut client).starts_with(b"HTTP/1.1 200"));
+    let mut client = proxy.connect();
+    client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000000\r\n\r\n");
+    let stream = client.0.get_ref().try_clone().expect("it is open");
+    let writing = thread::spawn(move || while (&stream).write_all(&[b'x'; 65_536]).is_ok() {});
+    assert_eq!(client.read().status, 408);
+    drop(client);
+    writing.join().expect("it does not panic");
+    assert!(begin.elapsed() >= TIME * 2);
+    assert_counts(&proxy, &[("request_body_timeouts", 1), ("response_body_timeouts", 1)]);
 }
 
 fn answers(client: &mut Client, status: u16) {

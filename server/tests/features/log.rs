@@ -1,11 +1,13 @@
 //! Lines for operators on stderr.
 
+use std::io::Read;
 use std::sync::{Mutex, mpsc};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::process::{Message, Proxy, refusing, upstream, url, write};
-use super::support::{Certificate, Folder, Http2};
+use super::support::{Certificate, Folder, Http2, count};
 use super::{NO_LIMIT, PATIENCE};
 
 fn object(line: &str) -> Value {
@@ -172,9 +174,27 @@ fn errors_of_upstreams_are_logged_with_their_name() {
 }
 
 /// Each fault is one line, and a fault of the client is not a fault of an upstream.
+/// A dead upstream fails each request. The metrics count all of them.
+#[test]
+fn errors_of_an_upstream_are_a_few_lines_a_second() {
+    let options = ["--limit", NO_LIMIT, "--admin", "127.0.0.1:0", "--upstream", &url(refusing())];
+    let (proxy, begin) = (Proxy::start(&options), Instant::now());
+    let mut client = proxy.connect();
+    for _ in 0..300 {
+        assert_eq!(client.get("/").status, 502);
+    }
+    assert_eq!(count(&proxy, "upstream_errors"), 300);
+    let most = 10 + 5 * (1 + begin.elapsed().as_secs() as usize);
+    let lines = proxy.last_words();
+    let failed = lines.iter().filter(|line| line.contains("the upstream failed")).count();
+    assert!((10..=most).contains(&failed), "{failed} lines, and {most} may be");
+}
+
 #[test]
 fn a_broken_upload_is_no_error_of_the_upstream() {
-    let options = ["--limit", NO_LIMIT, "--log", "json", "--access-log"];
+    // It does not respond before the body ends.
+    let reading = upstream(|mut connection| drop(connection.read_to_end(&mut Vec::new())));
+    let options = ["--limit", NO_LIMIT, "--log", "json", "--access-log", "--upstream", &url(reading)];
     let proxy = Proxy::start(&options);
     let mut client = proxy.connect();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\nzz\r\n");

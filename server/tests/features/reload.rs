@@ -1,12 +1,14 @@
 //! One file for all settings, which is read again at SIGHUP.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use super::PATIENCE;
-use super::process::{Client, Message, Proxy, recording_upstream, upstream, url, write};
-use super::support::{Folder, await_count, count, tollgate};
+use super::process::{Client, Message, Proxy, command, recording_upstream, upstream, url, write};
+use super::support::{Folder, await_count, connect_from, count, tollgate};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -20,7 +22,7 @@ fn check_prints_the_meaning_or_the_first_mistake() {
          [exempt]\nnetworks = [\"10.0.0.0/8\"]\npaths = [\"/login/*\"]\nmethods = [\"TRACE\"]\n\
          preflights = true\n",
     );
-    let output = tollgate(&["check", "--config", &good]);
+    let output = tollgate(&["check", "--demo", "--config", &good]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
     for part in [
@@ -126,7 +128,7 @@ fn trust_shadow_and_keys_change() {
 }
 
 #[test]
-fn a_window_keeps_what_was_used_under_another_limit_and_no_other_period() {
+fn a_window_keeps_the_used_tokens_under_another_limit_and_another_period() {
     let file = |rule: &str| format!("[[route]]\nprefix = \"/a\"\nlimit = \"{rule}\"\n");
     let reloaded = Reloaded::start(&[], &file("2/h sliding"));
     let mut client = reloaded.proxy.connect();
@@ -134,10 +136,26 @@ fn a_window_keeps_what_was_used_under_another_limit_and_no_other_period() {
     let lines = reloaded.read(&file("3/h sliding"));
     assert_eq!(lines.last().map(|line| &**line), Some("limit /a: 3/h sliding, tokens are kept"));
     assert_eq!([0; 2].map(|_| client.get("/a").status), [200, 429]);
-    let anew =
-        "limit /a: 3/d sliding, all buckets anew, since 3/d sliding counts in another way than 3/h sliding";
-    assert_eq!(reloaded.read(&file("3/d sliding")).last().map(|line| &**line), Some(anew));
-    assert_eq!([0; 4].map(|_| client.get("/a").status), [200, 200, 200, 429]);
+    let carried = "limit /a: 4/d sliding, tokens are carried over to other buckets, since 4/d sliding counts in \
+                   another way than 3/h sliding";
+    assert_eq!(reloaded.read(&file("4/d sliding")).last().map(|line| &**line), Some(carried));
+    assert_eq!([0; 2].map(|_| client.get("/a").status), [200, 429]);
+}
+
+/// Another number of keys is another table, to which the tokens are carried over.
+#[test]
+fn the_keys_of_a_limit_have_a_number_that_changes() {
+    let file = |keys| format!("limit = \"1/h burst 3\"\n[bounds]\nkeys_per_limit = {keys}\n");
+    let reloaded = Reloaded::start(&[], &file("8"));
+    let mut client = reloaded.proxy.connect();
+    assert_eq!([0; 2].map(|_| client.get("/").status), [200; 2]);
+    let lines = reloaded.read(&file("\"none\""));
+    let carried = "limit default: 1/h burst 3, tokens are carried over to other buckets";
+    assert!(lines.iter().any(|line| line == carried), "{lines:?}");
+    assert_eq!([0; 2].map(|_| client.get("/").status), [200, 429]);
+    assert_eq!(reloaded.read(&file("\"none\"")), [""; 0]);
+    reloaded.read(&file("9"));
+    assert_eq!(client.get("/").status, 429);
 }
 
 #[test]
@@ -196,6 +214,47 @@ fn limit_changes_and_reload_errors_are_counted() {
     assert_eq!(counts(), [4, 1]);
 }
 
+/// The server of the process would reflect credentials, and answer health checks.
+#[test]
+fn a_file_without_an_upstream_is_refused() {
+    let folder = Folder::new();
+    for text in ["limit = \"5/s\"\n", "upstream = []\nlimit = \"5/s\"\n"] {
+        let file = folder.write("none.toml", text);
+        for command in ["check", "proxy"] {
+            let output = tollgate(&[command, "--config", &file]);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+            assert!(
+                stderr.contains("none.toml: no upstream is named") && stderr.contains("--demo"),
+                "{stderr}"
+            );
+        }
+        let by_option = tollgate(&["check", "--config", &file, "--upstream", "http://127.0.0.1:1"]);
+        assert_eq!(by_option.status.code(), Some(0), "{text}");
+    }
+}
+
+/// Nor does a reload remove the last upstream.
+#[test]
+fn a_reload_without_an_upstream_changes_nothing() {
+    let folder = Folder::new();
+    let file = folder.write("proxy.toml", "upstream = [\"http://127.0.0.1:1\"]\n");
+    let args = ["--listen", "127.0.0.1:0", "--config", &file];
+    let child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("it starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("text");
+    assert!(line.contains(" to http://127.0.0.1:1, "), "{line}");
+    folder.write("proxy.toml", "upstream = []\n");
+    assert!(Command::new("kill").args(["-HUP", &child.id().to_string()]).status().is_ok());
+    let mut error = String::new();
+    BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut error).expect("text");
+    child.kill().expect("it was started here");
+    child.wait().expect("it was started here");
+    assert!(error.contains("no upstream is named"), "{error}");
+    assert!(error.ends_with("; all settings stay as they were\n"), "{error}");
+}
+
 /// The upstream tells of each request, and answers each when the test allows it.
 #[test]
 fn places_for_requests_change_and_none_is_made_up() {
@@ -211,14 +270,13 @@ fn places_for_requests_change_and_none_is_made_up() {
     });
     let file = |places| {
         let (upstream, bounds) = (url(held), format!("in_flight = {places}\nin_flight_per_key = 1\n"));
-        let first = format!("upstream = [\"{upstream}\"]\nkey = \"header:x-key\"\n");
-        format!("{first}[timeouts]\nqueue = \"20ms\"\n[bounds]\n{bounds}")
+        format!("upstream = [\"{upstream}\"]\n[timeouts]\nqueue = \"20ms\"\n[bounds]\n{bounds}")
     };
     let reloaded = Reloaded::start(&[], &file(3));
-    let key = AtomicUsize::new(0);
+    let from = AtomicU8::new(0);
     let ask = || {
-        let (mut client, key) = (reloaded.proxy.connect(), key.fetch_add(1, Relaxed));
-        client.write(&format!("GET / HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\n\r\n"));
+        let mut client = connect_from([127, 0, 1, from.fetch_add(1, Relaxed)], reloaded.proxy.address);
+        client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         client
     };
     let under_way = || -> Client {

@@ -18,6 +18,9 @@ fn the_command_alone_prints_what_there_is() {
         let output = tollgate(args);
         assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(0), false), "{args:?}");
     }
+    assert!(tollgate(&["--version"]).stdout.starts_with(b"tollgate 0."));
+    let usage = tollgate(&["proxy", "--help"]).stdout;
+    assert!(String::from_utf8_lossy(&usage).contains("Usage: tollgate proxy"));
     let output = tollgate(&["nonsense"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");

@@ -92,7 +92,7 @@ fn a_bad_certificate_is_one_sentence_that_names_it() {
         ("check", &["--tls-cert", &chain, "--tls-key", &broken], &broken),
         ("check", &["--tls-cert", &chain, "--tls-key", &missing], &missing),
         // The path is relative to the file.
-        ("check", &["--config", &config], &broken),
+        ("check", &["--demo", "--config", &config], &broken),
     ] {
         let output = super::support::tollgate(&[&[command], options].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,6 @@
 //! Upgrades of connections.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::process::{Message, Proxy, read_line, recording_upstream, upstream, url, write};
@@ -141,6 +141,35 @@ fn another_upgrade_is_a_request_without() {
     }
 }
 
+/// Checks that the connection has ended. A reset is an end as well: bytes of the client may be
+/// unread.
+fn assert_ended(from: &mut impl Read) {
+    match from.read(&mut [0]) {
+        Ok(bytes) => assert_eq!(bytes, 0),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+/// The client sends until the proxy closes the connection, and the upstream reads and is silent.
+#[test]
+fn a_tunnel_of_a_silent_upstream_ends_though_its_client_sends() {
+    let silent = upstream(|mut connection| {
+        Message::read_head(&mut connection).expect("a request");
+        write(&connection, SWITCHING);
+        let _ = connection.read_to_end(&mut Vec::new());
+    });
+    let options = ["--limit", NO_LIMIT, "--upstream", &url(silent), "--timeout", "tunnel=100ms"];
+    let proxy = Proxy::start(&options);
+    let mut client = proxy.connect();
+    client.write(UPGRADE);
+    assert_eq!(Message::read_head(&mut client.0).expect("a response").status, 101);
+    let mut sends = client.0.get_ref().try_clone().expect("there are descriptors");
+    let sender = std::thread::spawn(move || while sends.write_all(b"?").is_ok() {});
+    assert_ended(&mut client.0);
+    drop(client);
+    sender.join().expect("no panic");
+}
+
 /// A response 101 without a request for an upgrade must not open a tunnel.
 #[test]
 fn a_switch_without_an_upgrade_is_a_502() {
@@ -166,7 +195,7 @@ fn open_tunnels_count_as_connections() {
     talk(&mut client.0);
     let mut other = proxy.connect();
     let _ = other.0.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(other.0.read(&mut [0]).map_or(true, |bytes| bytes == 0), "it is one too many");
+    assert_ended(&mut other.0);
     await_count(&proxy, "connections_refused", 1);
 }
 

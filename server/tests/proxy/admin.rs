@@ -369,6 +369,8 @@ fn the_page_is_in_one_piece() {
         let nonce = policy.split("script-src 'nonce-").nth(1).and_then(|rest| rest.split('\'').next());
         let nonce = nonce.expect("a nonce").to_owned();
         assert_eq!(page.body.matches(&format!("nonce=\"{nonce}\"")).count(), 2);
+        // The page tells of no key before the first event does.
+        assert!(page.body.contains("<p class=\"faint\" id=\"none\" hidden>"));
         for part in
             ["://", "src=", "href=", "@import", "innerHTML", "insertAdjacent", "document.write", "NONCE"]
         {

@@ -8,8 +8,11 @@ use super::process::{Proxy, run};
 fn a_bad_option_is_one_line_and_exit_code_2() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = taken.local_addr().map(|address| (taken, address.to_string())).expect("it has an address");
+    let own = ["--upstream", "http://127.0.0.1:8080"];
     for (args, part) in [
-        (&["--limit", "fast"][..], "fast"),
+        (&own[..], "the upstream http://127.0.0.1:8080 is the address that clients connect to"),
+        (&["--admin", "127.0.0.1:8080"], "the admin page cannot listen on 127.0.0.1:8080"),
+        (&["--limit", "fast"], "or \"none\" for no limit"),
         (&["--limit", "0/s burst 1"], "--limit"),
         (&["--limit", ""], "--limit"),
         (&["--upstream", "127.0.0.1:3000"], "http://"),
@@ -40,6 +43,8 @@ fn a_bad_option_is_one_line_and_exit_code_2() {
         (&["--slow-at", "3s"], "--workers"),
         (&["--workers", "2", "--upstream", "http://a"], "--upstream"),
         (&["--config", "no-such-file.toml"], "no-such-file.toml"),
+        (&["--upstreem", "http://a"], "did you mean '--upstream'?"),
+        (&["--timeout", "connec=5s"], "did you mean \"connect\"?"),
         (&["--limit"], "--limit"),
         (&["--nonsense"], "--nonsense"),
         (&["nonsense"], "nonsense"),

@@ -23,9 +23,15 @@ impl Proxy {
         Proxy::start_on("127.0.0.1:0", args)
     }
 
+    /// Starts the proxy. A file without an upstream has that of the process.
     pub(super) fn start_on(listen: &str, args: &[&str]) -> Proxy {
-        let child =
-            command(args).args(["--listen", listen]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let demo = args.contains(&"--config").then_some("--demo");
+        let child = command(args)
+            .args(demo)
+            .args(["--listen", listen])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let mut child = child.expect("it starts");
         let lines = lines_of(child.stdout.take().expect("piped"));
         let errors = lines_of(child.stderr.take().expect("piped"));
@@ -100,7 +106,7 @@ impl Proxy {
         let mut lines = Vec::new();
         loop {
             match self.line() {
-                line if line == "settings read again" => return lines,
+                line if line.contains(" read again") => return lines,
                 // Lines of the start, and of each second with a decision.
                 line if line.starts_with("  a ") || line.starts_with("granted ") => (),
                 line => lines.push(line),

@@ -76,10 +76,24 @@ fn a_hangup_reads_the_file_again_and_tokens_are_kept() {
     assert_eq!(granted(&mut client, "/login", 2), 1);
     assert_eq!(granted(&mut client, "/new", 2), 1);
 
-    // The limit exceeds the layout of the words, so the buckets begin anew.
-    let line = read_again(&login("1000000/h burst 1000000"));
-    assert!(line.contains("all buckets anew, since "), "{line}");
-    assert_eq!(client.get("/login").status, 200);
+    // The limit exceeds the layout of the words, and the next one is of another kind. Each time the
+    // client keeps its tokens: none.
+    let line = read_again(&login("1/h burst 1000000"));
+    assert!(
+        line.contains("tokens are carried over to other buckets, since a burst of 1000000 is over"),
+        "{line}"
+    );
+    assert_eq!(client.get("/login").status, 429);
+    let line = read_again(&login("1000/d fixed"));
+    assert!(
+        line.contains("carried over to other buckets, since 1000/d fixed counts in another way"),
+        "{line}"
+    );
+    assert_eq!(client.get("/login").status, 429);
+    let line = read_again(&login("1000000/s burst 1000000"));
+    assert!(line.contains("tokens are carried over"), "{line}");
+    // The first request takes the empty bucket over, which fills within a second.
+    client.get("/login");
 
     // An empty file removes no limit. A file that does not name the route leaves its limit.
     std::fs::write(&file, "").expect("it can be written");

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::stream;
@@ -26,13 +26,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tollgate::tower::prometheus;
 use tollgate::{Priority, Rule};
 
-use super::forward::only_value;
+use super::crowd::{Activity, Busy, Crowd, Member};
+use super::forwarded::only_value;
 use super::inflight::{self, Gate, slow_tenth};
 use super::reload::Reload;
 use super::serve::Proxy;
@@ -66,20 +66,6 @@ struct Admin {
     /// The proxy takes connections, and no signal has said stop.
     ready: Arc<AtomicBool>,
     readers: Arc<Semaphore>,
-    /// Requests and connections so far.
-    turns: AtomicU64,
-}
-
-/// A connection.
-struct Conversation {
-    turn: Arc<Turn>,
-    task: AbortHandle,
-}
-
-/// When a connection last began or asked, among all of them.
-struct Turn {
-    last: AtomicU64,
-    reads_events: AtomicBool,
 }
 
 /// Serves until the process ends.
@@ -89,60 +75,48 @@ pub(crate) async fn serve(
     reload: Arc<Reload>,
     ready: Arc<AtomicBool>,
 ) {
-    let (readers, turns) = (Arc::new(Semaphore::new(READERS)), AtomicU64::new(0));
-    let admin = Arc::new(Admin { proxy, reload, ready, readers, turns });
-    let mut conversations = Vec::new();
+    let admin = Arc::new(Admin { proxy, reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
+    // Silent clients, and slow ones, do not keep others from `/metrics`.
+    let crowd = Crowd::new(PLACES);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                make_room(&mut conversations);
-                let turn = Arc::new(Turn {
-                    last: AtomicU64::new(admin.next_turn()),
-                    reads_events: AtomicBool::new(false),
-                });
-                let task = tokio::spawn(admin.clone().converse(stream, turn.clone())).abort_handle();
-                conversations.push(Conversation { turn, task });
+                let member = crowd.enter().await;
+                tokio::spawn(admin.clone().converse(stream, member));
             }
             Err(_) => sleep(BACK_OFF).await,
         }
     }
 }
 
-/// Closes the connection that has asked for nothing for the longest time, if there is no place
-/// left: silent clients, and slow ones, do not keep others from `/metrics`.
-fn make_room(conversations: &mut Vec<Conversation>) {
-    conversations.retain(|conversation| !conversation.task.is_finished());
-    if conversations.len() < PLACES {
-        return;
-    }
-    let others = conversations.iter().enumerate().filter(|(_, other)| !other.turn.reads_events.load(Relaxed));
-    if let Some((oldest, _)) = others.min_by_key(|(_, other)| other.turn.last.load(Relaxed)) {
-        conversations.swap_remove(oldest).task.abort();
-    }
-}
-
 impl Admin {
-    fn next_turn(&self) -> u64 {
-        self.turns.fetch_add(1, Relaxed)
-    }
-
-    async fn converse(self: Arc<Self>, stream: TcpStream, turn: Arc<Turn>) {
+    async fn converse(self: Arc<Self>, stream: TcpStream, member: Member) {
         // Fails only on a connection that is already gone.
         let Ok(own) = stream.local_addr().map(|address| address.ip().to_canonical()) else { return };
+        let activity = member.activity.clone();
         let service = service_fn(move |request| {
-            let (admin, turn) = (self.clone(), turn.clone());
-            async move { Ok::<_, Infallible>(admin.answer(own, &turn, request).await) }
+            let (admin, activity) = (self.clone(), activity.clone());
+            async move { Ok::<_, Infallible>(admin.answer(own, &activity, request).await) }
         });
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(PAUSE));
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(PAUSE);
-        // An error is a client that left, and there is none to be told.
-        let _ = server.serve_connection(TokioIo::new(Box::pin(stream)), service).await;
+        tokio::select! {
+            // An error is a client that left, and there is none to be told.
+            _ = server.serve_connection(TokioIo::new(Box::pin(stream)), service) => (),
+            () = member.activity.dismissed() => (),
+        }
     }
 
-    async fn answer(&self, own: IpAddr, turn: &Turn, request: Request<Incoming>) -> Response<Body> {
-        turn.last.store(self.next_turn(), Relaxed);
+    async fn answer(
+        &self,
+        own: IpAddr,
+        activity: &Arc<Activity>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        // The connection is not idle at this time. Only that of a reader of events is busy later.
+        activity.touch();
         let (method, path) = (request.method(), request.uri().path());
         let is_read = method == Method::GET || method == Method::HEAD;
         match path {
@@ -171,7 +145,7 @@ impl Admin {
             }
             "/events" => match self.readers.clone().try_acquire_owned() {
                 Ok(place) => {
-                    turn.reads_events.store(true, Relaxed);
+                    let place = (place, activity.busy());
                     of_type("text/event-stream", events(self.proxy.clone(), place))
                 }
                 Err(_) => {
@@ -260,7 +234,7 @@ fn metrics(proxy: &Proxy) -> String {
 }
 
 /// An event now, and one each [`PERIOD`]. A reader that is slow gets fewer.
-fn events(proxy: Arc<Proxy>, place: OwnedSemaphorePermit) -> Body {
+fn events(proxy: Arc<Proxy>, place: (OwnedSemaphorePermit, Busy)) -> Body {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let before = Counts::of(&proxy);
@@ -363,7 +337,6 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "nanos": sums.mean_nanos(),
         "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tollgate::{Priority, Rule};
 
-use super::values::timeouts;
+use super::timeouts::timeouts;
+use crate::proxy::inflight::first;
 use crate::proxy::settings::{LogFormat, Outage, Settings};
 
 const LEADING_BITS: &str = "leading bits of an address that are one client";
@@ -52,7 +53,7 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
         },
         switch("proxy_protocol", settings.proxy_protocol, "each connection begins with a PROXY header", ""),
         match settings.upstreams[..] {
-            [] => entry("upstream", "none".to_owned(), "a server in this process responds"),
+            [] => entry("upstream", "none".to_owned(), "a server in this process answers"),
             _ => entry("upstream", list(&settings.upstreams), ""),
         },
         switch(
@@ -128,21 +129,49 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
             bounds.connections_per_address.to_string(),
             "of one client address (of IPv6 its /64), but not of trust_proxy",
         ),
-        entry("bounds.in_flight", bounds.in_flight.to_string(), "requests under way at a time"),
+        entry(
+            "bounds.in_flight",
+            bounds.in_flight.to_string(),
+            "requests under way at a time, or as many as open files have room for",
+        ),
         entry(
             "bounds.in_flight_per_key",
             bounds.in_flight_per_key.to_string(),
-            &format!("requests under way at a time of {client}"),
+            &match &settings.key {
+                Some(name) => format!("of them of each client address, and of each value of {name}"),
+                None => "of them of each client address".to_owned(),
+            },
         ),
+        match bounds.keys_per_limit {
+            Some(keys) => entry("bounds.keys_per_limit", keys.to_string(), "in a table of each limit"),
+            None => entry(
+                "bounds.keys_per_limit",
+                "none".to_owned(),
+                "a map of each limit grows, up to 2^20 keys",
+            ),
+        },
+        match bounds.least_rate {
+            Some(rate) => entry(
+                "bounds.least_rate",
+                rate.to_string(),
+                "bytes of a request's body that make up for a second of waiting",
+            ),
+            None => entry("bounds.least_rate", "none".to_owned(), "a body of a request may be slow"),
+        },
     ]);
     entries.extend([
         match settings.inflight {
             Some(limit) => {
                 let meaning = match limit.target {
-                    Some(_) => "the most that the limit on requests in flight to each upstream may be",
-                    None => "requests in flight to each upstream, beyond which they get 503 at once",
+                    Some(_) => format!(
+                        "the most requests in flight to each upstream; the limit begins at {}",
+                        first(limit)
+                    ),
+                    None => {
+                        "requests in flight to each upstream, beyond which they get 503 at once".to_owned()
+                    }
                 };
-                entry("inflight.limit", limit.ceiling.to_string(), meaning)
+                entry("inflight.limit", limit.ceiling.to_string(), &meaning)
             }
             None => entry("inflight.limit", "none".to_owned(), "on requests in flight to each upstream"),
         },
@@ -224,6 +253,13 @@ fn warnings(settings: &Settings) -> Vec<String> {
             let (name, prefix) = (&route.name, &route.prefix);
             warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));
         }
+    }
+    let (each, all) = (settings.bounds.in_flight_per_key, settings.bounds.in_flight);
+    if each * 4 >= all {
+        warnings.push(format!(
+            "bounds.in_flight_per_key, {each}, is a quarter of bounds.in_flight, {all}, or more: few clients \
+             slow all others down"
+        ));
     }
     warnings.extend(inflight_warnings(settings));
     let Some(default) = settings.limit else {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::fault::Fault;
+use super::fault::{Fault, nearest};
 use super::given::{Given, build};
 use crate::proxy::settings::Settings;
 
@@ -36,7 +36,7 @@ impl File {
         })?;
         let given = toml::from_str(&text).map_err(|error| {
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            place(path, &text, error.span().map_or(0, |span| span.start), &what)
+            place(path, &text, error.span().map_or(0, |span| span.start), &with_name(what))
         })?;
         if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
             return Err(place(path, &text, 0, "the file is empty: no setting is named"));
@@ -56,6 +56,17 @@ impl File {
             Some(at) => place(&self.path, &self.text, at, &what),
             None => what,
         })
+    }
+}
+
+/// The error of an unknown name, with the one that was meant if there is one.
+fn with_name(what: String) -> String {
+    let Some(names) = what.strip_prefix("unknown field `") else { return what };
+    // The names are in backticks: the unknown one, and those that there are.
+    let names: Vec<&str> = names.split('`').step_by(2).collect();
+    match names.split_first().and_then(|(wanted, known)| Some((wanted, nearest(wanted, known)?))) {
+        Some((wanted, name)) => format!("unknown field `{wanted}`, did you mean `{name}`?"),
+        None => what,
     }
 }
 

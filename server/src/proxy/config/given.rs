@@ -9,11 +9,14 @@ use serde::Deserialize;
 use tollgate::Priority;
 use tollgate::http::Policy;
 
+use super::checks::{check, is_same_prefix};
 use super::fault::{Fault, fault};
+use super::placed::{Placed, one_or_more};
 use super::store::{StoreTable, check_store};
+use super::timeouts::{Timeout, set_timeout};
 use super::values::{
-    AdminAddress, Counted, ExemptMethod, Host, Key, Limit, Named, Network, Number, OrNone, Placed, Prefix,
-    Target, Time, Timeout, Token, set_timeout,
+    AdminAddress, Counted, ExemptMethod, Host, Key, Limit, Named, Network, Number, OrNone, Prefix, Target,
+    Time, Token,
 };
 use crate::proxy::settings::{
     Address, Admin, Certificate, ExemptPath, Exemptions, InflightLimit, LogFormat, Route, Settings, Upstream,
@@ -21,6 +24,8 @@ use crate::proxy::settings::{
 
 /// The number of connections or requests: the most is far below what a semaphore can count.
 type Count = Number<1, 100_000_000>;
+/// The number of keys: the bound is that of a table.
+type Keys = Number<1, { 1 << 28 }>;
 /// The most requests in flight to an upstream, which its limit counts in 32 bits.
 type Ceiling = Number<1, 100_000_000>;
 
@@ -30,15 +35,17 @@ type Ceiling = Number<1, 100_000_000>;
 pub(super) struct Given {
     /// Where clients connect [127.0.0.1:8080]; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT|unix:PATH")]
-    listen: Option<Placed<Address>>,
+    pub(super) listen: Option<Placed<Address>>,
     #[command(flatten)]
     tls: Option<Tls>,
     /// Each connection begins with a PROXY header, version 1 or 2
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     proxy_protocol: Option<bool>,
-    /// Where requests go; a server in this process if there is none; may be given more than once
+    /// Where requests go; without one and without a file, a server in this process answers; may be
+    /// given more than once
     #[arg(long, value_name = "http://HOST[:PORT]|unix:PATH")]
-    upstream: Option<Vec<Placed<Upstream>>>,
+    #[serde(deserialize_with = "one_or_more")]
+    pub(super) upstream: Option<Vec<Placed<Upstream>>>,
     /// The upstream sees the client's Host instead of its own name
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     preserve_host: Option<bool>,
@@ -53,6 +60,7 @@ pub(super) struct Given {
     key: Option<Placed<Key>>,
     /// A network of proxies whose forwarding headers are believed; may be given more than once
     #[arg(long, value_name = "CIDR|IP")]
+    #[serde(deserialize_with = "one_or_more")]
     trust_proxy: Option<Vec<Placed<Network>>>,
     /// Leading bits of an IPv4 address that are one client [32]
     #[arg(long, value_name = "8..=32")]
@@ -71,9 +79,9 @@ pub(super) struct Given {
     #[command(flatten)]
     pub(super) admin: Option<AdminTable>,
     #[command(flatten)]
-    bounds: BoundsTable,
+    pub(super) bounds: BoundsTable,
     #[command(flatten)]
-    inflight: InflightTable,
+    pub(super) inflight: InflightTable,
     #[command(flatten)]
     pub(super) store: StoreTable,
     /// A time-out by its name in [timeouts] of the file; may be given more than once
@@ -114,12 +122,15 @@ struct Tls {
 struct ExemptTable {
     /// A network of clients that are not limited; may be given more than once
     #[arg(long = "exempt-network", id = "exempt-network", value_name = "CIDR|IP")]
+    #[serde(deserialize_with = "one_or_more")]
     networks: Option<Vec<Placed<Network>>>,
     /// A path that is not limited, or with /* all under it; may be given more than once
     #[arg(long = "exempt-path", id = "exempt-path", value_name = "PATH|PATH/*")]
+    #[serde(deserialize_with = "one_or_more")]
     paths: Option<Vec<Placed<ExemptPath>>>,
     /// A method that is not limited; may be given more than once
     #[arg(long = "exempt-method", id = "exempt-method", value_name = "METHOD")]
+    #[serde(deserialize_with = "one_or_more")]
     methods: Option<Vec<Placed<ExemptMethod>>>,
     /// The preflight requests of CORS are not limited
     #[arg(long = "exempt-preflights", id = "exempt-preflights", num_args = 0..=1, require_equals = true,
@@ -138,36 +149,43 @@ pub(super) struct AdminTable {
     /// Let --admin be an address that others reach: each of them can change the limit
     #[arg(long = "admin-public", id = "admin-public", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
-    public: Option<bool>,
+    pub(super) public: Option<bool>,
     /// A host name that requests for --admin may name; may be given more than once
     #[arg(long = "admin-host", id = "admin-host", value_name = "NAME")]
+    #[serde(deserialize_with = "one_or_more")]
     hosts: Option<Vec<Placed<Host>>>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct BoundsTable {
+pub(super) struct BoundsTable {
     /// Connections of one client address at a time [1024]
     #[arg(long, value_name = "N")]
     connections_per_address: Option<Placed<Count>>,
-    /// Requests under way at a time [256]
+    /// Requests under way at a time [1024, or as many as open files have room for]
     #[arg(long, value_name = "N")]
     in_flight: Option<Placed<Count>>,
-    /// Requests of one key under way at a time [64]
+    /// Requests of one client address, and of one key, under way at a time [64]
     #[arg(long, value_name = "N")]
-    in_flight_per_key: Option<Placed<Count>>,
+    pub(super) in_flight_per_key: Option<Placed<Count>>,
+    /// Keys of each limit, in a table; `none` is a map that grows up to 2^20 keys [none]
+    #[arg(long, value_name = "N|none")]
+    keys_per_limit: Option<Placed<OrNone<Keys>>>,
+    /// Bytes a second of a request's body, once it is late [500]; `none` is no bound
+    #[arg(long, value_name = "N|none")]
+    least_rate: Option<Placed<OrNone<Count>>>,
 }
 
 /// The limit on the requests in flight to each upstream.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct InflightTable {
+pub(super) struct InflightTable {
     /// Requests in flight to each upstream; one more gets 503 at once; `none` is no limit [none]
     #[arg(long = "inflight", id = "inflight", value_name = "N|none")]
-    limit: Option<Placed<OrNone<Ceiling>>>,
+    pub(super) limit: Option<Placed<OrNone<Ceiling>>>,
     /// The limit adapts: nine in ten requests are answered within this time; `none` fixes it [none]
     #[arg(long = "target", id = "target", value_name = "DURATION|none")]
-    target: Option<Placed<OrNone<Target>>>,
+    pub(super) target: Option<Placed<OrNone<Target>>>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -209,9 +227,7 @@ pub(super) fn build(
         return Err(fault(None, format!("{option} needs --admin")));
     }
     options.apply(&mut settings, Path::new(""))?;
-    check_admin(file.admin.as_ref(), options.admin.as_ref())?;
-    check_bounds(&file.bounds, &options.bounds, &mut settings)?;
-    check_inflight(&file.inflight, &options.inflight, &mut settings)?;
+    check(file, options, &mut settings)?;
     check_store(file, options, &settings)?;
     Ok(settings)
 }
@@ -252,6 +268,12 @@ impl Given {
         set_count(&mut to.bounds.connections_per_address, self.bounds.connections_per_address.as_ref());
         set_count(&mut to.bounds.in_flight, self.bounds.in_flight.as_ref());
         set_count(&mut to.bounds.in_flight_per_key, self.bounds.in_flight_per_key.as_ref());
+        if let Some(keys) = &self.bounds.keys_per_limit {
+            to.bounds.keys_per_limit = keys.value.0.map(|keys| keys.0 as usize);
+        }
+        if let Some(rate) = &self.bounds.least_rate {
+            to.bounds.least_rate = rate.value.0.map(|rate| rate.0);
+        }
         self.inflight.apply(&mut to.inflight);
         self.store.apply(&mut to.store, folder);
         let of_file = self.timeouts.iter().map(|(name, time)| (name, time.value.0, time.at));
@@ -264,7 +286,11 @@ impl Given {
         to.timeouts.drain = self.drain.as_ref().map_or(to.timeouts.drain, |time| time.value.0);
         set(&mut to.log.format, self.log.format.as_ref());
         to.log.access = self.log.access.unwrap_or(to.log.access);
-        self.apply_routes(&mut to.routes)
+        self.apply_routes(&mut to.routes, to.case_sensitive)
+    }
+
+    pub(super) fn names_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// The place of the limit of a route.
@@ -273,7 +299,7 @@ impl Given {
     }
 
     /// Changes the routes that are named, adds those that are new, and removes those to be removed.
-    fn apply_routes(&self, routes: &mut Vec<Route>) -> Result<(), Fault> {
+    fn apply_routes(&self, routes: &mut Vec<Route>, case_sensitive: bool) -> Result<(), Fault> {
         routes.retain(|route| self.remove_routes.iter().all(|removed| removed.value != route.name));
         let mut named = vec!["default"];
         for table in &self.route {
@@ -290,10 +316,13 @@ impl Given {
         for table in &self.route {
             let (name, _) = table.name();
             let prefix = &table.prefix.value.0;
-            if let Some(other) = routes.iter().find(|route| route.prefix == *prefix && route.name != name) {
+            let is_same = |route: &&Route| is_same_prefix(&route.prefix, prefix, case_sensitive);
+            if let Some(other) = routes.iter().filter(is_same).find(|route| route.name != name) {
                 let stays = !named.contains(&other.name.as_str());
                 let hint = if stays { "; remove_routes removes it" } else { "" };
-                let what = format!("the route {:?} has the prefix {prefix:?}, too{hint}", other.name);
+                let same = if other.prefix == *prefix { "too" } else { "which has the same paths" };
+                let (name, other) = (&other.name, &other.prefix);
+                let what = format!("the route {name:?} has the prefix {other:?}, {same}{hint}");
                 return Err(fault(table.prefix.at, what));
             }
         }
@@ -396,58 +425,5 @@ fn set_count(setting: &mut usize, given: Option<&Placed<Count>>) {
     if let Some(given) = given {
         // The bound is below that of a `usize` of 32 bits.
         *setting = given.value.0 as usize;
-    }
-}
-
-/// An address that is named needs `public` unless only this host reaches it.
-fn check_admin(file: Option<&AdminTable>, options: Option<&AdminTable>) -> Result<(), Fault> {
-    let (by_file, by_option) =
-        (file.and_then(|f| f.listen.as_ref()), options.and_then(|o| o.listen.as_ref()));
-    let public = options.and_then(|o| o.public).or(file.and_then(|f| f.public)).unwrap_or(false);
-    let Some(Placed { value: AdminAddress(address), at }) = by_option.or(by_file) else { return Ok(()) };
-    if public || address.ip().to_canonical().is_loopback() {
-        return Ok(());
-    }
-    let (name, needed) = match at {
-        Some(_) => ("the admin address", "`public = true`"),
-        None => ("--admin", "--admin-public"),
-    };
-    let what = format!(
-        "{name} {address} is not a loopback address: any client that reaches it can change the limit, \
-         so it needs {needed}"
-    );
-    Err(fault(*at, what))
-}
-
-/// A target needs a limit. An option may name the target of a limit in the file, and the other way
-/// round.
-fn check_inflight(file: &InflightTable, options: &InflightTable, to: &mut Settings) -> Result<(), Fault> {
-    let Some(given) = options.target.as_ref().or(file.target.as_ref()) else { return Ok(()) };
-    let Some(target) = given.value.0.as_ref().map(|target| target.0) else { return Ok(()) };
-    let name = if given.at.is_none() { "--target" } else { "target" };
-    let Some(limit) = &mut to.inflight else {
-        if given.at.is_some() && options.limit.is_some() {
-            // An option turns the limit of the file off, and its target with it.
-            return Ok(());
-        }
-        let needed = if given.at.is_none() { "--inflight" } else { "a limit" };
-        return Err(fault(given.at, format!("{name} needs {needed}: the most that the limit may become")));
-    };
-    limit.target = Some(target);
-    Ok(())
-}
-
-/// The bound of a key is at most that of all; it follows if neither source names it.
-fn check_bounds(file: &BoundsTable, options: &BoundsTable, to: &mut Settings) -> Result<(), Fault> {
-    let (each, all) = (to.bounds.in_flight_per_key, to.bounds.in_flight);
-    if each <= all {
-        return Ok(());
-    }
-    match options.in_flight_per_key.as_ref().or(file.in_flight_per_key.as_ref()) {
-        Some(given) => Err(fault(given.at, format!("in_flight_per_key = {each} is above in_flight, {all}"))),
-        None => {
-            to.bounds.in_flight_per_key = all;
-            Ok(())
-        }
     }
 }

@@ -34,8 +34,10 @@
 //!
 //! [bounds]
 //! connections_per_address = 1024
-//! in_flight = 256
-//! in_flight_per_key = 64
+//! in_flight = 1024
+//! in_flight_per_key = 64              # of a client address, and of a key
+//! keys_per_limit = 100000             # in a table; or none: a map that grows up to 2^20 keys
+//! least_rate = 500                    # bytes a second of a request's body; or none
 //!
 //! [inflight]                          # of each upstream
 //! limit = 1000                        # or none
@@ -49,8 +51,8 @@
 //! on_outage = "local"                 # or deny, allow
 //! share = 0.5                         # of the limits, with local
 //!
-//! [timeouts]                          # request_head, request_body, queue, connect, response_head,
-//! connect = "5s"                      # response_body, slow_reader, tunnel
+//! [timeouts]                          # request_head, keep_alive, request_body, whole_body, queue,
+//! connect = "5s"                      # connect, response_head, response_body, slow_reader, tunnel
 //!
 //! [log]
 //! format = "text"                     # or json
@@ -68,15 +70,18 @@
 //! limit. A route is matched by its name, and keeps its cost and its priority unless it names
 //! another.
 
+mod checks;
 mod describe;
 mod fault;
 mod file;
 mod given;
+mod placed;
 mod store;
 #[cfg(test)]
 mod store_tests;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod values;
 
 use std::path::PathBuf;
@@ -102,9 +107,12 @@ pub(crate) struct Options {
     pub(crate) demo: Demo,
 }
 
-/// The workers of the upstream in this process.
+/// The upstream in this process, and its workers.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Demo {
+    /// A server in this process answers, though the file names no upstream
+    #[arg(long)]
+    demo: bool,
     /// The server in this process answers N requests at a time
     #[arg(long, value_name = "N", conflicts_with = "upstream", value_parser = workers)]
     pub(crate) workers: Option<usize>,
@@ -138,6 +146,19 @@ pub(crate) fn load(options: &Options) -> Result<Settings, String> {
     }
 }
 
+/// Refuses the settings of a file without an upstream: the server in this process would answer
+/// health checks, and send credentials back.
+pub(crate) fn check_upstream(options: &Options, settings: &Settings) -> Result<(), String> {
+    match &options.config {
+        Some(path) if settings.upstreams.is_empty() && !options.demo.demo => Err(format!(
+            "{}: no upstream is named, as in upstream = [\"http://127.0.0.1:8000\"]; with --demo a server in \
+             this process answers",
+            path.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Reads the file again: the new settings, and a line for each change and each that needs a
 /// restart.
 ///
@@ -158,12 +179,27 @@ pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, 
     Ok((after, lines))
 }
 
-/// One sentence of a refusal of options, without clap's `error: `, hints and usage.
+/// One sentence of a refusal of options, without clap's `error: ` and usage, and with the option
+/// that was meant.
 pub(crate) fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let sentence = lines.join(" ");
-    sentence.strip_prefix("error: ").unwrap_or(&sentence).to_owned()
+    let sentence = sentence.strip_prefix("error: ").unwrap_or(&sentence);
+    // Other hints tell how to pass an odd value.
+    let meant = text.lines().filter_map(|line| line.trim().strip_prefix("tip: a similar "));
+    match meant.filter_map(|hint| hint.split_once("exists: ")).next() {
+        Some((_, name)) => format!("{sentence}, did you mean {name}?"),
+        None => sentence.to_owned(),
+    }
+}
+
+/// Returns the error of a certificate or a key with the file of settings that names it.
+pub(crate) fn in_tls(options: &Options, why: String) -> String {
+    match (&options.config, options.given.names_tls()) {
+        (Some(path), false) => format!("{}: [tls]: {why}", path.display()),
+        _ => why,
+    }
 }
 
 /// Takes back the changes that cannot be made to a proxy that is running.

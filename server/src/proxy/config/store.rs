@@ -11,7 +11,8 @@ use tollgate::Rule;
 
 use super::fault::{Fault, fault};
 use super::given::Given;
-use super::values::{OrNone, Placed, Time};
+use super::placed::Placed;
+use super::values::{OrNone, Time};
 use crate::proxy::settings::{Outage, Settings, Store, StoreUrl};
 use crate::proxy::store::{check, counts, window_in_store};
 

@@ -110,7 +110,9 @@ hosts = ["Admin.example.org"]
 [bounds]
 connections_per_address = 100
 in_flight = 512
-in_flight_per_key = 256
+in_flight_per_key = 100
+least_rate = 90
+keys_per_limit = 5000
 
 [inflight]
 limit = 100
@@ -118,7 +120,9 @@ target = "300ms"
 
 [timeouts]
 request_head = "11s"
+keep_alive = "61s"
 request_body = "12s"
+whole_body = "2h"
 queue = "13s"
 connect = "14s"
 response_head = "15s"
@@ -248,11 +252,13 @@ fn every_setting_can_be_in_the_file() {
     };
     assert_eq!(settings.admin, Some(admin));
     assert_eq!(settings.bounds.connections_per_address, 100);
-    assert_eq!((settings.bounds.in_flight, settings.bounds.in_flight_per_key), (512, 256));
+    assert_eq!((settings.bounds.in_flight, settings.bounds.in_flight_per_key), (512, 100));
     let inflight = InflightLimit { ceiling: 100, target: Some(Duration::from_millis(300)) };
     assert_eq!(settings.inflight, Some(inflight));
     let times = &settings.timeouts;
     assert_eq!((times.request_head, times.request_body), (seconds(11), seconds(12)));
+    assert_eq!(times.keep_alive, seconds(61));
+    assert_eq!((times.whole_body, settings.bounds.least_rate), (seconds(7_200), Some(90)));
     assert_eq!((times.queue, times.connect), (seconds(13), seconds(14)));
     assert_eq!((times.response_head, times.response_body), (seconds(15), seconds(16)));
     assert_eq!((times.slow_reader, times.tunnel), (seconds(17), seconds(3_600)));
@@ -286,7 +292,8 @@ fn every_option_overrides_the_file() {
         --key peer --trust-proxy ::1 --ipv4-prefix 8 --ipv6-prefix 32 --case-sensitive=false \
         --exempt-network ::1 --exempt-path /a --exempt-path /b/* --exempt-method GET --exempt-preflights=false \
         --shadow=false --admin --admin-host other --connections-per-address 2 --in-flight 20 \
-        --in-flight-per-key 10 --inflight 5 --target none --timeout request_head=1s --timeout request_body=1s --timeout queue=1s \
+        --in-flight-per-key 10 --keys-per-limit none --least-rate none --inflight 5 --target none --timeout request_head=1s --timeout keep_alive=1s --timeout request_body=1s --timeout queue=1s \
+        --timeout whole_body=1s \
         --timeout connect=1s --timeout response_head=1s --timeout response_body=1s \
         --timeout slow_reader=1s --timeout tunnel=1s --lame-duck 0s --drain 0s --log text \
         --access-log=false";
@@ -384,6 +391,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
     let unit = "is not a unit: ns, us, ms, s, m, h, d, w or its word";
     let rule = "as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\"";
     let networks = "expected a network such as 10.0.0.0/8, or an address";
+    let form = "expected http://HOST, http://HOST:PORT or unix:PATH";
     let cases = [
         ("listen = \"here\"\n", format!("1:10: \"here\": {address}")),
         ("listen = 80\n", format!("1:10: 80: {address}")),
@@ -394,7 +402,9 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ),
         (
             "limit = \"blocked\"\n",
-            "1:9: \"blocked\": a limit of the settings is a rate or a window, and blocked is none".to_owned(),
+            "1:9: \"blocked\": a limit of the settings is a rate or a window, and blocked is none; or \"none\" \
+             for no limit"
+                .to_owned(),
         ),
         ("limit = \"1/x\"\n", format!("1:9: cannot read \"1/x\" {rule}: \"x\" {unit}")),
         ("key = \"host\"\n", "1:7: \"host\": expected `peer` or `header:NAME`".to_owned()),
@@ -407,7 +417,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ("[timeouts]\nqueue = \"0s\"\n", "2:9: \"0s\": a time of 0 is under the bound of 1ns".to_owned()),
         (
             "[timeouts]\nqueue = \"1 day\"\nwait = \"1s\"\n",
-            "3:8: \"wait\" is no time-out; there are request_head, request_body, queue, connect, \
+            "3:8: \"wait\" is no time-out; there are request_head, keep_alive, request_body, whole_body, queue, connect, \
              response_head, response_body, slow_reader, tunnel"
                 .to_owned(),
         ),
@@ -424,7 +434,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
         ),
         (
             "[exempt]\npath = [\"/a\"]\n",
-            "2:1: unknown field `path`, expected one of `networks`, `paths`, `methods`, `preflights`"
+            "2:1: unknown field `path`, did you mean `paths`?"
                 .to_owned(),
         ),
         (
@@ -502,6 +512,39 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
             "remove_routes = [\"/a\"]\n[[route]]\nprefix = \"/a\"\nlimit = \"5/s\"\n",
             "3:10: the route \"/a\" is one of remove_routes".to_owned(),
         ),
+        ("limitt = \"1/s\"\n", "1:1: unknown field `limitt`, did you mean `limit`?".to_owned()),
+        ("[[routes]]\nprefix = \"/a\"\n", "1:3: unknown field `routes`, did you mean `route`?".to_owned()),
+        ("[timeouts]\nconnec = \"1s\"\n", "2:10: \"connec\" is no time-out, did you mean \"connect\"?".to_owned()),
+        (
+            "[[route]]\nprefix = \"/a\"\nlimit = \"1/s\"\n[[route]]\nlimit = \"2/s\"\n",
+            "4:1: missing field `prefix`".to_owned(),
+        ),
+        (
+            "[[route]]\nprefix = \"/a\"\nlimit = \"none\"\n",
+            "3:9: \"none\": a route has a rate or a window; remove_routes removes a route".to_owned(),
+        ),
+        (
+            "[[route]]\nprefix = \"/a\"\nlimit = \"1/s\"\n[[route]]\nprefix = \"/A/\"\nlimit = \"2/s\"\n",
+            "2:10: the route \"/A/\" has the prefix \"/A/\", which has the same paths".to_owned(),
+        ),
+        ("upstream = 5\n", "1:12: invalid type: integer `5`, expected a list of texts in quotes".to_owned()),
+        ("upstream = \"ftp://a\"\n", format!("1:12: \"ftp://a\": {form}")),
+        (
+            "listen = \"0.0.0.0:80\"\nupstream = \"http://127.0.0.1\"\n",
+            "2:12: the upstream http://127.0.0.1 is the address that clients connect to".to_owned(),
+        ),
+        (
+            "listen = \"unix:/a\"\nupstream = [\"unix:/b\", \"unix:/a\"]\n",
+            "2:24: the upstream unix:/a is the address that clients connect to".to_owned(),
+        ),
+        (
+            "listen = \"0.0.0.0:8081\"\n[admin]\n",
+            "1:10: the admin page cannot listen on 0.0.0.0:8081: clients connect there".to_owned(),
+        ),
+        (
+            "upstream = \"http://[::1]:9\"\n[admin]\nlisten = \"[::1]:9\"\n",
+            "1:12: the upstream http://[::1]:9 is the address of the admin page".to_owned(),
+        ),
         ("limit = \"1/s\nshadow = true\n", "1:13: invalid basic string, expected `\"`".to_owned()),
         ("shadow = true\nshadow = false\n", "2:1: duplicate key".to_owned()),
         (
@@ -541,7 +584,7 @@ fn an_error_of_the_options_is_one_sentence() {
             "--limit 1",
             format!(
                 "{value} '1' for '--limit <QUOTA|none>': cannot read \"1\" as a rule such as \"100/s burst 200\" or \
-                 \"1000/d fixed utc\": it has no \"/\" between a count and a period"
+                 \"1000/d fixed utc\": it has no \"/\" between a count and a period; or \"none\" for no limit"
             ),
         ),
         ("--key x", format!("{value} 'x' for '--key <peer|header:NAME>': expected `peer` or `header:NAME`")),
@@ -555,7 +598,7 @@ fn an_error_of_the_options_is_one_sentence() {
         ),
         (
             "--timeout wait=1s",
-            "--timeout: \"wait\" is no time-out; there are request_head, request_body, queue, connect, \
+            "--timeout: \"wait\" is no time-out; there are request_head, keep_alive, request_body, whole_body, queue, connect, \
              response_head, response_body, slow_reader, tunnel"
                 .to_owned(),
         ),
@@ -875,6 +918,19 @@ fn a_file_that_cannot_be_read_or_started_with_is_an_error_of_a_reload() {
     assert_eq!(reload(&Options::default(), &before), Ok((before, Vec::new())));
 }
 
+/// Prefixes that differ by their case have different paths if the case counts.
+#[test]
+fn a_list_may_be_one_text_and_a_prefix_may_differ_by_its_case() {
+    let text = "upstream = \"http://a\"\ntrust_proxy = \"10.0.0.0/8\"\ncase_sensitive = true\n\
+                [[route]]\nprefix = \"/a\"\nlimit = \"1/s\"\n[[route]]\nprefix = \"/A\"\nlimit = \"1/s\"\n";
+    let settings = load_text(text).expect("the file is valid");
+    assert_eq!(
+        (list(&settings.upstreams), list(&settings.trust_proxy)),
+        (vec!["http://a".to_owned()], vec!["10.0.0.0/8".to_owned()],)
+    );
+    assert_eq!(settings.routes.len(), 2);
+}
+
 /// The file cannot change a limit that an option names, and the admin page can.
 #[test]
 fn a_reload_leaves_a_limit_that_an_option_names() {
@@ -893,7 +949,7 @@ fn a_description_has_every_setting_and_warnings() {
     let settings = load_text(RICH).expect("the file is valid");
     let text = describe(&settings);
     let names: Vec<&str> = text.lines().filter_map(|line| line.split("  ").next()).collect();
-    assert_eq!(names.iter().filter(|name| name.starts_with("timeouts.")).count(), 8);
+    assert_eq!(names.iter().filter(|name| name.starts_with("timeouts.")).count(), 10);
     for entry in entries(&settings) {
         assert!(names.contains(&&*entry.name) && text.contains(&entry.value), "{}", entry.name);
     }
@@ -902,6 +958,7 @@ fn a_description_has_every_setting_and_warnings() {
         "1000/s burst 2000                     of each value of x-api-key, for requests under no route"
     ));
     assert!(line("route login ").ends_with("of each value of x-api-key, for /login and paths below it"));
+    assert!(line("inflight.limit").ends_with("the limit begins at 20"));
     assert!(!text.contains("warning") && text.ends_with('\n'));
     assert!(text.lines().all(|line| line == line.trim_end()));
     let warnings = |text: &str| {
@@ -921,12 +978,16 @@ fn a_description_has_every_setting_and_warnings() {
         let warning = format!("exempt.paths {path} takes /login/ out of the limit of route login");
         assert_eq!(exempt(&format!("\"{path}\"")), [warning]);
     }
+    let bounds = |each, all| warnings(&format!("[bounds]\nin_flight_per_key = {each}\nin_flight = {all}\n"));
+    let few = "bounds.in_flight_per_key, 64, is a quarter of bounds.in_flight, 256, or more: few clients slow \
+               all others down";
+    assert_eq!((bounds(64, 256), bounds(63, 256)), (vec![few.to_owned()], vec![]));
     let inflight = |limit| warnings(&format!("[inflight]\nlimit = {limit}\ntarget = \"15s\"\n"));
     let late = "inflight.target, 15s, is half of timeouts.response_head, 30s, or more: slow answers end before \
                 they show";
-    assert_eq!(inflight(256), [late]);
-    let waits = "inflight.limit allows 257 requests in flight, but beyond bounds.in_flight, 256, they wait";
-    assert_eq!(inflight(257), [waits, late]);
+    assert_eq!(inflight(1_024), [late]);
+    let waits = "inflight.limit allows 1025 requests in flight, but beyond bounds.in_flight, 1024, they wait";
+    assert_eq!(inflight(1_025), [waits, late]);
     let route = |limit: &str, cost: u64| {
         warnings(&format!(
             "limit = \"10/s burst 20\"\n[[route]]\nprefix = \"/a\"\nlimit = \"{limit}\"\ncost = {cost}\n"

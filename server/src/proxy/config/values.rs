@@ -1,7 +1,5 @@
 //! The values of options and of the file, each in its text form.
 
-use std::fmt::{self, Display};
-use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,79 +9,11 @@ use hyper::header::HeaderName;
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Method, Uri};
 use ipnet::IpNet;
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use tollgate::http::ClientIp;
 use tollgate::{InvalidRule, Priority, Quota, Rule};
-use toml::Spanned;
 
 use crate::proxy::paths::has_one_reading;
-use crate::proxy::settings::{Address, ExemptPath, LogFormat, Timeouts, Upstream};
-
-/// A value, and the byte of the file where it begins. Values of options have no place.
-#[derive(Clone, Debug)]
-pub(super) struct Placed<T> {
-    pub(super) value: T,
-    pub(super) at: Option<usize>,
-}
-
-impl<T: FromStr<Err: Display>> FromStr for Placed<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Placed<T>, String> {
-        match text.parse() {
-            Ok(value) => Ok(Placed { value, at: None }),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
-impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Placed<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Placed<T>, D::Error> {
-        let parsed = Spanned::<Parsed<T>>::deserialize(deserializer)?;
-        let at = Some(parsed.span().start);
-        Ok(Placed { value: parsed.into_inner().0, at })
-    }
-}
-
-/// A value that was parsed while its text was visited, so that an error has the place of the text.
-struct Parsed<T>(T);
-
-impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Parsed<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parsed<T>, D::Error> {
-        struct Parser<T>(PhantomData<T>);
-
-        impl<T: FromStr<Err: Display>> Visitor<'_> for Parser<T> {
-            type Value = Parsed<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text in quotes or a whole number")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Parsed<T>, E> {
-                text.parse().map(Parsed).map_err(|error| E::custom(named(&format!("{text:?}"), error)))
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Parsed<T>, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Parsed<T>, E> {
-                let parsed = number.to_string().parse().map(Parsed);
-                parsed.map_err(|error| E::custom(named(&number.to_string(), error)))
-            }
-        }
-
-        deserializer.deserialize_any(Parser(PhantomData))
-    }
-}
-
-/// Returns an error with its value before it. The error of a rule has the text already.
-fn named(value: &str, error: impl Display) -> String {
-    let error = error.to_string();
-    let rest = error.strip_prefix("cannot read ").map(|rest| rest.trim_start_matches('"'));
-    let has_it = rest.is_some_and(|rest| rest.starts_with(value.trim_matches('"')));
-    if has_it { error } else { format!("{value}: {error}") }
-}
+use crate::proxy::settings::{Address, ExemptPath, LogFormat, Upstream};
 
 /// A whole number within two bounds.
 #[derive(Clone, Copy, Debug)]
@@ -129,51 +59,6 @@ impl FromStr for Target {
         let Time(time) = text.parse::<Time<0>>()?;
         let is_within = (Duration::from_micros(1)..=Duration::from_secs(60)).contains(&time);
         is_within.then_some(Target(time)).ok_or_else(|| format!("{text} is out of the bounds of 1us and 1m"))
-    }
-}
-
-/// The time-outs by name, each with a sentence.
-pub(super) fn timeouts(of: &mut Timeouts) -> [(&'static str, &mut Duration, &'static str); 8] {
-    [
-        (
-            "request_head",
-            &mut of.request_head,
-            "for each request head, and for a connection without a request",
-        ),
-        ("request_body", &mut of.request_body, "between two parts of a request's body"),
-        ("queue", &mut of.queue, "for a place among the requests in flight"),
-        ("connect", &mut of.connect, "for a connection to the upstream"),
-        ("response_head", &mut of.response_head, "from the end of a request to the head of its response"),
-        ("response_body", &mut of.response_body, "between two parts of a response's body"),
-        ("slow_reader", &mut of.slow_reader, "for a client that does not read its response"),
-        ("tunnel", &mut of.tunnel, "without a byte from the upstream in an upgraded connection"),
-    ]
-}
-
-/// Sets a time-out by its name.
-pub(super) fn set_timeout(of: &mut Timeouts, wanted: &str, time: Duration) -> Result<(), String> {
-    let mut fields = timeouts(of);
-    let names = fields.each_ref().map(|(name, ..)| *name).join(", ");
-    let field = fields.iter_mut().find(|(name, ..)| *name == wanted);
-    let (_, field, _) = field.ok_or_else(|| format!("{wanted:?} is no time-out; there are {names}"))?;
-    **field = time;
-    Ok(())
-}
-
-/// A time-out as an option has it: `NAME=DURATION`.
-#[derive(Clone, Debug)]
-pub(super) struct Timeout {
-    pub(super) name: String,
-    pub(super) time: Duration,
-}
-
-impl FromStr for Timeout {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Timeout, String> {
-        let (name, time) = text.split_once('=').ok_or("expected NAME=DURATION such as connect=5s")?;
-        let Time(time) = time.parse::<Time<1>>()?;
-        Ok(Timeout { name: name.to_owned(), time })
     }
 }
 
@@ -250,6 +135,9 @@ impl FromStr for Counted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Counted, String> {
+        if text == "none" {
+            return Err("a route has a rate or a window; remove_routes removes a route".to_owned());
+        }
         match text.parse().map_err(|error: InvalidRule| error.to_string())? {
             Rule::Bucket(quota @ (Quota::UNLIMITED | Quota::BLOCKED)) => {
                 Err(format!("a limit of the settings is a rate or a window, and {quota} is none"))
@@ -269,7 +157,11 @@ impl FromStr for Limit {
     fn from_str(text: &str) -> Result<Limit, String> {
         match text {
             "none" => Ok(Limit(None)),
-            rule => rule.parse().map(|Counted(rule)| Limit(Some(rule))),
+            rule => match rule.parse() {
+                Ok(Counted(rule)) => Ok(Limit(Some(rule))),
+                Err(error) if rule.contains('/') => Err(error),
+                Err(error) => Err(format!("{error}; or \"none\" for no limit")),
+            },
         }
     }
 }

@@ -17,6 +17,7 @@ use self::slow_reader::SlowReader;
 pub(crate) use self::socket::{Listener, Socket};
 pub(crate) use self::tls::Tls;
 use super::counters::{Counters, Event};
+use super::crowd::Activity;
 use super::settings::Settings;
 
 /// A stream of bytes in both directions: over TCP or a Unix socket, with TLS or without.
@@ -36,6 +37,8 @@ pub(crate) struct Door {
     /// The certificate, if connections are TLS.
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) counters: Arc<Counters>,
+    /// Notes the bytes of the client.
+    pub(crate) activity: Arc<Activity>,
 }
 
 /// The client of a connection.
@@ -57,7 +60,7 @@ pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> 
     let Socket { io, peer: connected } = socket;
     let settings = &*door.settings;
     let limit = settings.timeouts.request_head;
-    let io = SlowReader::new(io, settings.timeouts.slow_reader, door.counters.clone());
+    let io = SlowReader::new(io, door);
     let (mut io, mut address): (Stream, IpAddr) = (Box::new(io), connected);
 
     if settings.proxy_protocol {

@@ -1,16 +1,16 @@
-//! A bound on the time that a client leaves its response unread.
+//! A bound on the time that a client leaves its response unread, and a note of the bytes it sends.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_io_timeout::TimeoutWriter;
 
-use super::Io;
+use super::{Door, Io};
 use crate::proxy::counters::{Counters, Event};
+use crate::proxy::crowd::Activity;
 
 /// A socket whose writes fail once the other end takes no byte for a time. The failure is counted.
 ///
@@ -19,13 +19,15 @@ pub(super) struct SlowReader {
     io: Pin<Box<TimeoutWriter<Box<dyn Io>>>>,
     /// The counters, or `None` once the connection is counted.
     counters: Option<Arc<Counters>>,
+    activity: Arc<Activity>,
 }
 
 impl SlowReader {
-    pub(super) fn new(io: Box<dyn Io>, limit: Duration, counters: Arc<Counters>) -> SlowReader {
+    pub(super) fn new(io: Box<dyn Io>, door: &Door) -> SlowReader {
         let mut io = TimeoutWriter::new(io);
-        io.set_timeout(Some(limit));
-        SlowReader { io: Box::pin(io), counters: Some(counters) }
+        io.set_timeout(Some(door.settings.timeouts.slow_reader));
+        let (counters, activity) = (Some(door.counters.clone()), door.activity.clone());
+        SlowReader { io: Box::pin(io), counters, activity }
     }
 
     fn count<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -45,7 +47,12 @@ impl AsyncRead for SlowReader {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.io.as_mut().poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = self.io.as_mut().poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.activity.note_read();
+        }
+        read
     }
 }
 

@@ -48,7 +48,12 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn door(settings: Settings, tls: Option<&Arc<Tls>>) -> Door {
-    Door { settings: Arc::new(settings), tls: tls.cloned(), counters: Arc::default() }
+    Door {
+        settings: Arc::new(settings),
+        tls: tls.cloned(),
+        counters: Arc::default(),
+        activity: Arc::new(Activity::new()),
+    }
 }
 
 /// Returns settings under which every connection begins with a header, and the load balancer is
