@@ -25,7 +25,7 @@ use crate::listen::socket::Listener;
 use crate::listen::tls::Tls;
 use crate::output::say;
 use crate::serve::connections::{self, Proxy};
-use crate::serve::log::Log;
+use crate::serve::log::LogHandle;
 use crate::serve::reload::Reload;
 use crate::serve::sockets::Sockets;
 use crate::serve::{demo, introduce};
@@ -40,7 +40,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
     let settings = options::load(&options)?;
     options::check_upstream(&options, &settings)?;
-    let log = Log::start(settings.log.format);
+    let log = LogHandle::start(settings.log.format);
     let tls = settings.tls.as_ref().map(Tls::read).transpose();
     let tls = tls.map_err(|why| options::in_tls(&options, why))?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;

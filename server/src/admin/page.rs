@@ -60,7 +60,7 @@ const PAGE: &str = include_str!("page.html");
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-struct Admin {
+struct Page {
     proxy: Arc<Proxy>,
     reload: Arc<Reload>,
     /// The proxy takes connections, and no signal has said stop.
@@ -75,7 +75,7 @@ pub(crate) async fn serve(
     reload: Arc<Reload>,
     ready: Arc<AtomicBool>,
 ) {
-    let admin = Arc::new(Admin { proxy, reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
+    let admin = Arc::new(Page { proxy, reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
     // Silent clients, and slow ones, do not keep others from `/metrics`.
     let crowd = Crowd::new(PLACES);
     loop {
@@ -89,7 +89,7 @@ pub(crate) async fn serve(
     }
 }
 
-impl Admin {
+impl Page {
     async fn converse(self: Arc<Self>, stream: TcpStream, member: Member) {
         // Fails only on a connection that is already gone.
         let Ok(own) = stream.local_addr().map(|address| address.ip().to_canonical()) else { return };

@@ -27,9 +27,9 @@ pub(crate) fn share(most: usize, taken: usize, each: usize) -> usize {
 }
 
 /// The places of all clients, and the requests in line for one.
-pub(crate) struct Places(Mutex<State>);
+pub(crate) struct Places(Mutex<Holders>);
 
-struct State {
+struct Holders {
     /// The places of all clients together, and the most of one.
     most: usize,
     each: usize,
@@ -59,7 +59,7 @@ pub(crate) struct Place {
 impl Places {
     pub(crate) fn new(most: usize, each: usize) -> Arc<Places> {
         let (clients, waiting) = (HashMap::new(), BTreeMap::new());
-        Arc::new(Places(Mutex::new(State { most, each, taken: 0, clients, waiting, next_turn: 1 })))
+        Arc::new(Places(Mutex::new(Holders { most, each, taken: 0, clients, waiting, next_turn: 1 })))
     }
 
     /// Changes the numbers. Held places count on.
@@ -104,7 +104,7 @@ impl Places {
     }
 
     /// Gives free places to requests in line.
-    fn serve(self: &Arc<Self>, state: &mut State) {
+    fn serve(self: &Arc<Self>, state: &mut Holders) {
         while let Some((&at, &key)) = state.waiting.first_key_value()
             && at.0 < state.share()
         {
@@ -125,12 +125,12 @@ impl Places {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Holders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Holders {
     fn share(&self) -> usize {
         share(self.most, self.taken, self.each)
     }

@@ -15,7 +15,7 @@ use crate::readings::{decoded, marks, readings, without_dots, without_empty};
 /// equal rates, the smaller burst of requests is the tighter, and then the longer prefix.
 pub(crate) struct Prefixes {
     /// The limits, the tightest first.
-    limits: Vec<Limit>,
+    limits: Vec<Ranked>,
     /// The indices of the routes in `limits`: the longest prefix first, and then the tightest
     /// limit.
     longest_first: Vec<usize>,
@@ -24,7 +24,7 @@ pub(crate) struct Prefixes {
     case_sensitive: bool,
 }
 
-struct Limit {
+struct Ranked {
     /// The index of the route, or `None` for the default limit.
     route: Option<usize>,
     prefix: Vec<u8>,
@@ -40,10 +40,10 @@ impl Prefixes {
     pub(crate) fn new(routes: &[Route], default: Option<Rule>, case_sensitive: bool) -> Prefixes {
         let mut limits = Vec::with_capacity(routes.len() + 1);
         for (index, route) in routes.iter().enumerate() {
-            limits.push(Limit::new(Some(index), normal(&route.prefix), route.rule, route.cost));
+            limits.push(Ranked::new(Some(index), normal(&route.prefix), route.rule, route.cost));
         }
-        limits.extend(default.map(|rule| Limit::new(None, Vec::new(), rule, 1)));
-        limits.sort_by(Limit::tightest_first);
+        limits.extend(default.map(|rule| Ranked::new(None, Vec::new(), rule, 1)));
+        limits.sort_by(Ranked::tightest_first);
 
         let default = limits.iter().position(|limit| limit.route.is_none());
         let mut longest_first: Vec<usize> = (0..limits.len()).collect();
@@ -88,16 +88,16 @@ impl Prefixes {
     }
 }
 
-impl Limit {
-    fn new(route: Option<usize>, prefix: Vec<u8>, rule: Rule, cost: u64) -> Limit {
+impl Ranked {
+    fn new(route: Option<usize>, prefix: Vec<u8>, rule: Rule, cost: u64) -> Ranked {
         // Equal rates such as `1/s` and `60/m` give equal floats: with usual numbers, only the
         // quotient is rounded.
         let time = rule.period().as_nanos() as f64 * cost as f64;
         let rate = rule.tokens() as f64 / time;
-        Limit { route, prefix, rate, burst: rule.capacity() as f64 / cost as f64 }
+        Ranked { route, prefix, rate, burst: rule.capacity() as f64 / cost as f64 }
     }
 
-    fn tightest_first(&self, other: &Limit) -> Ordering {
+    fn tightest_first(&self, other: &Ranked) -> Ordering {
         let order = self.rate.total_cmp(&other.rate).then(self.burst.total_cmp(&other.burst));
         order.then(other.prefix.len().cmp(&self.prefix.len()))
     }

@@ -16,12 +16,12 @@ const BEGUN: u64 = 1;
 
 /// The connections of a listener.
 pub(crate) struct Crowd {
-    state: Mutex<State>,
+    state: Mutex<Members>,
     /// A connection has left.
     left: Notify,
 }
 
-struct State {
+struct Members {
     most: usize,
     next: u64,
     members: HashMap<u64, Arc<Activity>>,
@@ -57,7 +57,7 @@ pub(crate) struct Busy(Arc<Activity>);
 
 impl Crowd {
     pub(crate) fn new(most: usize) -> Arc<Crowd> {
-        let state = Mutex::new(State { most, next: 0, members: HashMap::new() });
+        let state = Mutex::new(Members { most, next: 0, members: HashMap::new() });
         Arc::new(Crowd { state, left: Notify::new() })
     }
 
@@ -115,7 +115,7 @@ impl Crowd {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Members> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

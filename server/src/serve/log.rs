@@ -23,16 +23,16 @@ type Selected = Layered<Targets, Registry>;
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 
 /// The log, with a format that can be changed.
-pub(crate) struct Log(reload::Handle<Lines, Filtered>);
+pub(crate) struct LogHandle(reload::Handle<Lines, Filtered>);
 
-impl Log {
+impl LogHandle {
     /// Starts to write each event of the process to stderr.
-    pub(crate) fn start(format: LogFormat) -> Log {
+    pub(crate) fn start(format: LogFormat) -> LogHandle {
         let (lines, handle) = reload::Layer::new(lines(format));
         let filter = Targets::new().with_default(Level::INFO);
         let few = DynFilterFn::new(is_logged as fn(&Metadata<'_>, &Context<'_, Selected>) -> bool);
         tracing_subscriber::registry().with(filter).with(few).with(lines).init();
-        Log(handle)
+        LogHandle(handle)
     }
 
     pub(crate) fn set_format(&self, format: LogFormat) {

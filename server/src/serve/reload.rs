@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tollgate::Rule;
 
 use super::connections::Proxy;
-use super::log::Log;
+use super::log::LogHandle;
 use super::sockets::Sockets;
 use crate::config::options::{self, Options};
 use crate::config::settings::{Settings, Upstream};
@@ -20,7 +20,7 @@ pub(crate) struct Reload {
     proxy: Arc<Proxy>,
     demo: Upstream,
     sockets: Sockets,
-    log: Log,
+    log: LogHandle,
     /// The lock that a change of the settings holds.
     changing: Mutex<()>,
 }
@@ -31,7 +31,7 @@ impl Reload {
         proxy: Arc<Proxy>,
         demo: Upstream,
         sockets: Sockets,
-        log: Log,
+        log: LogHandle,
     ) -> Reload {
         Reload { options, proxy, demo, sockets, log, changing: Mutex::default() }
     }
