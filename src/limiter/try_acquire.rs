@@ -112,7 +112,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_acquire_in_map<Q: ToKey<K> + ?Sized>(
         &self,
         buckets: &MapStore<K>,

@@ -2,16 +2,26 @@
 //!
 //! The counts do not depend on the machine's load. `scripts/instructions` compares them with the
 //! committed ones.
+//!
+//! A kind is a form of a call, between its rule and its store: `sliding-keep-inline`. The forms are
+//! `key` (a request as a value), `keep` (a part of the burst stays), `up-to`, `plan` (a cap of a
+//! window) and `hook` (an empty one). The stores are a map, the table (`inline`) and one bucket
+//! (`one`).
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use tollgate::{Clock, Inflight, Quota, RateLimiter, TokenBucket, Window, WindowCounter, WindowLimiter};
+use tollgate::{
+    Clock, Denied, Granted, Inflight, InflightLimiter, Quota, RateLimiter, TokenBucket, Window,
+    WindowCounter, WindowLimiter,
+};
 
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
 
 type Limiter = RateLimiter<u64, FixedState>;
+type Windows = WindowLimiter<u64, FixedState>;
 
 /// Makes the counted decisions. The loop is 6 instructions of each.
 #[inline(never)]
@@ -27,85 +37,208 @@ fn decide_together(limiter: &Limiter, keys: &[u64]) -> u64 {
     (0..DECISIONS / KEYS).map(|_| batch()).sum()
 }
 
-fn main() {
-    Clock::new().warm();
-    let kind = std::env::args().nth(1).expect("the kind of decisions");
-    let keys: Vec<u64> = (0..KEYS).collect();
-    let plenty = Quota::per_second(1_000_000_000).burst(1_000_000_000);
-    let (full, empty) = (TokenBucket::new(plenty), TokenBucket::new(Quota::per_hour(1)));
-    // The bucket is warm: it leases while decisions are frequent, as they are on a clock that
-    // stands.
-    let spread = TokenBucket::with_clock(plenty, Clock::mock().0).spread();
-    assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
-    let drained = TokenBucket::new(Quota::per_hour(1)).spread();
-    assert!(drained.try_acquire().is_ok() && drained.try_acquire().is_err());
+/// A quota whose buckets are full at each decision.
+fn plenty() -> Quota {
+    Quota::per_second(1_000_000_000).burst(1_000_000_000)
+}
+
+/// The cheapest hook.
+fn unseen(_: &Result<Granted, Denied>) {}
+
+fn one_bucket(kind: &str, keys: &[u64]) -> Option<u64> {
+    let (full, empty) = (TokenBucket::new(plenty()), TokenBucket::new(Quota::per_hour(1)));
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
-    let keyed = || RateLimiter::<u64>::builder(plenty).hasher(FixedState::default());
-    let limiter = keyed().presize(KEYS as usize).unwrap().build();
-    let table = keyed().inline(KEYS as usize).unwrap().build();
-    for key in &keys {
-        assert!([&limiter, &table].map(|limiter| limiter.try_acquire(key).is_ok()) == [true; 2]);
+    let now = full.now();
+    Some(match kind {
+        "grant" => decide(keys, |_| black_box(&full).try_acquire().is_ok()),
+        "refuse" => decide(keys, |_| black_box(&empty).try_acquire().is_err()),
+        "at" => decide(keys, |_| black_box(&full).try_acquire_at(now, 1).is_ok()),
+        // The numbers of the decision are used as well.
+        "told" => decide(keys, |_| {
+            let granted = black_box(&full).try_acquire().expect("there is plenty");
+            black_box(granted).remaining() > 0
+        }),
+        "keep-one" => decide(keys, |_| black_box(&full).n(1).keep(50).try_acquire().is_ok()),
+        "up-to-one" => decide(keys, |_| black_box(&full).acquire_up_to(1).tokens() == 1),
+        "hook-one" => {
+            let seen = TokenBucket::builder(plenty()).on_decision(unseen).build();
+            decide(keys, |_| black_box(&seen).try_acquire().is_ok())
+        }
+        // The bucket is warm: it leases while decisions are frequent, as they are on a clock that
+        // stands. The tokens come from leases, with a new lease now and then.
+        "leased" => {
+            let spread = TokenBucket::with_clock(plenty(), Clock::mock().0).spread();
+            assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
+            decide(keys, |_| black_box(&spread).try_acquire().is_ok())
+        }
+        "drained" => {
+            let drained = TokenBucket::new(Quota::per_hour(1)).spread();
+            assert!(drained.try_acquire().is_ok() && drained.try_acquire().is_err());
+            decide(keys, |_| black_box(&drained).try_acquire().is_err())
+        }
+        _ => return None,
+    })
+}
+
+/// The limiter of a kind: its store, its hook and its plans.
+fn limiter(kind: &str) -> Limiter {
+    let quota = match kind {
+        "refund" => Quota::per_hour(1).burst(1 << 20),
+        "shadow-refuse" => Quota::per_hour(1),
+        _ => plenty(),
+    };
+    let builder = RateLimiter::<u64>::builder(quota).hasher(FixedState::default());
+    let builder = match kind.ends_with("inline") || kind == "batch" {
+        true => builder.inline(KEYS as usize),
+        false => builder.presize(KEYS as usize),
+    };
+    let builder = builder.expect("a size");
+    match kind {
+        "hook" | "hook-inline" => builder.on_decision(unseen).build(),
+        "shadow-refuse" => builder.shadow(true).build(),
+        "plan-for" => builder.plans([plenty()]).expect("a plan").plan_for(|_| Some(0)).build(),
+        _ => builder.build(),
     }
-    let (now, pinned) = (full.now(), limiter.pin());
-    let hour = Window::per_hour(1 << 20);
-    let sliding = hour.granularity(hour.period()).expect("it has two sub-windows");
-    let window = match kind.split_once('-') {
-        Some((_, "refuse")) => WindowCounter::new(Window::per_minute(100).sliding()),
-        Some(("fixed", _)) => WindowCounter::new(hour),
-        Some(("utc", _)) => WindowCounter::new(hour.utc()),
-        Some(("weighted", _)) => WindowCounter::new(hour.weighted()),
-        _ => WindowCounter::new(sliding),
+}
+
+fn keyed(kind: &str, keys: &[u64]) -> Option<u64> {
+    let limiter = limiter(kind);
+    // A limiter that has plans evicts later, so others have none.
+    let half = Quota::per_second(500_000_000).burst(1_000_000_000);
+    let plan = || limiter.plan(half).expect("a plan");
+    for key in keys {
+        assert!(limiter.try_acquire_n(key, if kind == "refund" { 1_000 } else { 1 }).is_ok());
+    }
+    let (now, pinned) = (limiter.now(), limiter.pin());
+    Some(match kind {
+        "keyed" => decide(keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
+        "inline" => decide(keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
+        "batch" => decide_together(&limiter, keys),
+        "pinned" => decide(keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
+        "keyed-at" => decide(keys, |key| black_box(&limiter).try_acquire_at(now, key, 1).is_ok()),
+        "key" | "key-inline" => decide(keys, |key| black_box(&limiter).key(key).try_acquire().is_ok()),
+        "keep" | "keep-inline" => {
+            decide(keys, |key| black_box(&limiter).key(key).keep(50).try_acquire().is_ok())
+        }
+        "up-to" | "up-to-inline" => {
+            decide(keys, |key| black_box(&limiter).acquire_up_to(key, 1).tokens() == 1)
+        }
+        "plan" | "plan-inline" => {
+            let plan = plan();
+            decide(keys, |key| black_box(&limiter).try_acquire_as(key, 1, &plan).is_ok())
+        }
+        "hook" | "hook-inline" => decide(keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
+        "plan-for" | "shadow-refuse" => decide(keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
+        "pinned-plan" => {
+            let plan = plan();
+            decide(keys, |key| black_box(&pinned).try_acquire_as(key, 1, &plan).is_ok())
+        }
+        "refund" => decide(keys, |key| {
+            black_box(&limiter).refund(key, 1);
+            true
+        }),
+        "hold" => decide(keys, |key| black_box(&limiter).hold(key, 1).is_ok_and(|held| held.settle(1) == 1)),
+        _ => return None,
+    })
+}
+
+fn hour() -> Window {
+    Window::per_hour(1 << 20)
+}
+
+fn sliding() -> Window {
+    hour().granularity(hour().period()).expect("it has two sub-windows")
+}
+
+fn one_window(kind: &str, keys: &[u64]) -> Option<u64> {
+    let window = match kind {
+        "sliding-refuse" => Window::per_minute(100).sliding(),
+        _ if kind.starts_with("fixed") => hour(),
+        _ if kind.starts_with("utc") => hour().utc(),
+        _ if kind.starts_with("weighted") => hour().weighted(),
+        _ => sliding(),
     };
+    let window = WindowCounter::new(window);
     assert!(window.try_acquire_n(100).is_ok());
-    let windows = WindowLimiter::<u64>::builder(if kind == "fixed-keyed" { hour } else { sliding })
-        .hasher(FixedState::default());
-    let windows = if kind == "sliding-inline" {
-        windows.inline(KEYS as usize).unwrap()
-    } else {
-        windows.presize(KEYS as usize).unwrap()
+    Some(match kind {
+        "fixed-grant" | "utc-grant" | "sliding-grant" | "weighted-grant" => {
+            decide(keys, |_| black_box(&window).try_acquire().is_ok())
+        }
+        "sliding-refuse" => decide(keys, |_| black_box(&window).try_acquire().is_err()),
+        "sliding-keep-one" => decide(keys, |_| black_box(&window).n(1).keep(50).try_acquire().is_ok()),
+        "sliding-up-to-one" => decide(keys, |_| black_box(&window).acquire_up_to(1).tokens() == 1),
+        _ => return None,
+    })
+}
+
+fn windows(kind: &str, keys: &[u64]) -> Option<u64> {
+    let window = if kind.starts_with("fixed") { hour() } else { sliding() };
+    let builder = WindowLimiter::<u64>::builder(window).hasher(FixedState::default());
+    let builder = match kind.ends_with("inline") {
+        true => builder.inline(KEYS as usize),
+        false => builder.presize(KEYS as usize),
     };
-    let windows = windows.build();
+    let builder = builder.expect("a size");
+    let windows: Windows =
+        if kind.contains("hook") { builder.on_decision(unseen).build() } else { builder.build() };
     assert!(keys.iter().all(|key| windows.try_acquire(key).is_ok()));
+    let cap = windows.cap(1 << 19).expect("a cap");
+    Some(match kind {
+        "fixed-keyed" | "sliding-keyed" | "sliding-inline" | "sliding-hook" | "sliding-hook-inline" => {
+            decide(keys, |key| black_box(&windows).try_acquire(key).is_ok())
+        }
+        // One token of each key is used.
+        "sliding-keyed-refuse" => {
+            decide(keys, |key| black_box(&windows).try_acquire_n(key, 1 << 20).is_err())
+        }
+        "fixed-key" | "sliding-key" | "sliding-key-inline" => {
+            decide(keys, |key| black_box(&windows).key(key).try_acquire().is_ok())
+        }
+        "sliding-keep" | "sliding-keep-inline" => {
+            decide(keys, |key| black_box(&windows).key(key).keep(50).try_acquire().is_ok())
+        }
+        "sliding-up-to" | "sliding-up-to-inline" => {
+            decide(keys, |key| black_box(&windows).acquire_up_to(key, 1).tokens() == 1)
+        }
+        "sliding-plan" | "sliding-plan-inline" => {
+            decide(keys, |key| black_box(&windows).key(key).under(&cap).try_acquire().is_ok())
+        }
+        _ => return None,
+    })
+}
+
+fn in_flight(kind: &str, keys: &[u64]) -> Option<u64> {
     // On a clock that stands, the controller does not run.
-    let second = std::time::Duration::from_secs(1);
+    let second = Duration::from_secs(1);
     let adaptive =
         |ceiling| Inflight::adaptive(second, ceiling).clock(Clock::mock().0).build().expect("a limit");
     let inflight = if kind.starts_with("adaptive") { adaptive(1) } else { Inflight::fixed(1) };
     let _held = kind.ends_with("refuse").then(|| inflight.try_enter());
-    let done = match kind.as_str() {
+    Some(match kind {
         "flight" | "adaptive-flight" => {
-            decide(&keys, |_| black_box(&inflight).try_enter().map(tollgate::Flight::answered).is_ok())
+            decide(keys, |_| black_box(&inflight).try_enter().map(tollgate::Flight::answered).is_ok())
         }
         "flight-refuse" | "adaptive-flight-refuse" => {
-            decide(&keys, |_| black_box(&inflight).try_enter().is_err())
+            decide(keys, |_| black_box(&inflight).try_enter().is_err())
         }
-        "grant" => decide(&keys, |_| black_box(&full).try_acquire().is_ok()),
-        "refuse" => decide(&keys, |_| black_box(&empty).try_acquire().is_err()),
-        "at" => decide(&keys, |_| black_box(&full).try_acquire_at(now, 1).is_ok()),
-        "keyed" => decide(&keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
-        "pinned" => decide(&keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
-        "inline" => decide(&keys, |key| black_box(&table).try_acquire(key).is_ok()),
-        "batch" => decide_together(&table, &keys),
-        // The tokens come from leases, with a new lease now and then.
-        "leased" => decide(&keys, |_| black_box(&spread).try_acquire().is_ok()),
-        "drained" => decide(&keys, |_| black_box(&drained).try_acquire().is_err()),
-        // The numbers of the decision are used as well.
-        "told" => decide(&keys, |_| {
-            let granted = black_box(&full).try_acquire().expect("there is plenty");
-            black_box(granted).remaining() > 0
-        }),
-        "fixed-grant" | "utc-grant" | "sliding-grant" | "weighted-grant" => {
-            decide(&keys, |_| black_box(&window).try_acquire().is_ok())
+        // A place of a key, taken and given back.
+        "places" => {
+            let places = InflightLimiter::<u64>::builder(2).hasher(FixedState::default());
+            let places = places.build().expect("a limit");
+            let held: Vec<_> = keys.iter().map(|key| places.try_enter(key)).collect();
+            assert!(held.iter().all(Result::is_ok));
+            decide(keys, |key| black_box(&places).try_enter(key).is_ok())
         }
-        "fixed-keyed" | "sliding-keyed" | "sliding-inline" => {
-            decide(&keys, |key| black_box(&windows).try_acquire(key).is_ok())
-        }
-        // One token of each key is used.
-        "sliding-keyed-refuse" => {
-            decide(&keys, |key| black_box(&windows).try_acquire_n(key, 1 << 20).is_err())
-        }
-        "sliding-refuse" => decide(&keys, |_| black_box(&window).try_acquire().is_err()),
-        _ => panic!("no such kind: {kind}"),
-    };
+        _ => return None,
+    })
+}
+
+fn main() {
+    Clock::new().warm();
+    let kind = std::env::args().nth(1).expect("the kind of decisions");
+    let keys: Vec<u64> = (0..KEYS).collect();
+    let groups = [one_bucket, keyed, one_window, windows, in_flight];
+    let done = groups.iter().find_map(|group| group(&kind, &keys));
+    let done = done.unwrap_or_else(|| panic!("no such kind: {kind}"));
     assert_eq!(done, DECISIONS, "each decision is what it says");
 }
