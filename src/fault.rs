@@ -137,6 +137,8 @@ pub(crate) enum Fault {
     LineOfAnotherKey,
     /// The shift to the wall clock is that of the reading which is to be shifted.
     ShiftByReading,
+    /// A take that keeps a part of the burst leaves none.
+    KeptForgotten,
     /// Words that count windows are never swept.
     NeverSwept,
     /// A turn of the stamp ends for a reading that is behind it.

@@ -19,11 +19,11 @@
 //! A grant gives no other synchronisation: it does not publish the caller's data to the next caller
 //! that is granted.
 
-use std::convert::identity;
-
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
+use crate::word::by_refill::{ByRefill, OwnRefill};
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
+use crate::word::verb::Take;
 
 // The readings are types: a closure cannot be told to be inlined, and as a function it passes its
 // reading through memory, which is 30 instructions more.
@@ -47,6 +47,8 @@ pub(crate) trait ReadClock: Copy {
 pub(crate) struct FreshReading {
     pub(crate) reading: Reading,
     pub(crate) near: u64,
+    /// The tick from which its ticks count, under a plan; else 0.
+    pub(crate) begun: u64,
     /// Whether the state admits it.
     pub(crate) fits: bool,
     /// Whether a state that was committed just after it may be decided on.
@@ -69,6 +71,9 @@ pub(crate) enum Miss {
     StaleReading,
     /// Another thread committed.
     LostRace,
+    /// No attempt was made: the limiter has a hook or a function of plans, or the attempt does not
+    /// know the words.
+    Untried,
 }
 
 /// The word of a bucket, as one caller has found it. Steps are run on it.
@@ -84,35 +89,35 @@ pub(crate) trait BucketRef: Copy {
     /// A decision that commits nothing (a refusal) is only valid if this is true.
     fn still_has(self, state: State) -> bool;
 
-    /// Takes `n` tokens in one attempt, or returns why nothing came of it.
+    /// Takes from a word of the terms' own refill, as [`attempt_by`](BucketRef::attempt_by) does.
+    #[inline(always)]
+    fn attempt(self, first: Order, read: impl ReadClock, take: Take) -> Result<(TakeOutcome, Reading), Miss> {
+        self.attempt_by(first, read, take, OwnRefill)
+    }
+
+    /// Takes in one attempt, or returns why nothing came of it.
     ///
     /// It fails if the state does not admit the reading, or if another thread commits meanwhile.
     ///
     /// Nearly every decision is an attempt. With no loop, few values are kept over the call of the
     /// clock: that saves 6 ns.
     #[inline(always)]
-    fn attempt(self, first: Order, read: impl ReadClock, n: u64) -> Result<(TakeOutcome, Reading), Miss> {
-        self.attempt_by(first, read, n, identity)
-    }
-
-    /// Attempts like [`attempt`](BucketRef::attempt) on a word of another refill, `by` readings of
-    /// it.
-    #[inline(always)]
-    fn attempt_by<P: Refill>(
+    fn attempt_by<B: ByRefill>(
         self,
         first: Order,
         read: impl ReadClock,
-        n: u64,
-        by: impl Fn(Reading) -> Reading<P>,
-    ) -> Result<(TakeOutcome, Reading), Miss> {
+        take: Take,
+        by: B,
+    ) -> Result<(TakeOutcome, Reading<B::Refill>), Miss> {
         let early = if first == Order::ClockFirst { read.raw() } else { 0 };
         let state = self.state();
         let raw = if first == Order::ClockFirst { early } else { read.raw() };
-        let FreshReading { reading, near, fits, .. } = read.admitted::<P>(state, raw, first);
+        let FreshReading { reading, near, begun, fits, .. } = read.admitted::<B::Refill>(state, raw, first);
         if !fits {
             return Err(Miss::StaleReading);
         }
-        let (outcome, next) = state.take_ahead(&by(reading), n);
+        let Some(reading) = by.at(reading, begun) else { return Err(Miss::StaleReading) };
+        let (outcome, next) = state.take_ahead(&reading, take);
         let Some(next) = next else {
             return if self.still_has(state) { Ok((outcome, reading)) } else { Err(Miss::LostRace) };
         };
@@ -125,29 +130,30 @@ pub(crate) trait BucketRef: Copy {
         }
     }
 
-    /// Takes `n` tokens by one reading of the clock, in up to `attempts` attempts.
+    /// Takes by one reading of the clock, in up to `attempts` attempts.
     ///
     /// A commit with a later stamp happened during this call, because the clock was read first. The
     /// take is ordered right after that commit, with no time between them: so the clock need not be
     /// read again. (A reading that is older than an eviction meets a reserved word, which admits
     /// none.)
     #[inline]
-    fn attempts<P: Refill>(
+    fn attempts<B: ByRefill>(
         self,
         attempts: usize,
         read: impl ReadClock,
-        n: u64,
-        by: impl Fn(Reading) -> Reading<P>,
-    ) -> Option<(TakeOutcome, Reading)> {
+        take: Take,
+        by: B,
+    ) -> Option<(TakeOutcome, Reading<B::Refill>)> {
         let raw = read.raw();
         let mut state = self.state();
         for _ in 0..attempts {
-            let FreshReading { reading, near, fits, may_lag } =
-                read.admitted::<P>(state, raw, Order::ClockFirst);
+            let FreshReading { reading, near, begun, fits, may_lag } =
+                read.admitted::<B::Refill>(state, raw, Order::ClockFirst);
+            let reading = by.at(reading, begun)?;
             let (outcome, next) = if fits && state.within_skew(&reading, near) {
-                state.take_ahead(&by(reading), n)
+                state.take_ahead(&reading, take)
             } else if may_lag && state.is_just_after(&reading, near) {
-                state.take_just_after(&by(reading), n)
+                state.take_just_after(&reading, take)
             } else {
                 return None;
             };

@@ -1,8 +1,6 @@
 //! The engine: the clock, the terms in force and the start level, and the steps run with them on
 //! one bucket.
 
-use std::convert::identity;
-
 use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::line::bank::Mark;
 use crate::bucket::live_terms::LiveTerms;
@@ -11,10 +9,11 @@ use crate::fault::{Fault, injected};
 use crate::quota::counts::Counting;
 use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
+use crate::word::by_refill::ByRefill;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::Plan;
 use crate::word::state::{Origin, Reading, Refill, State, TakeOutcome};
-use crate::word::verb::{Call, by_refill};
+use crate::word::verb::{Call, Take, by_refill};
 
 /// The source of a new reading each time.
 #[derive(Clone, Copy)]
@@ -200,27 +199,16 @@ impl Engine {
     /// Attempts again a take that came to nothing.
     ///
     /// Returns `None` if the state admits no reading, or `MAX_ATTEMPTS` were lost.
-    pub(crate) fn attempt_again(
+    pub(crate) fn attempt_again<B: ByRefill>(
         &self,
         bucket: impl BucketRef,
         read: impl ReadClock,
-        n: u64,
-    ) -> Option<(TakeOutcome, Reading)> {
-        self.attempt_again_by(bucket, read, n, identity)
-    }
-
-    /// Attempts like [`attempt_again`](Engine::attempt_again) on a word of another refill, `by`
-    /// readings of it.
-    pub(crate) fn attempt_again_by<P: Refill>(
-        &self,
-        bucket: impl BucketRef,
-        read: impl ReadClock,
-        n: u64,
-        by: impl Fn(Reading) -> Reading<P> + Copy,
-    ) -> Option<(TakeOutcome, Reading)> {
+        take: Take,
+        by: B,
+    ) -> Option<(TakeOutcome, Reading<B::Refill>)> {
         // A bucket that was idle for long admits only a reading that is taken after its word.
-        let again = bucket.attempts(MAX_ATTEMPTS, read, n, by);
-        again.or_else(|| bucket.attempt_by(Order::WordFirst, read, n, by).ok())
+        let again = bucket.attempts(MAX_ATTEMPTS, read, take, by);
+        again.or_else(|| bucket.attempt_by(Order::WordFirst, read, take, by).ok())
     }
 
     /// Runs a call on a bucket; returns `None` if the bucket is sealed.

@@ -339,7 +339,7 @@ impl LiveTerms {
             // A mock clock counts nanoseconds.
             let (reading, half) = (Reading::new(terms, count), terms.mask / 2);
             let fits = state.accepts_fresh::<P>(&reading, turn_end(terms.mask), half);
-            return FreshReading { reading, near: terms.max_skew(), fits, may_lag: counted };
+            return FreshReading { reading, near: terms.max_skew(), begun: 0, fits, may_lag: counted };
         }
         let number = self.active_version.load(Ordering::Acquire);
         let slot = self.slot(number);
@@ -348,6 +348,7 @@ impl LiveTerms {
             true => (0, self.sweeps.until()),
             false => (slot.turn.load(Ordering::Acquire), 0),
         };
+        let begun = if P::PLANNED { slot.base.load(Ordering::Acquire).wrapping_sub(base) } else { 0 };
         let ticks = if counted { slot.counted() } else { slot.ticks() };
         let capacity = slot.capacity.load(Ordering::Acquire);
         // A new reading of after the load of the word does not need it.
@@ -371,14 +372,14 @@ impl LiveTerms {
         let recent = !P::COUNTS || counted || end.wrapping_sub(reading.tick) <= span;
         if !counted {
             let fits = recent && state.accepts_earlier::<P>(&reading, end, near) && in_force;
-            return FreshReading { reading, near, fits, may_lag: false };
+            return FreshReading { reading, near, begun, fits, may_lag: false };
         }
         // In the order that costs least.
         let fits = match P::COUNTS {
             true => recent && state.accepts_fresh::<P>(&reading, end, span) && in_force,
             false => in_force && state.accepts_fresh::<P>(&reading, end, span),
         };
-        FreshReading { reading, near, fits, may_lag: counted && in_force && reading.tick < end }
+        FreshReading { reading, near, begun, fits, may_lag: counted && in_force && reading.tick < end }
     }
 
     /// Returns the clock reading at which the terms came into force, if they are not the first.

@@ -6,8 +6,11 @@ use std::hint::black_box;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
+use crate::limiter::key_call::CallOptions;
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::verbs::InFull;
 use crate::time::clock::Moment;
+use crate::word::by_refill::BUCKETS;
 use crate::word::decision::{Denied, Granted};
 
 /// Number of keys looked up ahead: at least the number of cache misses that a core overlaps.
@@ -36,12 +39,20 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
         &'a self,
         asks: &'a [(&'a Q, u64)],
     ) -> impl ExactSizeIterator<Item = Result<Granted, Denied>> + use<'a, K, S, Q> {
+        self.batch::<BUCKETS, Q>(asks)
+    }
+
+    /// Takes tokens of many keys' words of a kind.
+    pub(super) fn batch<'a, const WORDS: u8, Q: ToKey<K> + ?Sized>(
+        &'a self,
+        asks: &'a [(&'a Q, u64)],
+    ) -> Batch<'a, K, S, Q, WORDS> {
         let inner = &*self.inner;
         Batch { inner, pin: inner.keyspace.store.pin(), asks, decided: 0, now: Moment(0), hashes: [0; AHEAD] }
     }
 }
 
-struct Batch<'a, K, S, Q: ?Sized> {
+pub(super) struct Batch<'a, K, S, Q: ?Sized, const WORDS: u8> {
     inner: &'a Inner<K, S>,
     pin: StoreGuard<'a, K>,
     asks: &'a [(&'a Q, u64)],
@@ -51,7 +62,7 @@ struct Batch<'a, K, S, Q: ?Sized> {
     hashes: [u64; AHEAD],
 }
 
-impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, S, Q> {
+impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> Batch<'_, K, S, Q, WORDS> {
     fn look_up(&mut self) {
         let asks = self.asks[self.decided..].iter().zip(&mut self.hashes);
         let asked = asks.map(|((key, _), hash)| *hash = self.inner.hasher.hash_one(*key)).count();
@@ -63,7 +74,9 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, S, Q> {
     }
 }
 
-impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator for Batch<'_, K, S, Q> {
+impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> Iterator
+    for Batch<'_, K, S, Q, WORDS>
+{
     type Item = Result<Granted, Denied>;
 
     #[inline]
@@ -74,7 +87,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator for Batch<'_, 
         }
         let key = KeyQuery::of(self.hashes[self.decided % AHEAD], key);
         self.decided += 1;
-        Some(self.inner.try_acquire_at(&self.pin, key, self.now, n))
+        Some(self.inner.decide_pinned::<WORDS, _, _>(&self.pin, key, InFull(n), CallOptions::at(self.now)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -83,4 +96,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator for Batch<'_, 
     }
 }
 
-impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized> ExactSizeIterator for Batch<'_, K, S, Q> {}
+impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> ExactSizeIterator
+    for Batch<'_, K, S, Q, WORDS>
+{
+}

@@ -7,15 +7,41 @@ use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
 use crate::keyed::idle;
 use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::verbs::{InFull, Keep, UpTo, Verb};
 use crate::quota::counts::Counting;
 use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Granted, exactly};
+use crate::word::by_refill::{WINDOWS, attempt_by};
+use crate::word::decision::{Denied, Granted};
 use crate::word::state::{Origin, State};
 use crate::word::verb::{Call, Take};
-use crate::word::window::{FIRST_USE, SUB_WINDOWS, WEIGHTED, WindowTerms};
 
 /// The bucket of a `TokenBucket` is in no store.
 const NEVER_SEALED: &str = "only buckets of a store are sealed";
+
+/// A verb on one bucket, which may be spread.
+pub(super) trait BucketVerb: Verb {
+    /// Decides where the bucket is spread.
+    fn decide_in_cells(self, bucket: &TokenBucket, cells: &LeaseCells, read: impl ReadClock) -> Self::Answer;
+}
+
+impl BucketVerb for InFull {
+    #[inline(always)]
+    fn decide_in_cells(self, bucket: &TokenBucket, cells: &LeaseCells, read: impl ReadClock) -> Self::Answer {
+        bucket.decide_in_cells(cells, self.0, read)
+    }
+}
+
+impl BucketVerb for Keep {
+    fn decide_in_cells(self, bucket: &TokenBucket, _: &LeaseCells, read: impl ReadClock) -> Self::Answer {
+        bucket.decide_by_loop(self, read)
+    }
+}
+
+impl BucketVerb for UpTo {
+    fn decide_in_cells(self, bucket: &TokenBucket, _: &LeaseCells, read: impl ReadClock) -> Granted {
+        bucket.decide_by_loop(self, read)
+    }
+}
 
 impl TokenBucket {
     pub(super) fn mode(&self) -> Mode<'_> {
@@ -50,22 +76,50 @@ impl TokenBucket {
         self.settle(receipt, Settle::Undo(receipt));
     }
 
+    /// Returns the kind of words that the bucket has: it may be that of a window.
     #[inline(always)]
-    pub(super) fn decide(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        if self.fast_path
-            && let Ok(done) = self.bucket.attempt(Order::ClockFirst, read, n)
-        {
-            return exactly(n, done);
-        }
-        self.decide_anyhow(n, read)
+    pub(super) fn counting(&self) -> Counting {
+        self.engine.source.counts().counting
+    }
+
+    /// Decides by a verb: by an attempt, or by the one call after it.
+    #[inline(always)]
+    pub(super) fn decide<const WORDS: u8, V: BucketVerb>(
+        &self,
+        counting: Counting,
+        verb: V,
+        read: impl ReadClock,
+    ) -> V::Answer {
+        let counting = if self.fast_path { Some(counting) } else { None };
+        attempt_by!(
+            WORDS,
+            counting,
+            self.engine.source.counts(),
+            |by| {
+                let first = if WORDS == WINDOWS { Order::WordFirst } else { Order::ClockFirst };
+                if let Ok(done) = self.bucket.attempt_by(first, read, verb.take(), by) {
+                    return verb.answer(done);
+                }
+            },
+            {}
+        );
+        self.decide_slowly::<WORDS, V>(verb, read)
     }
 
     // Out of line and small: code inlined beside an attempt takes registers from it, 7 to 12
     // instructions.
     #[cold]
     #[inline(never)]
-    fn decide_anyhow(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let Some(cells) = &self.cells else { return self.decide_again(n, read) };
+    fn decide_slowly<const WORDS: u8, V: BucketVerb>(&self, verb: V, read: impl ReadClock) -> V::Answer {
+        match &self.cells {
+            Some(cells) => verb.decide_in_cells(self, cells, read),
+            None => self.decide_again::<WORDS, V>(verb, read),
+        }
+    }
+
+    /// Takes `n` tokens of a spread bucket.
+    #[inline(always)]
+    fn decide_in_cells(&self, cells: &LeaseCells, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         if cells.is_drained() {
             return self.decide_drained(cells, n, read);
         }
@@ -80,7 +134,7 @@ impl TokenBucket {
     #[inline(never)]
     fn decide_drained(&self, cells: &LeaseCells, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
         match self.in_cells(cells).attempt_drained(read, n) {
-            Ok(done) => exactly(n, done),
+            Ok(done) => InFull(n).answer(done),
             Err(_) => self.lease(cells, thread_index(), n, read),
         }
     }
@@ -92,61 +146,29 @@ impl TokenBucket {
         self.in_cells(cells).acquire_anyhow(own, read, n)
     }
 
+    /// Decides after an attempt, or for a hook.
     #[inline(never)]
-    fn decide_again(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let again = self.engine.attempt_again(&*self.bucket, read, n);
-        let Done { outcome, reading, .. } =
-            again.map_or_else(|| self.run(read, Take::Exactly(n)), Done::from);
-        self.hook.observe(n, Take::Exactly(n).decision((outcome, reading)))
-    }
-
-    /// Takes `n` tokens of a word that counts windows.
-    #[inline(always)]
-    pub(super) fn decide_in_window(
-        &self,
-        counting: Counting,
-        n: u64,
-        read: impl ReadClock,
-    ) -> Result<Granted, Denied> {
-        match counting {
-            Counting::SubWindows => self.decide_by_counts::<SUB_WINDOWS>(n, read),
-            Counting::FirstUse => self.decide_by_counts::<FIRST_USE>(n, read),
-            Counting::Weighted => self.decide_by_counts::<WEIGHTED>(n, read),
-            _ => self.decide_by_loop(n, read),
-        }
-    }
-
-    #[inline(always)]
-    fn decide_by_counts<const COUNTING: u8>(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let by = |reading| WindowTerms::<COUNTING>::at(reading, self.engine.source.counts());
-        if self.fast_path
-            && let Ok((outcome, reading)) = self.bucket.attempt_by(Order::WordFirst, read, n, by)
-        {
-            return exactly(n, (outcome, by(reading)));
-        }
-        self.decide_by_counts_again::<COUNTING>(n, read)
+    fn decide_again<const WORDS: u8, V: Verb>(&self, verb: V, read: impl ReadClock) -> V::Answer {
+        let counts = self.engine.source.counts();
+        attempt_by!(
+            WORDS,
+            Some(counts.counting),
+            counts,
+            |by| {
+                if let Some(done) = self.engine.attempt_again(&*self.bucket, read, verb.take(), by) {
+                    return verb.observed(&self.hook, done);
+                }
+            },
+            {}
+        );
+        self.decide_by_loop(verb, read)
     }
 
     #[cold]
     #[inline(never)]
-    fn decide_by_counts_again<const COUNTING: u8>(
-        &self,
-        n: u64,
-        read: impl ReadClock,
-    ) -> Result<Granted, Denied> {
-        let by = |reading| WindowTerms::<COUNTING>::at(reading, self.engine.source.counts());
-        match self.engine.attempt_again_by(&*self.bucket, read, n, by) {
-            Some((outcome, reading)) => self.hook.observe(n, exactly(n, (outcome, by(reading)))),
-            None => self.decide_by_loop(n, read),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn decide_by_loop(&self, n: u64, read: impl ReadClock) -> Result<Granted, Denied> {
-        let call = Call::from(Take::Exactly(n));
-        let Done { outcome, reading, .. } = self.run(read, call.take);
-        self.hook.observe(n, call.decision(outcome, reading))
+    fn decide_by_loop<V: Verb>(&self, verb: V, read: impl ReadClock) -> V::Answer {
+        let call = Call::from(verb.take());
+        verb.decided(&self.hook, call, Ok(self.run(read, call.take)))
     }
 
     /// Takes tokens, and returns a receipt for them: a void one for an overruled refusal.

@@ -4,18 +4,20 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::atomic::ReadClock;
-use crate::bucket::engine::{At, Done, Now};
+use crate::bucket::engine::{At, Now};
 use crate::bucket::receipt::Receipt;
 use crate::keyed::key::ToKey;
 use crate::limiter::all_of::{BucketLimit, Internal, Limit};
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::pinned::Pinned;
+use crate::limiter::verbs::Keep;
 use crate::limiter::window_key::{PinnedWindows, WindowKey};
 use crate::time::clock::{Clock, Moment};
+use crate::word::by_refill::{BUCKETS, WINDOWS};
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
-use crate::word::verb::{Call, Take};
+use crate::word::verb::Take;
 
 /// A request for tokens above the lower part of a bucket: [`KeyLimit::keep`],
 /// [`BucketLimit::keep`], [`Pinned::keep`] and [`WindowKey::keep`].
@@ -57,6 +59,7 @@ pub struct Keeping<L> {
 
 impl<K, Q: ?Sized, S> KeyLimit<'_, K, Q, S> {
     /// Leaves `percent` of the burst to other takes; see [`Keeping`].
+    #[inline]
     pub fn keep(self, percent: u8) -> Keeping<Self> {
         Keeping { limit: self, percent }
     }
@@ -76,6 +79,7 @@ impl BucketLimit<'_> {
     /// assert!(bucket.n(1).keep(70).try_acquire().is_err());
     /// assert!(bucket.try_acquire_n(7).is_ok());
     /// ```
+    #[inline]
     pub fn keep(self, percent: u8) -> Keeping<Self> {
         Keeping { limit: self, percent }
     }
@@ -99,6 +103,7 @@ impl<K, S> Pinned<'_, K, S> {
     ///     assert!(pinned.try_acquire_n(&key, 5).is_ok());
     /// }
     /// ```
+    #[inline]
     pub fn keep(&self, percent: u8) -> Keeping<&Self> {
         Keeping { limit: self, percent }
     }
@@ -117,6 +122,7 @@ impl<K, Q: ?Sized, S> WindowKey<'_, K, Q, S> {
     /// assert!(batch.try_acquire().is_ok() && batch.try_acquire().is_err());
     /// assert!(daily.try_acquire_n("ada", 6).is_ok());
     /// ```
+    #[inline]
     pub fn keep(self, percent: u8) -> Keeping<Self> {
         Keeping { limit: self, percent }
     }
@@ -124,6 +130,7 @@ impl<K, Q: ?Sized, S> WindowKey<'_, K, Q, S> {
 
 impl<K, S> PinnedWindows<'_, K, S> {
     /// Leaves `percent` of the limit to other takes; see [`Keeping`].
+    #[inline]
     pub fn keep(&self, percent: u8) -> Keeping<&Self> {
         Keeping { limit: self, percent }
     }
@@ -135,9 +142,20 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<KeyLimit<'_, K,
     /// # Errors
     ///
     /// [`Denied`] says when the tokens and the kept ones are there.
+    #[inline]
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
-        let KeyLimit { inner, n, .. } = self.limit;
-        self.limit.call(&inner.keyspace.store.pin()).acquire_above(n, self.percent)
+        self.decide::<BUCKETS>()
+    }
+
+    #[inline(always)]
+    fn decide<const WORDS: u8>(&self) -> Result<Granted, Denied> {
+        self.limit.decide::<WORDS, _>(Keep { n: self.limit.n, keep: self.percent })
+    }
+
+    /// Returns the same request at an earlier reading.
+    #[inline(always)]
+    fn at(&self, now: Moment) -> Self {
+        Keeping { limit: self.limit.at(now), ..*self }
     }
 
     /// Takes the tokens, all or none, at an earlier reading; see
@@ -146,9 +164,9 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<KeyLimit<'_, K,
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    #[inline]
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
-        let options = CallOptions { now: Some(now), ..self.limit.options };
-        Keeping { limit: KeyLimit { options, ..self.limit }, ..*self }.try_acquire()
+        self.at(now).decide::<BUCKETS>()
     }
 }
 
@@ -158,6 +176,7 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&Pinned<'_, K, S>> {
     /// # Errors
     ///
     /// [`Denied`] says when the token and the kept ones are there.
+    #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
         self.try_acquire_n(key, 1)
     }
@@ -167,8 +186,9 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&Pinned<'_, K, S>> {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.acquire(key, n, CallOptions::NOW)
+        self.limit.decide::<BUCKETS, _, _>(key, Keep { n, keep: self.percent }, CallOptions::NOW)
     }
 
     /// Takes `n` tokens, all or none, at an earlier reading; see
@@ -177,11 +197,12 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&Pinned<'_, K, S>> {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    #[inline]
     pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.acquire(key, n, CallOptions { now: Some(now), ..CallOptions::NOW })
+        self.limit.decide::<BUCKETS, _, _>(key, Keep { n, keep: self.percent }, CallOptions::at(now))
     }
 
     /// Takes `n` tokens, all or none, under a plan; see
@@ -190,18 +211,13 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&Pinned<'_, K, S>> {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Result<Granted, Denied>
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.acquire(key, n, CallOptions { plan: Some(plan), ..CallOptions::NOW })
-    }
-
-    fn acquire<Q>(&self, key: &Q, n: u64, options: CallOptions<'_>) -> Result<Granted, Denied>
-    where
-        Q: ToKey<K> + ?Sized,
-    {
-        self.limit.call(key, options).acquire_above(n, self.percent)
+        let options = CallOptions { plan: Some(plan), ..CallOptions::NOW };
+        self.limit.decide::<BUCKETS, _, _>(key, Keep { n, keep: self.percent }, options)
     }
 }
 
@@ -211,8 +227,9 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<WindowKey<'_, K
     /// # Errors
     ///
     /// [`Denied`] says when the tokens and the kept ones are left.
+    #[inline]
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
-        self.of_key().try_acquire()
+        self.of_key().decide::<WINDOWS>()
     }
 
     /// Takes the tokens, all or none, at an earlier reading; see
@@ -221,8 +238,9 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Keeping<WindowKey<'_, K
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    #[inline]
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
-        self.of_key().try_acquire_at(now)
+        self.of_key().at(now).decide::<WINDOWS>()
     }
 }
 
@@ -238,6 +256,7 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&PinnedWindows<'_, K, S>> {
     /// # Errors
     ///
     /// [`Denied`] says when the token and the kept ones are left.
+    #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
         self.try_acquire_n(key, 1)
     }
@@ -247,8 +266,9 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&PinnedWindows<'_, K, S>> {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
+    #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.limit.0.keep(self.percent).try_acquire_n(key, n)
+        self.limit.0.decide::<WINDOWS, _, _>(key, Keep { n, keep: self.percent }, CallOptions::NOW)
     }
 
     /// Takes `n` tokens, all or none, at an earlier reading.
@@ -256,11 +276,12 @@ impl<K: Hash + Eq, S: BuildHasher> Keeping<&PinnedWindows<'_, K, S>> {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    #[inline]
     pub fn try_acquire_at<Q>(&self, now: Moment, key: &Q, n: u64) -> Result<Granted, Denied>
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.limit.0.keep(self.percent).try_acquire_at(now, key, n)
+        self.limit.0.decide::<WINDOWS, _, _>(key, Keep { n, keep: self.percent }, CallOptions::at(now))
     }
 }
 
@@ -270,6 +291,7 @@ impl Keeping<BucketLimit<'_>> {
     /// # Errors
     ///
     /// [`Denied`] says when the tokens and the kept ones are there.
+    #[inline]
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         self.acquire(Now(self.limit.bucket.engine()))
     }
@@ -280,15 +302,15 @@ impl Keeping<BucketLimit<'_>> {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire), counted from the reading.
+    #[inline]
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
         self.acquire(At(self.limit.bucket.engine(), now))
     }
 
+    #[inline(always)]
     fn acquire(&self, read: impl ReadClock) -> Result<Granted, Denied> {
         let BucketLimit { bucket, n } = self.limit;
-        let call = Call::from(Take::Above { n, keep: self.percent });
-        let Done { outcome, reading, .. } = bucket.run(read, call.take);
-        bucket.hook.observe(n, call.decision(outcome, reading))
+        bucket.decide::<{ BUCKETS | WINDOWS }, _>(bucket.counting(), Keep { n, keep: self.percent }, read)
     }
 }
 

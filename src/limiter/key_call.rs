@@ -11,6 +11,7 @@ use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
+use crate::limiter::verbs::decision;
 use crate::quota::gate::Gate;
 use crate::time::clock::Moment;
 use crate::word::decision::snapshot::Snapshot;
@@ -28,33 +29,15 @@ pub(crate) struct CallOptions<'a> {
 
 impl CallOptions<'_> {
     pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
-}
 
-/// The results of a take. Each verb returns some of them.
-struct Taken {
-    decision: Result<Granted, Denied>,
-    /// The tokens taken: none, if the decision is a refusal.
-    granted: Granted,
-    /// A receipt for the tokens taken, if they can be given back.
-    receipt: Option<Receipt>,
-}
+    #[inline(always)]
+    pub(super) fn at(now: Moment) -> CallOptions<'static> {
+        CallOptions { plan: None, now: Some(now) }
+    }
 
-impl Taken {
-    fn new(call: Call, done: Result<Done, Denied>) -> Taken {
-        let Done { outcome, reading, .. } = match done {
-            Ok(done) => done,
-            Err(denied) => {
-                let granted = Granted::anyway(0, denied.remaining());
-                return Taken { decision: Err(denied), granted, receipt: None };
-            }
-        };
-        let receipt = || Receipt::new(outcome, &reading, call.plan);
-        let decision = call.decision(outcome, reading);
-        Taken {
-            receipt: outcome.granted.then(receipt),
-            granted: decision.unwrap_or_else(|_| call.granted(outcome, &reading)),
-            decision,
-        }
+    /// Returns whether the call is now, and under no plan.
+    pub(super) fn is_plain(&self) -> bool {
+        self.plan.is_none() && self.now.is_none()
     }
 }
 
@@ -66,22 +49,6 @@ pub(crate) struct KeyCall<'a, K, Q: ?Sized, S> {
 }
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
-    /// Takes `n` tokens, without an attempt.
-    #[cold]
-    pub(crate) fn decide(self, n: u64) -> Result<Granted, Denied> {
-        self.inner.hook.observe(n, self.take(Take::Exactly(n)).decision)
-    }
-
-    /// Takes `n` tokens, all or none, if the kept tokens stay.
-    pub(crate) fn acquire_above(self, n: u64, keep: u8) -> Result<Granted, Denied> {
-        self.inner.hook.observe(n, self.take(Take::Above { n, keep }).decision)
-    }
-
-    pub(crate) fn acquire_up_to(self, n: u64) -> Granted {
-        let taken = self.take(Take::UpTo(n));
-        self.inner.hook.observe_up_to(n, taken.granted, taken.decision)
-    }
-
     pub(crate) fn refund(self, n: u64) {
         if let (Some(found), Ok(plan)) = (self.entry.get(), self.plan()) {
             let found = (found, || self.entry.origin());
@@ -118,11 +85,6 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
             (Some(plan), _) => Ok(Some(*plan)),
             (None, Some(plans)) => Ok(plans.of(self.entry)),
         }
-    }
-
-    fn take(&self, take: Take) -> Taken {
-        let (call, done) = self.run(take);
-        Taken::new(call, done)
     }
 
     /// Runs a take under the plan of the call.
@@ -171,10 +133,12 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         removals: u64,
     ) -> Result<(Granted, Receipt), Denied> {
         let hook = &self.inner.hook;
-        let taken = Taken::new(call, done);
-        let receipt = taken.receipt.map(|receipt| receipt.counted_from(removals));
+        let granted = done.ok().filter(|done| done.outcome.granted);
+        let receipt = granted.map(|Done { outcome, reading, .. }| {
+            Receipt::new(outcome, &reading, call.plan).counted_from(removals)
+        });
         let undo = || receipt.iter().for_each(|receipt| self.undo(receipt));
-        let granted = hook.observe_or(call.take.tokens(), taken.decision, undo)?;
+        let granted = hook.observe_or(call.take.tokens(), decision(call, done), undo)?;
         Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.inner.keyspace.engine.clock.now()))))
     }
 

@@ -10,7 +10,9 @@ use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::verbs::{InFull, UpTo, Verb};
 use crate::time::clock::{Moment, nanos_of};
+use crate::word::by_refill::BUCKETS;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
@@ -43,6 +45,7 @@ pub struct KeyLimit<'a, K, Q: ?Sized, S> {
 
 impl<K, S> RateLimiter<K, S> {
     /// Returns a request for one token of the key's bucket; see [`KeyLimit`].
+    #[inline]
     #[must_use]
     pub fn key<'a, Q: ToKey<K> + ?Sized>(&'a self, key: &'a Q) -> KeyLimit<'a, K, Q, S> {
         KeyLimit { inner: &self.inner, key, n: 1, options: CallOptions::NOW }
@@ -51,12 +54,14 @@ impl<K, S> RateLimiter<K, S> {
 
 impl<'a, K, Q: ?Sized, S> KeyLimit<'a, K, Q, S> {
     /// Sets the number of tokens.
+    #[inline]
     #[must_use]
     pub fn n(self, n: u64) -> Self {
         KeyLimit { n, ..self }
     }
 
     /// Sets the plan. Under a plan of another limiter every take is refused.
+    #[inline]
     #[must_use]
     pub fn under(self, plan: &'a Plan) -> Self {
         KeyLimit { options: CallOptions { plan: Some(plan), ..self.options }, ..self }
@@ -68,9 +73,16 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
         self.inner.call(pin, self.key, self.options)
     }
 
+    /// Decides by a verb.
+    #[inline(always)]
+    pub(super) fn decide<const WORDS: u8, V: Verb>(&self, verb: V) -> V::Answer {
+        self.inner.decide::<WORDS, V, Q>(self.key, verb, self.options)
+    }
+
     /// Takes the tokens, all or none; see [`RateLimiter::try_acquire_n`].
+    #[inline]
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
-        self.call(&self.inner.keyspace.store.pin()).try_acquire(self.n)
+        self.decide::<BUCKETS, _>(InFull(self.n))
     }
 
     /// Takes the tokens, all or none, at an earlier reading of the limiter's clock.
@@ -82,14 +94,22 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
     ///
     /// [`Denied`] says when to try again, counted from the reading. A plan of another limiter is
     /// refused, with [`Reason::ForeignPlan`](crate::Reason::ForeignPlan).
+    #[inline]
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
-        KeyLimit { options: CallOptions { now: Some(now), ..self.options }, ..*self }.try_acquire()
+        self.at(now).try_acquire()
+    }
+
+    /// Returns the same request at an earlier reading.
+    #[inline(always)]
+    pub(super) fn at(&self, now: Moment) -> Self {
+        KeyLimit { options: CallOptions { now: Some(now), ..self.options }, ..*self }
     }
 
     /// Takes the tokens that are there, up to `n`; see [`RateLimiter::acquire_up_to`].
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self) -> Granted {
-        self.call(&self.inner.keyspace.store.pin()).acquire_up_to(self.n)
+        self.decide::<BUCKETS, _>(UpTo(self.n))
     }
 
     /// Gives the tokens back; see [`RateLimiter::refund`].

@@ -8,6 +8,7 @@ pub(crate) mod blocking;
 mod bucket_line;
 mod bucket_verbs;
 pub(crate) mod builder;
+mod decide;
 pub(crate) mod inflight_limiter;
 pub(crate) mod inflight_limiter_builder;
 pub(crate) mod inner;
@@ -33,6 +34,7 @@ pub(crate) mod token_bucket;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod try_acquire;
+pub(crate) mod verbs;
 pub(crate) mod waiting;
 pub(crate) mod window_builder;
 pub(crate) mod window_counter;

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 
-use crate::keyed::key::ToKey;
+use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::verbs::{InFull, UpTo, Verb};
 use crate::time::clock::Moment;
+use crate::word::by_refill::BUCKETS;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
@@ -56,6 +58,18 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
         self.inner.call(&self.pin, key, options)
     }
 
+    /// Decides on a key's bucket by a verb, under the options of the call.
+    #[inline(always)]
+    pub(super) fn decide<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        verb: V,
+        options: CallOptions<'_>,
+    ) -> V::Answer {
+        let key = KeyQuery::new(&self.inner.hasher, key);
+        self.inner.decide_pinned::<WORDS, V, Q>(&self.pin, key, verb, options)
+    }
+
     /// Takes one token of the key's bucket, if there is one; see [`RateLimiter::try_acquire`].
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
@@ -65,7 +79,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     /// Takes `n` tokens of the key's bucket, all or none; see [`RateLimiter::try_acquire_n`].
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.inner.try_acquire_n(&self.pin, key, n)
+        self.decide::<BUCKETS, _, _>(key, InFull(n), CallOptions::NOW)
     }
 
     /// Takes `n` tokens, all or none, at an earlier reading; see [`RateLimiter::try_acquire_at`].
@@ -74,7 +88,7 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.call(key, CallOptions { now: Some(now), ..CallOptions::NOW }).try_acquire(n)
+        self.decide::<BUCKETS, _, _>(key, InFull(n), CallOptions::at(now))
     }
 
     /// Takes `n` tokens, all or none, under a plan; see [`RateLimiter::try_acquire_as`].
@@ -83,13 +97,14 @@ impl<K: Hash + Eq, S: BuildHasher> Pinned<'_, K, S> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.call(key, CallOptions { plan: Some(plan), ..CallOptions::NOW }).try_acquire(n)
+        self.decide::<BUCKETS, _, _>(key, InFull(n), CallOptions { plan: Some(plan), now: None })
     }
 
     /// Takes the tokens that are there, from none to `n`; see [`RateLimiter::acquire_up_to`].
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.call(key, CallOptions::NOW).acquire_up_to(n)
+        self.decide::<BUCKETS, _, _>(key, UpTo(n), CallOptions::NOW)
     }
 
     /// Gives `n` tokens back to the key's bucket; see [`RateLimiter::refund`].

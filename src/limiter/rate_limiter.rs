@@ -10,9 +10,11 @@ use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::CallOptions;
+use crate::limiter::verbs::UpTo;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Moment, nanos_of};
+use crate::word::by_refill::BUCKETS;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
@@ -101,9 +103,10 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 3);
     /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 2);
     /// ```
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.key(key).n(n).acquire_up_to()
+        self.inner.decide::<BUCKETS, _, _>(key, UpTo(n), CallOptions::NOW)
     }
 
     /// Gives `n` tokens back to the key's bucket; those above its burst are lost.

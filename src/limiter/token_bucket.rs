@@ -12,11 +12,14 @@ use crate::bucket::padded::PaddedBucket;
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::{Hold, Reservation};
 use crate::limiter::observer::DecisionHook;
+use crate::limiter::verbs::{InFull, UpTo};
+use crate::quota::counts::Counting;
 use crate::quota::error::InvalidQuota;
 use crate::quota::rate::Quota;
 use crate::sync::{Mutex, const_fn};
 use crate::time::clock::{Clock, Moment, nanos_of};
 use crate::time::jitter::Jitter;
+use crate::word::by_refill::BUCKETS;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::verb::{Call, Take};
@@ -176,7 +179,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, Now(&self.engine))
+        self.decide::<BUCKETS, _>(Counting::Bucket, InFull(n), Now(&self.engine))
     }
 
     /// Takes `n` tokens, all or none, at an earlier reading of the clock.
@@ -204,7 +207,7 @@ impl TokenBucket {
     /// ```
     #[inline]
     pub fn try_acquire_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.decide(n, At(&self.engine, now))
+        self.decide::<BUCKETS, _>(Counting::Bucket, InFull(n), At(&self.engine, now))
     }
 
     /// Takes up to `n` tokens: those that are there, from none to all of them, in one step.
@@ -220,11 +223,10 @@ impl TokenBucket {
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 300);
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 0);
     /// ```
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self, n: u64) -> Granted {
-        let call = Call::from(Take::UpTo(n));
-        let Done { outcome, reading, .. } = self.run(Now(&self.engine), call.take);
-        self.hook.observe_up_to(n, call.granted(outcome, &reading), call.decision(outcome, reading))
+        self.decide::<BUCKETS, _>(Counting::Bucket, UpTo(n), Now(&self.engine))
     }
 
     /// Gives back up to `n` tokens, as many as fit below the burst.

@@ -7,6 +7,7 @@ use crate::bucket::reservation::Hold;
 use crate::limiter::all_of::BucketLimit;
 use crate::limiter::observer::DecisionHook;
 use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::verbs::{InFull, UpTo};
 use crate::limiter::window_settings::engine_of;
 use crate::quota::counts::Counting;
 use crate::quota::window::Window;
@@ -14,6 +15,7 @@ use crate::quota::window_error::InvalidWindow;
 use crate::sync::const_fn;
 use crate::time::clock::{Clock, Moment};
 use crate::time::jitter::Jitter;
+use crate::word::by_refill::WINDOWS;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 
@@ -99,7 +101,7 @@ impl WindowCounter {
     /// [`Denied`] says when to try again, or that `n` is over the limit and never passes.
     #[inline(always)]
     pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.counter.decide_in_window(self.counting, n, Now(self.counter.engine()))
+        self.counter.decide::<WINDOWS, _>(self.counting, InFull(n), Now(self.counter.engine()))
     }
 
     /// Takes `n` tokens, all or none, at an earlier reading of the clock. See
@@ -110,13 +112,14 @@ impl WindowCounter {
     /// [`Denied`] says when to try again, counted from the reading.
     #[inline]
     pub fn try_acquire_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.counter.decide_in_window(self.counting, n, At(self.counter.engine(), now))
+        self.counter.decide::<WINDOWS, _>(self.counting, InFull(n), At(self.counter.engine(), now))
     }
 
     /// Takes up to `n` tokens: those that are left, from none to all of them, in one step.
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self, n: u64) -> Granted {
-        self.counter.acquire_up_to(n)
+        self.counter.decide::<WINDOWS, _>(self.counting, UpTo(n), Now(self.counter.engine()))
     }
 
     /// Gives back up to `n` tokens that are still counted, the newest first.

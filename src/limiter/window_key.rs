@@ -7,9 +7,12 @@ use crate::bucket::receipt::Receipt;
 use crate::bucket::reservation::Hold;
 use crate::keyed::key::ToKey;
 use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::pinned::Pinned;
+use crate::limiter::verbs::{InFull, UpTo};
 use crate::time::clock::{Clock, Moment};
+use crate::word::by_refill::WINDOWS;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
@@ -56,12 +59,14 @@ pub struct WindowKey<'a, K, Q: ?Sized, S>(pub(super) KeyLimit<'a, K, Q, S>);
 
 impl<'a, K, Q: ?Sized, S> WindowKey<'a, K, Q, S> {
     /// Sets the number of tokens.
+    #[inline]
     #[must_use]
     pub fn n(self, n: u64) -> Self {
         WindowKey(self.0.n(n))
     }
 
     /// Sets the cap. Under a cap of another limiter every take is refused.
+    #[inline]
     #[must_use]
     pub fn under(self, cap: &'a Cap) -> Self {
         WindowKey(self.0.under(&cap.0))
@@ -71,20 +76,23 @@ impl<'a, K, Q: ?Sized, S> WindowKey<'a, K, Q, S> {
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> WindowKey<'_, K, Q, S> {
     /// Takes the tokens, all or none; see
     /// [`WindowLimiter::try_acquire_n`](crate::WindowLimiter::try_acquire_n).
+    #[inline]
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
-        self.0.try_acquire()
+        self.0.decide::<WINDOWS, _>(InFull(self.0.n))
     }
 
     /// Takes the tokens, all or none, at an earlier reading; see
     /// [`WindowLimiter::try_acquire_at`](crate::WindowLimiter::try_acquire_at).
+    #[inline]
     pub fn try_acquire_at(&self, now: Moment) -> Result<Granted, Denied> {
-        self.0.try_acquire_at(now)
+        self.0.at(now).decide::<WINDOWS, _>(InFull(self.0.n))
     }
 
     /// Takes the tokens that are left, up to `n`.
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(&self) -> Granted {
-        self.0.acquire_up_to()
+        self.0.decide::<WINDOWS, _>(UpTo(self.0.n))
     }
 
     /// Gives the tokens back, the newest first.
@@ -152,13 +160,13 @@ impl<K: Hash + Eq, S: BuildHasher> PinnedWindows<'_, K, S> {
     /// Takes one token of the key's window, if one is left.
     #[inline]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
-        self.0.try_acquire(key)
+        self.try_acquire_n(key, 1)
     }
 
     /// Takes `n` tokens of the key's window, all or none.
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.0.try_acquire_n(key, n)
+        self.0.decide::<WINDOWS, _, _>(key, InFull(n), CallOptions::NOW)
     }
 
     /// Takes `n` tokens, all or none, at an earlier reading.
@@ -167,13 +175,14 @@ impl<K: Hash + Eq, S: BuildHasher> PinnedWindows<'_, K, S> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.0.try_acquire_at(now, key, n)
+        self.0.decide::<WINDOWS, _, _>(key, InFull(n), CallOptions::at(now))
     }
 
     /// Takes the tokens that are left, up to `n`.
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.0.acquire_up_to(key, n)
+        self.0.decide::<WINDOWS, _, _>(key, UpTo(n), CallOptions::NOW)
     }
 
     /// Gives up to `n` tokens back, the newest first.

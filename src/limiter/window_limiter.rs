@@ -9,11 +9,14 @@ use crate::bucket::reservation::Hold;
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::janitor::Janitor;
+use crate::limiter::key_call::CallOptions;
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::verbs::{InFull, UpTo};
 use crate::limiter::window_key::{Cap, PinnedWindows, WindowKey};
 use crate::quota::window::Window;
 use crate::quota::window_error::InvalidWindow;
 use crate::time::clock::Moment;
+use crate::word::by_refill::WINDOWS;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 
@@ -91,7 +94,7 @@ impl<K: Hash + Eq, S: BuildHasher> WindowLimiter<K, S> {
     /// may be refused for want of room, with [`Reason::Full`](crate::Reason::Full).
     #[inline]
     pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
-        self.limiter.inner.try_acquire_in_window(key, n)
+        self.limiter.inner.decide::<WINDOWS, _, _>(key, InFull(n), CallOptions::NOW)
     }
 
     /// Takes `n` tokens of the key's window, all or none, at an earlier reading of the clock. See
@@ -105,7 +108,7 @@ impl<K: Hash + Eq, S: BuildHasher> WindowLimiter<K, S> {
     where
         Q: ToKey<K> + ?Sized,
     {
-        self.limiter.try_acquire_at(now, key, n)
+        self.limiter.inner.decide::<WINDOWS, _, _>(key, InFull(n), CallOptions::at(now))
     }
 
     /// Takes tokens of many keys' windows, each by itself and in order. See
@@ -114,13 +117,14 @@ impl<K: Hash + Eq, S: BuildHasher> WindowLimiter<K, S> {
         &'a self,
         asks: &'a [(&'a Q, u64)],
     ) -> impl ExactSizeIterator<Item = Result<Granted, Denied>> + use<'a, K, S, Q> {
-        self.limiter.try_acquire_batch(asks)
+        self.limiter.batch::<WINDOWS, Q>(asks)
     }
 
     /// Takes up to `n` tokens: those that are left, from none to all of them, in one step.
+    #[inline]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.limiter.acquire_up_to(key, n)
+        self.limiter.inner.decide::<WINDOWS, _, _>(key, UpTo(n), CallOptions::NOW)
     }
 
     /// Gives back up to `n` tokens of the key that are still counted, the newest first.

@@ -12,6 +12,7 @@ use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::removals::Removals;
 use crate::quota::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
+use crate::word::by_refill::OwnRefill;
 use crate::word::decision::Granted;
 use crate::word::state::{Reading, Refill, State};
 use crate::word::verb::Take;
@@ -101,7 +102,10 @@ fn a_take_beside_many_others_reads_the_clock_once() {
     let (world, readings) = (World::new(), Cell::new(0));
     let beside = at_first(10, &readings, || assert_eq!(world.takes(1), 1));
     let read = Beside(world.now(), &beside);
-    let (outcome, _) = world.engine.attempt_again(&world.bucket, read, 1).expect("a race is no end");
+    let (outcome, _) = world
+        .engine
+        .attempt_again(&world.bucket, read, Take::Exactly(1), OwnRefill)
+        .expect("a race is no end");
     assert!(outcome.granted);
     assert_eq!((readings.get(), world.takes(1_000)), (1, 997));
 }
@@ -115,14 +119,15 @@ fn a_take_that_is_just_late_is_decided_by_its_reading() {
         assert_eq!(world.takes(1_000), 1_000);
     });
     let read = Beside(world.now(), &beside);
-    let (outcome, reading) = world.engine.attempt_again(&world.bucket, read, 1).expect("it is decided");
+    let (outcome, reading) =
+        world.engine.attempt_again(&world.bucket, read, Take::Exactly(1), OwnRefill).expect("it is decided");
     assert!(!outcome.granted);
     assert_eq!((reading.nanos(), readings.get()), (0, 1));
     // A reading that a caller brings is decided by the loop.
     let earlier = At(&world.engine, world.engine.clock.now());
     world.mock.advance(5 * MS);
     assert_eq!(world.takes(5), 5);
-    assert!((&world.bucket).attempts(4, earlier, 1, std::convert::identity).is_none());
+    assert!((&world.bucket).attempts(4, earlier, Take::Exactly(1), OwnRefill).is_none());
 }
 
 /// The reading of an attempt may be far behind a commit, which then has the later time.
@@ -134,8 +139,8 @@ fn an_attempt_fails_where_its_state_does_not_admit_the_reading() {
         assert_eq!(world.takes(1), 1);
     };
     let read = Beside(world.now(), &beside);
-    assert!((&world.bucket).attempt(Order::ClockFirst, read, 1).is_err());
-    assert!((&world.bucket).attempt(Order::WordFirst, read, 1).is_err(), "it lost a race");
+    assert!((&world.bucket).attempt(Order::ClockFirst, read, Take::Exactly(1)).is_err());
+    assert!((&world.bucket).attempt(Order::WordFirst, read, Take::Exactly(1)).is_err(), "it lost a race");
     assert_eq!(world.takes(1_000), 999, "only the others took, and a token came after each");
 }
 
@@ -166,9 +171,9 @@ fn a_refusal_counts_only_while_the_bucket_has_the_state_that_it_saw() {
     assert_eq!(moved.update(|_| (), look).0, Bucket::state(&world.bucket));
     assert_eq!(asked.get(), 3, "it was asked until it was so");
     asked.set(0);
-    assert!(moved.attempt(Order::ClockFirst, world.now(), 2_000).is_err());
-    assert!(moved.attempts(1, world.now(), 2_000, std::convert::identity).is_none());
-    assert!(moved.attempts(1, world.now(), 2_000, std::convert::identity).is_some());
+    assert!(moved.attempt(Order::ClockFirst, world.now(), Take::Exactly(2_000)).is_err());
+    assert!(moved.attempts(1, world.now(), Take::Exactly(2_000), OwnRefill).is_none());
+    assert!(moved.attempts(1, world.now(), Take::Exactly(2_000), OwnRefill).is_some());
     assert_eq!(asked.get(), 3);
     // A receipt asks as well, except where its key was removed.
     asked.set(0);

@@ -191,8 +191,8 @@ fn a_take_just_after_a_commit_is_one_at_its_stamp() {
                     assert!(bucket.take(now, taken).granted);
                     let (before, at) = (bucket.reading(now - back), bucket.reading(now));
                     assert!(bucket.state.is_just_after(&before, at.tick - before.tick));
-                    let (outcome, next) = bucket.state.take_just_after(&before, n);
-                    let (same, committed) = bucket.state.take_ahead(&at, n);
+                    let (outcome, next) = bucket.state.take_just_after(&before, Take::Exactly(n));
+                    let (same, committed) = bucket.state.take_ahead(&at, Take::Exactly(n));
                     assert_eq!(next, committed, "{quota:?} {taken} {n} {back}");
                     let numbers = |outcome: TakeOutcome| (outcome.granted, outcome.taken, outcome.level);
                     assert_eq!(numbers(outcome), numbers(same));

@@ -334,7 +334,7 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
         assert_eq!(near, fits && into.tick - stamp <= terms.max_skew(), "{state:?} {now}");
         for n in (0..4).filter(|_| fits && matches!(difference, Difference::Passed(_))) {
             assert_eq!(
-                state.take_ahead(&into, n),
+                state.take_ahead(&into, Take::Exactly(n)),
                 crate::word::verb::Take::Exactly(n).apply(state, &reading),
                 "{state:?} {now} {n}"
             );

@@ -230,7 +230,7 @@ pub enum Reason {
 }
 
 /// Returns the decision on a take of exactly `n` tokens.
-#[inline(always)]
+#[cfg(test)]
 pub(crate) fn exactly<P: Refill>(
     n: u64,
     (outcome, reading): (TakeOutcome, Reading<P>),

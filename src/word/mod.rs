@@ -29,6 +29,7 @@
 //! The window of jitter is 4 s, and that of a clock that was set back is 1 h. Both are clamped to a
 //! part of the range: see `terms`. The steps are in `steps`.
 
+pub(crate) mod by_refill;
 pub(crate) mod calendar;
 pub(crate) mod decision;
 pub(crate) mod places;

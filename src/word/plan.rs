@@ -39,6 +39,8 @@ pub struct Plan {
     /// The number of the limiter that the plan was made for.
     pub(crate) limiter: u64,
     quota: Quota,
+    /// Whether the plan is a rate.
+    gate: Gate,
     /// The limiter's own quota when the plan was made.
     own: RawQuota,
     /// Units that a tick earns, times `2^shift`, rounded up to 64 significant bits.
@@ -90,7 +92,9 @@ impl Plan {
     pub(crate) fn cap(limiter: u64, limit: u64, numbers: RawQuota) -> Plan {
         let quota = Quota::of_numbers(RawQuota { burst: limit, ..numbers });
         let (capacity, overflow_set) = (limit, Plan::OWN_SET);
-        Plan { limiter, quota, own: numbers, factor: 0, shift: 0, capacity, since: None, overflow_set }
+        // A limit of 0 is a count like any other.
+        let gate = Gate::Counted;
+        Plan { limiter, quota, gate, own: numbers, factor: 0, shift: 0, capacity, since: None, overflow_set }
     }
 
     /// Compiles a plan. `own` is the quota that the limiter's ticks count, by `terms`.
@@ -144,6 +148,7 @@ impl Plan {
         Ok(Plan {
             limiter,
             quota,
+            gate: quota.gate(),
             own,
             factor,
             shift,
@@ -181,21 +186,24 @@ impl Plan {
 
     /// Returns the least number of ticks after `tick` that earn `units`; `LONG` if it does not fit.
     fn ticks(&self, tick: i64, units: u64) -> u64 {
-        let into = self.product(tick).cast_unsigned() & ((1 << self.shift) - 1);
-        let goal = u128::from(units).checked_mul(1 << self.shift);
-        let ticks = goal.map(|goal| goal.saturating_sub(into).div_ceil(self.factor.into()));
-        ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(LONG)
+        ticks_to_earn(self.factor, self.shift, tick, units)
     }
 
-    /// Returns the units earned by a tick, rounded down, also below 0.
-    fn earned_until(&self, tick: i64) -> i128 {
-        self.product(tick) >> self.shift
+    /// Returns whether an attempt decides on keys of this limiter under the plan.
+    #[inline(always)]
+    pub(crate) fn decides_for(&self, limiter: u64) -> bool {
+        self.limiter == limiter && self.gate == Gate::Counted
     }
+}
 
-    fn product(&self, tick: i64) -> i128 {
-        // Below 2^63 times below 2^64.
-        i128::from(tick) * i128::from(self.factor)
-    }
+/// Returns the least number of ticks after `tick` that earn `units`, at `factor / 2^shift` units a
+/// tick; `LONG` if it does not fit.
+fn ticks_to_earn(factor: u64, shift: u32, tick: i64, units: u64) -> u64 {
+    let product = i128::from(tick) * i128::from(factor);
+    let into = product.cast_unsigned() & ((1 << shift) - 1);
+    let goal = u128::from(units).checked_mul(1 << shift);
+    let ticks = goal.map(|goal| goal.saturating_sub(into).div_ceil(factor.into()));
+    ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(LONG)
 }
 
 /// Returns the numbers by which buckets count under a plan: the limiter's own, if the plan is no
@@ -253,9 +261,15 @@ fn signed(tick: u64) -> i64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     terms: Terms,
-    plan: Plan,
+    /// The numbers of the plan, and no more: an attempt keeps them in registers.
+    factor: u64,
+    shift: u32,
+    capacity: u64,
     /// The tick of the reading.
     tick: u64,
+    /// The tick from which these ticks count: the beginning of the present turn of the stamp in an
+    /// attempt, else 0.
+    begun: u64,
     /// Ticks from the plan's start to the reading; negative for a reading that is behind the start.
     /// `i64::MAX` for a plan without a start, or if the ticks may have wrapped since.
     age: i64,
@@ -267,8 +281,26 @@ impl Reading {
         // A limiter that is blocked is so under each plan.
         let gate = if self.refill.gate == Gate::Shut { Gate::Shut } else { plan.quota.gate() };
         let terms = Terms { gate, ..self.refill };
-        let refill = Planned { terms, plan, tick: self.tick, age };
+        let Plan { factor, shift, capacity, .. } = plan;
+        let refill = Planned { terms, factor, shift, capacity, tick: self.tick, begun: 0, age };
         Reading { refill, at: self.at, tick: self.tick }
+    }
+
+    /// Returns the same reading, of an attempt, under a plan that is a rate. Its ticks count from
+    /// the tick `begun`.
+    ///
+    /// Returns `None` if the reading is behind the plan's start, or the ticks may have wrapped
+    /// since: the loop decides then.
+    #[inline(always)]
+    pub(super) fn attempted_under(self, plan: &Plan, begun: u64) -> Option<Reading<Planned>> {
+        // Ticks that have not wrapped: the start is tested first, as few plans have one.
+        let age = match plan.since {
+            None => i64::MAX,
+            Some(since) => signed(self.tick.wrapping_add(begun).wrapping_sub(since.tick)),
+        };
+        let Plan { factor, shift, capacity, .. } = *plan;
+        let refill = Planned { terms: self.refill, factor, shift, capacity, tick: self.tick, begun, age };
+        (age >= 0).then_some(Reading { refill, at: self.at, tick: self.tick })
     }
 
     /// Returns the ticks since a start; negative if the reading is behind it.
@@ -292,36 +324,21 @@ impl Planned {
     pub(crate) fn ticks_for(&self, now: u64, units: u64) -> u64 {
         // Before its start the plan earns nothing.
         let early = u64::try_from(self.age(now).saturating_neg()).unwrap_or(0);
-        let from = signed(now.wrapping_add(early));
-        self.plan.ticks(from, units).saturating_add(early).min(LONG)
+        let from = signed(now.wrapping_add(self.begun).wrapping_add(early));
+        ticks_to_earn(self.factor, self.shift, from, units).saturating_add(early).min(LONG)
     }
 }
 
-impl Refill for Planned {
-    fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    fn capacity(&self) -> u64 {
-        self.plan.capacity
-    }
-
-    fn earned(&self, now: u64, passed: u64) -> u64 {
-        // The ticks before the plan's start are of another quota and earn nothing.
-        let passed = passed.min(u64::try_from(self.age(now)).unwrap_or(0));
-        let now = signed(now);
-        // No overflow: `passed` is below 2^62, as a stamp's range is.
-        let from = now - passed.cast_signed();
-        let earned = self.plan.earned_until(now) - self.plan.earned_until(from);
-        // The bucket holds less; added to a level it stays below 2^63.
-        u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
-    }
-
-    fn refilled(&self, at: u64, now: u64, level: u64, lag: u64) -> Refilled {
-        let (terms, full) = (&self.terms, self.plan.capacity);
+impl Planned {
+    /// Returns the bucket where its debt, a lag or the plan's start delays its tokens.
+    ///
+    /// Passed by value: a reference would force the numbers into memory in each attempt.
+    #[cold]
+    fn refilled_late(self, at: u64, now: u64, level: u64, lag: u64) -> Refilled {
+        let (terms, full) = (&self.terms, self.capacity);
         let (burst, left) = (terms.available(full), terms.available(level));
         let more = (terms.empty_level + terms.units(left + 1)).min(full);
-        Refilled::Planned {
+        Refilled::Late {
             // A burst is at most 2^40.
             burst_high: (burst >> 32) as u16,
             burst_low: burst as u32,
@@ -329,6 +346,73 @@ impl Refill for Planned {
             reset: self.wait(now, full, level, lag).0,
             from: at,
             clock: terms.ticks.by_ticks(),
+        }
+    }
+}
+
+/// Returns the ticks until a bucket under a plan has one token more than the whole ones that
+/// remain, and until it is full, of the numbers in [`Refilled::Planned`].
+pub(super) fn ticks_after(
+    burst: u64,
+    shift: u32,
+    (tick, factor): (u64, u64),
+    clock: TickScale,
+    remaining: u64,
+) -> (u64, u64) {
+    let (full, level) = (burst << clock.fraction(), (remaining << clock.fraction()) + clock.part());
+    let more = ((remaining + 1) << clock.fraction()).min(full);
+    let ticks = |goal: u64| match goal.saturating_sub(level) {
+        0 => 0,
+        units => ticks_to_earn(factor, shift, signed(tick), units).min(LONG),
+    };
+    (ticks(more), ticks(full))
+}
+
+impl Refill for Planned {
+    const PLANNED: bool = true;
+
+    #[inline(always)]
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    #[inline(always)]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    #[inline]
+    fn earned(&self, now: u64, passed: u64) -> u64 {
+        // The ticks before the plan's start are of another quota and earn nothing.
+        let passed = passed.min(u64::try_from(self.age(now)).unwrap_or(0));
+        let now = signed(now.wrapping_add(self.begun));
+        // No overflow: `passed` is below 2^62, as a stamp's range is.
+        let from = now - passed.cast_signed();
+        // Below 2^63 times below 2^64, rounded down, also below 0.
+        let earned_until = |tick: i64| (i128::from(tick) * i128::from(self.factor)) >> self.shift;
+        let earned = earned_until(now) - earned_until(from);
+        // The bucket holds less; added to a level it stays below 2^63.
+        u64::try_from(earned).unwrap_or(u64::MAX).min(1 << 62)
+    }
+
+    #[inline(always)]
+    fn refilled(&self, at: u64, now: u64, level: u64, lag: u64) -> Refilled {
+        let Planned { terms, factor, shift, capacity, begun, .. } = *self;
+        match level.checked_sub(terms.empty_level) {
+            Some(left) if lag == 0 && self.age(now) >= 0 => {
+                // A burst is at most 2^40, a shift is below 2^7, and a part of a token below 2^16.
+                let burst = terms.tokens(capacity - terms.empty_level);
+                let part = left & (terms.units(1) - 1);
+                Refilled::Planned {
+                    burst_high: (burst >> 32) as u16 | (shift << Refilled::SHIFT) as u16,
+                    burst_low: burst as u32,
+                    tick: now.wrapping_add(begun),
+                    factor,
+                    from: at,
+                    clock: terms.ticks.with_part(part),
+                }
+            }
+            _ => self.refilled_late(at, now, level, lag),
         }
     }
 

@@ -20,8 +20,20 @@ pub(crate) enum Refilled {
         /// The scale, with the [fraction](TickScale::fraction) of a token.
         clock: TickScale,
     },
-    /// A bucket under a plan.
+    /// A bucket under a plan, whose stamp is that of the reading.
     Planned {
+        /// Whole tokens of a full bucket, below 2^41, in two parts beside the tag. The upper 7 bits
+        /// are the plan's shift.
+        burst_high: u16,
+        burst_low: u32,
+        tick: u64,
+        factor: u64,
+        from: u64,
+        /// The scale, with the fraction of a token and the [part](TickScale::part) that is there.
+        clock: TickScale,
+    },
+    /// A bucket under a plan that is in debt, or not yet at its stamp or at the plan's start.
+    Late {
         /// Whole tokens of a full bucket, below 2^48, in two parts beside the tag.
         burst_high: u16,
         burst_low: u32,
@@ -50,4 +62,7 @@ pub(crate) enum Refilled {
 
 impl Refilled {
     pub(crate) const PART: u32 = 48;
+    /// The bits of `burst_high` from here on are the plan's shift.
+    pub(crate) const SHIFT: u32 = 9;
+    pub(crate) const BURST_HIGH: u16 = (1 << Refilled::SHIFT) - 1;
 }

@@ -154,6 +154,8 @@ impl State {
 pub(crate) trait Refill: Copy {
     /// Whether words count windows.
     const COUNTS: bool = false;
+    /// Whether ticks are counted from the beginning, and not from the present turn of the stamp.
+    const PLANNED: bool = false;
     fn terms(&self) -> &Terms;
     /// Returns the level of a full bucket, in units.
     fn capacity(&self) -> u64;

@@ -4,11 +4,34 @@ use crate::fault::{Fault, injected};
 use crate::quota::gate::Gate;
 use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
+use crate::word::verb::Take;
 
 impl Balance {
+    /// Takes `need` units, above 0, if they are there.
     #[inline(always)]
-    fn take(self, refill: &impl Refill, need: u64) -> (TakeOutcome, Option<State>) {
+    pub(super) fn take(self, refill: &impl Refill, need: u64) -> (TakeOutcome, Option<State>) {
         if refill.has(&self, need) { self.took(refill, need) } else { self.refused(refill) }
+    }
+
+    /// Takes `need` units, above 0, if `keep` units stay.
+    #[inline(always)]
+    pub(super) fn take_above(
+        self,
+        refill: &impl Refill,
+        need: u64,
+        keep: u64,
+    ) -> (TakeOutcome, Option<State>) {
+        // Each is at most 2^57.
+        if refill.has(&self, need + keep) { self.took(refill, need) } else { self.refused(refill) }
+    }
+
+    /// Takes the whole tokens that are there, up to `most` units.
+    #[inline(always)]
+    pub(super) fn take_up_to(self, refill: &impl Refill, most: u64) -> (TakeOutcome, Option<State>) {
+        match refill.terms().units(refill.available(self.level, self.lag)).min(most) {
+            0 => self.refused(refill),
+            units => self.took(refill, units),
+        }
     }
 
     #[inline]
@@ -88,23 +111,20 @@ impl State {
         self.word().wrapping_sub(reading.tick) & reading.refill.terms().mask
     }
 
-    /// Takes `n` tokens right after the commit of this state, at a reading from
+    /// Takes right after the commit of this state, at a reading from
     /// [just before](State::is_just_after) it.
     #[inline]
     pub(crate) fn take_just_after<P: Refill>(
         self,
         reading: &Reading<P>,
-        n: u64,
+        take: Take,
     ) -> (TakeOutcome, Option<State>) {
         let (refill, terms) = (&reading.refill, reading.refill.terms());
         let mut balance = refill.view_at_stamp(self, self.lag(reading));
         if injected(Fault::StampMovesBack) {
             balance.stamp = reading.tick & terms.mask;
         }
-        match n {
-            0 => (balance.untouched(), None),
-            n => balance.take(refill, terms.units(n)),
-        }
+        take.apply_at_once(balance, refill)
     }
 
     /// Returns whether the tick `now`, read before the load of the word, may decide.
@@ -123,15 +143,14 @@ impl State {
         self.at(refill, now).take(refill, need)
     }
 
-    /// Takes `n` tokens as [`Take`](crate::word::verb::Take) does, at a reading that
-    /// [`accepts_fresh`](State::accepts_fresh).
+    /// Takes at a reading that [`accepts_fresh`](State::accepts_fresh).
     #[inline(always)]
-    pub(crate) fn take_ahead<P: Refill>(self, reading: &Reading<P>, n: u64) -> (TakeOutcome, Option<State>) {
-        let (refill, view) = (&reading.refill, reading.refill.view_ahead(self, reading.tick));
-        match n {
-            0 => (view.untouched(), None),
-            n => view.take(refill, refill.terms().units(n)),
-        }
+    pub(crate) fn take_ahead<P: Refill>(
+        self,
+        reading: &Reading<P>,
+        take: Take,
+    ) -> (TakeOutcome, Option<State>) {
+        take.apply_at_once(reading.refill.view_ahead(self, reading.tick), &reading.refill)
     }
 
     /// Takes `need` units and, on top, a lease of `size(spare)` tokens, where `spare` is the units
@@ -173,10 +192,7 @@ impl State {
         need: u64,
         keep: u64,
     ) -> (TakeOutcome, Option<State>) {
-        let view = self.at(refill, now);
-        // Each is at most 2^57.
-        let there = refill.has(&view, need + keep);
-        if there { view.took(refill, need) } else { view.refused(refill) }
+        self.at(refill, now).take_above(refill, need, keep)
     }
 
     /// Takes the whole tokens that are there, up to `most` units.
@@ -186,11 +202,7 @@ impl State {
         now: u64,
         most: u64,
     ) -> (TakeOutcome, Option<State>) {
-        let (terms, view) = (refill.terms(), self.at(refill, now));
-        match terms.units(refill.available(view.level, view.lag)).min(most) {
-            0 => view.refused(refill),
-            units => view.took(refill, units),
-        }
+        self.at(refill, now).take_up_to(refill, most)
     }
 
     /// Takes up to `most` units in whole tokens, on credit as far as the debt allows.

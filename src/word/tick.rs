@@ -27,6 +27,9 @@ impl TickScale {
     /// Flag in `packed`: the scale is [by ticks](TickScale::by_ticks).
     pub(crate) const BY_TICKS: u64 = 1 << 15;
 
+    /// The bits of `packed` from here on are free.
+    const PART: u32 = 48;
+
     /// One tick a nanosecond.
     pub(crate) const NANOS: TickScale = TickScale { multiplier_low: 0, packed: 1 << 16 };
 
@@ -106,6 +109,22 @@ impl TickScale {
     /// tick.
     pub(crate) const fn by_ticks(&self) -> TickScale {
         TickScale { multiplier_low: self.multiplier_low, packed: self.packed & !0xff00 | TickScale::BY_TICKS }
+    }
+
+    /// Returns the scale with a part of a token beside it, in units below 2^16.
+    pub(super) const fn with_part(self, part: u64) -> TickScale {
+        // At most 26 bits are above the lower 16 of a scale.
+        TickScale { packed: self.packed | part << TickScale::PART, ..self }
+    }
+
+    /// Returns the part of a token beside the scale.
+    pub(super) const fn part(&self) -> u64 {
+        self.packed >> TickScale::PART
+    }
+
+    /// Returns the scale without a part of a token beside it.
+    pub(super) const fn without_part(self) -> TickScale {
+        TickScale { packed: self.packed & ((1 << TickScale::PART) - 1), ..self }
     }
 
     /// Returns the scale with 2^16 ticks for each of a scale of at least 2^17 ns a tick.

@@ -1,5 +1,6 @@
 //! The verbs, as data: each is one pure step on the word.
 
+use crate::fault::{Fault, injected};
 use crate::quota::gate::Gate;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
@@ -28,14 +29,39 @@ pub(crate) enum Take {
 /// window's limit.
 ///
 /// Rounded up to whole tokens. From 100 on, only a take of 0 tokens is granted.
+#[inline]
 fn kept(percent: u8, refill: &impl Refill) -> u64 {
     let terms = refill.terms();
+    if injected(Fault::KeptForgotten) {
+        return 0;
+    }
     // A burst is at most 2^40.
     let burst = terms.tokens(refill.nominal_capacity() - terms.empty_level);
     (burst * u64::from(percent)).div_ceil(100)
 }
 
 impl Take {
+    /// Returns the outcome of a take of tokens that are there now, on a bucket where the tokens
+    /// decide.
+    ///
+    /// An attempt makes no other take.
+    #[inline(always)]
+    pub(super) fn apply_at_once<P: Refill>(self, view: Balance, refill: &P) -> (TakeOutcome, Option<State>) {
+        let units = |n| refill.terms().units(n);
+        match self {
+            // A take of 0 tokens is always granted.
+            Take::Exactly(0) | Take::UpTo(0) | Take::Above { n: 0, .. } => (view.untouched(), None),
+            Take::Exactly(n) => view.take(refill, units(n)),
+            Take::Above { n, keep } => {
+                // At most 2^42 tokens, which need no bound.
+                let keep = kept(keep, refill) << refill.terms().widths.fraction;
+                view.take_above(refill, units(n), keep)
+            }
+            Take::UpTo(n) => view.take_up_to(refill, units(n)),
+            Take::Reserve { .. } | Take::OnCredit(_) | Take::Touch => (view.untouched(), None),
+        }
+    }
+
     /// Returns the outcome on a state, and the state to commit, if any.
     #[inline(always)]
     pub(crate) fn apply<P: Refill>(self, state: State, reading: &Reading<P>) -> (TakeOutcome, Option<State>) {

@@ -7,6 +7,7 @@ use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::line::bank::Mark;
 use crate::bucket::receipt::Settle;
 use crate::sync::MODEL;
+use crate::word::by_refill::OwnRefill;
 #[cfg(test)]
 use crate::word::decision::exactly;
 use crate::word::decision::{Denied, Granted};
@@ -93,7 +94,7 @@ impl Spread<'_> {
         read: impl ReadClock,
         n: u64,
     ) -> Result<(TakeOutcome, Reading), Miss> {
-        let done = self.bucket.attempt(Order::ClockFirst, self.clock(read), n)?;
+        let done = self.bucket.attempt(Order::ClockFirst, self.clock(read), Take::Exactly(n))?;
         let (outcome, Reading { refill: terms, .. }) = &done;
         if outcome.granted && outcome.level >= terms.empty_level + outcome.taken {
             // There are as many more.
@@ -153,10 +154,10 @@ impl Spread<'_> {
     fn take(self, read: impl ReadClock, n: u64) -> Done {
         let Spread { bucket, engine, .. } = self;
         if !self.is_leased() {
-            let once = self.clock(read);
-            let attempt = match bucket.attempt(Order::ClockFirst, once, n) {
+            let (once, take) = (self.clock(read), Take::Exactly(n));
+            let attempt = match bucket.attempt(Order::ClockFirst, once, take) {
                 Ok(done) => Some(done),
-                Err(_) => engine.attempt_again(bucket, once, n),
+                Err(_) => engine.attempt_again(bucket, once, take, OwnRefill),
             };
             if let Some(done) = attempt {
                 return done.into();

@@ -11,9 +11,10 @@ use super::world::World;
 use crate::bucket::atomic::{BucketRef, Order};
 use crate::quota::rate::Quota;
 use crate::word::terms::Terms;
+use crate::word::verb::Take;
 
 fn attempt(world: &World, first: Order) {
-    if let Ok(done) = world.alone.attempt(first, world.now(), FAST) {
+    if let Ok(done) = world.alone.attempt(first, world.now(), Take::Exactly(FAST)) {
         world.note(done);
     }
 }

@@ -15,6 +15,7 @@ use crate::bucket::live_terms::LiveTerms;
 use crate::quota::rate::Quota;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, Moment};
+use crate::word::by_refill::OwnRefill;
 use crate::word::state::{Reading, Refill, State};
 use crate::word::verb::Take;
 
@@ -131,7 +132,7 @@ fn take_of(world: &World, ago: Duration) {
 /// Takes a token at a moment, by an attempt or else by the loop.
 fn take_at(world: &World, then: Moment) {
     let at = At(&world.engine, then);
-    let attempted = (&world.alone).attempt(Order::WordFirst, at, 1).ok().map(Done::from);
+    let attempted = (&world.alone).attempt(Order::WordFirst, at, Take::Exactly(1)).ok().map(Done::from);
     world.note(attempted.unwrap_or_else(|| world.run_on(&world.alone, at, Take::Exactly(1))));
 }
 
@@ -192,7 +193,9 @@ fn an_attempt_just_after_a_later_commit_earns_nothing() {
         world.mock.advance(Duration::from_secs(100));
         (0..2).for_each(|_| world.take_alone());
         let again: fn(&World) = |world| {
-            if let Some(done) = world.engine.attempt_again(&world.alone, world.now(), 1) {
+            if let Some(done) =
+                world.engine.attempt_again(&world.alone, world.now(), Take::Exactly(1), OwnRefill)
+            {
                 world.note(done);
             }
         };

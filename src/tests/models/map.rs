@@ -242,6 +242,47 @@ fn a_key_under_a_slow_plan_is_not_evicted_by_the_own_quota() {
 }
 
 #[test]
+fn an_attempt_under_a_slow_plan_and_an_evictor() {
+    explore("an attempt under a plan, an evictor", || {
+        let world = World::new(1);
+        world.take();
+        world.mock.advance(Duration::from_secs(200));
+        world.run(&[
+            |world| {
+                let plan = slow_plan(world);
+                world.engine.admit_plan(plan.ticks_to_fill());
+                world.take_under(plan);
+            },
+            World::evict,
+            |world| world.mock.advance(FULL_FOR_THE_MARGIN),
+        ]);
+        world.evict();
+        world.take_under(slow_plan(&world));
+        assert_eq!(world.granted(), 2);
+        world.assert_law(100 * SECOND, 1);
+    });
+}
+
+/// An evictor under the own quota: an attempt under a plan never charges a sealed bucket.
+#[test]
+fn attempts_under_a_plan_and_an_evictor() {
+    explore("two attempts under a plan, an evictor", || {
+        let world = World::new(1);
+        world.take();
+        let take: fn(&World) = |world| world.take_under(own_plan(world));
+        world.run(&[pass_and_evict, take, take]);
+        take(&world);
+        assert!(world.granted() <= 2, "{} grants", world.granted());
+    });
+}
+
+/// Returns a plan of the own quota.
+fn own_plan(world: &World) -> Plan {
+    let own = Quota::every(Duration::from_secs(10));
+    Plan::compile(0, own, own, &world.engine.read().refill, None).unwrap()
+}
+
+#[test]
 fn a_key_keeps_its_tokens_from_plan_to_plan() {
     explore("a taker, a plan's taker", || {
         let world = World::new(1);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::explore;
 use super::world::{SECOND, World};
+use crate::bucket::atomic::{BucketRef, Order};
 use crate::bucket::engine::{At, Done};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
@@ -265,5 +266,26 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
         ]);
         (0..3).for_each(|_| world.take_alone());
         world.assert_law(SLOT / 2, 2);
+    });
+}
+
+/// A refund brings the bucket to the kept part, and no further.
+#[test]
+fn an_attempt_that_keeps_a_part_beside_a_refund() {
+    explore("an attempt that keeps a half, a refund", || {
+        let world = World::new(2);
+        (0..2).for_each(|_| world.take_alone());
+        let keep: fn(&World) = |world| {
+            let take = Take::Above { n: 1, keep: 50 };
+            if let Ok(done) = world.alone.attempt(Order::ClockFirst, world.now(), take) {
+                world.note(done);
+            }
+        };
+        world.run(&[keep, keep, |world| {
+            world.engine.settle(&world.alone, None, Settle::Refund(1));
+        }]);
+        assert_eq!(world.granted(), 2, "the refunded token is the kept one");
+        world.take_alone();
+        assert_eq!(world.granted(), 3);
     });
 }

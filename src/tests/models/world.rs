@@ -23,12 +23,13 @@ use crate::quota::window::Window;
 use crate::quota::window_layout::WindowLayout;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
 use crate::time::clock::{Clock, MockClock};
+use crate::word::by_refill::{ByRefill, CountedRefill, OwnRefill};
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::Plan;
-use crate::word::state::{Reading, State, TakeOutcome};
+use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
-use crate::word::window::{ANY, WindowTerms};
+use crate::word::window::ANY;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// A bound on the length of a tick: one of the models' slowest quota is shorter.
@@ -110,10 +111,13 @@ pub(super) fn attempt(
     bucket: impl BucketRef,
     n: u64,
 ) -> Result<(TakeOutcome, Reading), Miss> {
-    let counts = engine.source.counts();
+    let take = Take::Exactly(n);
     match engine.counts_windows() {
-        true => bucket.attempt_by(first, Now(engine), n, |reading| WindowTerms::<ANY>::at(reading, counts)),
-        false => bucket.attempt(first, Now(engine), n),
+        true => {
+            let by = CountedRefill::<ANY>(engine.source.counts());
+            bucket.attempt_by(first, Now(engine), take, by).map(own)
+        }
+        false => bucket.attempt(first, Now(engine), take),
     }
 }
 
@@ -123,14 +127,19 @@ pub(super) fn attempt_again(
     bucket: impl BucketRef,
     n: u64,
 ) -> Option<(TakeOutcome, Reading)> {
-    let counts = engine.source.counts();
+    let take = Take::Exactly(n);
     match engine.counts_windows() {
         true => {
-            let by = |reading| WindowTerms::<ANY>::at(reading, counts);
-            engine.attempt_again_by(bucket, Now(engine), n, by)
+            let by = CountedRefill::<ANY>(engine.source.counts());
+            engine.attempt_again(bucket, Now(engine), take, by).map(own)
         }
-        false => engine.attempt_again(bucket, Now(engine), n),
+        false => engine.attempt_again(bucket, Now(engine), take, OwnRefill),
     }
+}
+
+/// Returns an outcome with the reading of the terms.
+fn own<P: Refill>((outcome, by): (TakeOutcome, Reading<P>)) -> (TakeOutcome, Reading) {
+    (outcome, Reading { refill: *by.refill.terms(), at: by.at, tick: by.tick })
 }
 
 /// Makes the attempts with which a decision begins.
@@ -210,6 +219,20 @@ impl World {
         if let Ok(done) = protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), call)
         {
             self.note(done);
+        }
+    }
+
+    /// Takes a token of the key under a plan, by an attempt, and at length if that misses.
+    pub(super) fn take_under(&self, plan: Plan) {
+        let (seat, by) = (Seat { world: self, room: true }, OwnRefill.under(&plan));
+        let attempt = |bucket: &Bucket| {
+            bucket.attempt_by(Order::WordFirst, self.now(), Take::Exactly(1), by).ok().map(own)
+        };
+        match seat.get().and_then(attempt) {
+            Some(done) => {
+                self.note(done);
+            }
+            None => self.take_as(Some(plan)),
         }
     }
 

@@ -13,6 +13,7 @@ use super::Granted;
 use crate::quota::counts::CountWidths;
 #[cfg(feature = "http")]
 use crate::quota::layout::RawQuota;
+use crate::word::plan::ticks_after;
 use crate::word::refilled::Refilled;
 use crate::word::state::Refill;
 use crate::word::tick::TickScale;
@@ -23,14 +24,15 @@ impl Granted {
     /// Returns the nanoseconds until the bucket is full.
     #[inline]
     pub(crate) fn reset_nanos(&self) -> u64 {
-        match self.refilled {
+        match computed(self.refilled, self.remaining) {
             Refilled::Told { reset } => reset,
             Refilled::Never => 0,
             Refilled::Own { full, clock, .. } => {
                 let most = full >> clock.fraction();
                 self.nanos_to(most, most)
             }
-            Refilled::Planned { reset: units, from, clock, .. } => Wait { units, from, clock }.nanos(),
+            Refilled::Planned { .. } => 0,
+            Refilled::Late { reset: units, from, clock, .. } => Wait { units, from, clock }.nanos(),
             Refilled::Window { counts, lag, level, limit_and_part, from, clock } => {
                 let window = window(counts, limit_and_part, clock);
                 let (units, clock) = window.reset(level, lag.into());
@@ -46,8 +48,9 @@ impl Granted {
             Refilled::Told { reset } => return Some(reset),
             Refilled::Never => return None,
             Refilled::Own { full, clock, .. } => full >> clock.fraction(),
-            Refilled::Planned { burst_high, burst_low, .. } => {
-                u64::from(burst_high) << 32 | u64::from(burst_low)
+            Refilled::Planned { burst_high, burst_low, .. }
+            | Refilled::Late { burst_high, burst_low, .. } => {
+                u64::from(burst_high & Refilled::BURST_HIGH) << 32 | u64::from(burst_low)
             }
             Refilled::Window { limit_and_part, .. } => limit_of(limit_and_part),
         };
@@ -57,14 +60,14 @@ impl Granted {
     /// Returns the nanoseconds until a bucket has `n` tokens, of the `most` that it ever holds.
     fn nanos_to(&self, n: u64, most: u64) -> u64 {
         let Some(more) = n.checked_sub(self.remaining).filter(|more| *more > 0) else { return 0 };
-        let wait = match self.refilled {
-            Refilled::Told { .. } | Refilled::Never => return 0,
+        let wait = match computed(self.refilled, self.remaining) {
+            Refilled::Told { .. } | Refilled::Planned { .. } | Refilled::Never => return 0,
             Refilled::Own { level, from, clock, .. } => {
                 // A burst and a debt are below 2^58 units.
                 let missing = (n << clock.fraction()).cast_signed() - level;
                 Wait { units: u64::try_from(missing).unwrap_or(0), from, clock }
             }
-            Refilled::Planned { next, reset, from, clock, .. } => {
+            Refilled::Late { next, reset, from, clock, .. } => {
                 let units = match most - self.remaining {
                     _ if more == 1 => next,
                     all if more == all => reset,
@@ -85,6 +88,19 @@ impl Granted {
         };
         wait.nanos()
     }
+}
+
+/// Returns a bucket under a plan with its waits computed, from the whole tokens that remain, and
+/// another bucket as it is.
+fn computed(refilled: Refilled, remaining: u64) -> Refilled {
+    let Refilled::Planned { burst_high, burst_low, tick, factor, from, clock } = refilled else {
+        return refilled;
+    };
+    let (shift, burst_high) = (u32::from(burst_high >> Refilled::SHIFT), burst_high & Refilled::BURST_HIGH);
+    let burst = u64::from(burst_high) << 32 | u64::from(burst_low);
+    let (next, reset) = ticks_after(burst, shift, (tick, factor), clock, remaining);
+    let clock = clock.without_part().by_ticks();
+    Refilled::Late { burst_high, burst_low, next, reset, from, clock }
 }
 
 fn limit_of(limit_and_part: u64) -> u64 {

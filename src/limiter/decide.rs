@@ -1,0 +1,295 @@
+//! The attempt on a key's bucket, for every form of a call, and the one call after it.
+//!
+//! The attempt is inlined into the caller. A function out of line takes the parts of a request as
+//! scalars: a request in memory, by reference or by value, put 12 to 27 stores before each attempt.
+
+use std::hash::{BuildHasher, Hash};
+
+use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
+use crate::bucket::engine::{At, Now};
+use crate::keyed::key::{KeyQuery, ToKey};
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::protocol::Entry;
+use crate::keyed::store::{Store, StoreGuard};
+use crate::limiter::inner::Inner;
+use crate::limiter::key_call::{CallOptions, KeyCall};
+#[cfg(feature = "tower")]
+use crate::limiter::verbs::InFull;
+use crate::limiter::verbs::Verb;
+use crate::quota::counts::Counting;
+use crate::time::clock::Moment;
+use crate::word::by_refill::{BUCKETS, ByRefill, WINDOWS, attempt_by};
+#[cfg(feature = "tower")]
+use crate::word::decision::{Denied, Granted};
+use crate::word::plan::Plan;
+use crate::word::state::{Reading, TakeOutcome};
+use crate::word::verb::Take;
+
+/// Attempts once to take from a known key's bucket.
+#[inline(always)]
+fn attempt<B: ByRefill>(
+    found: Option<impl BucketRef>,
+    read: impl ReadClock,
+    take: Take,
+    by: B,
+) -> Result<(TakeOutcome, Reading<B::Refill>), Miss> {
+    // Not a closure, which has no `inline` attribute: out of line, a decision took a quarter
+    // longer.
+    match found {
+        Some(bucket) => bucket.attempt_by(Order::WordFirst, read, take, by),
+        None => Err(Miss::StaleReading),
+    }
+}
+
+/// Attempts in the store of a limiter, and answers; or returns the key and the reason of the miss.
+///
+/// A macro, as [`attempt_by`] is: an attempt returns from its function.
+macro_rules! attempt_in_store {
+    ($store:expr, $key:expr, $read:expr, $take:expr, $by:expr, |$done:ident| $answer:expr) => {
+        match $store {
+            Store::Map(buckets) => {
+                // Only the guard is live on the hot path. It is not moved: that would copy it in
+                // each call.
+                let (key, map) = ($key, buckets.map());
+                let guard = map.guard();
+                match attempt(map.get(&key.in_map(), &guard), $read, $take, $by) {
+                    Ok($done) => {
+                        // First, so that the compiler drops a wait that the caller does not ask
+                        // for.
+                        drop(guard);
+                        return $answer;
+                    }
+                    Err(missed) => (key, missed),
+                }
+            }
+            Store::Table(table) => {
+                let key = $key;
+                match attempt(table.find(key.full), $read, $take, $by) {
+                    Ok($done) => return $answer,
+                    Err(missed) => (key, missed),
+                }
+            }
+        }
+    };
+}
+
+/// Attempts under a guard, and answers; or returns the reason of the miss.
+macro_rules! attempt_under_guard {
+    ($pin:expr, $key:expr, $read:expr, $take:expr, $by:expr, |$done:ident| $answer:expr) => {
+        match $pin {
+            StoreGuard::Map(map, guard) => match attempt(map.get(&$key.in_map(), guard), $read, $take, $by) {
+                Ok($done) => return $answer,
+                Err(missed) => missed,
+            },
+            StoreGuard::Table(table) => match attempt(table.find($key.full), $read, $take, $by) {
+                Ok($done) => return $answer,
+                Err(missed) => missed,
+            },
+        }
+    };
+}
+
+impl<K, S> Inner<K, S> {
+    /// Returns the way of counting by which attempts decide, under the plan if there is one.
+    #[inline(always)]
+    fn attempted(&self, plan: Option<&Plan>) -> Option<Counting> {
+        match plan {
+            Some(plan) if !plan.decides_for(self.keyspace.id) => None,
+            _ => self.fast_path,
+        }
+    }
+}
+
+impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
+    /// Decides on a key's bucket, by a verb, under the options of the call.
+    #[inline(always)]
+    pub(crate) fn decide<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        verb: V,
+        CallOptions { plan, now }: CallOptions<'_>,
+    ) -> V::Answer {
+        let engine = &self.keyspace.engine;
+        match now {
+            None => self.decide_by::<WORDS, V, Q>(key, verb, Now(engine), plan, now),
+            Some(at) => self.decide_by::<WORDS, V, Q>(key, verb, At(engine, at), plan, now),
+        }
+    }
+
+    /// Takes `n` tokens of a key's window.
+    #[cfg(feature = "tower")]
+    pub(crate) fn try_acquire_in_window<Q>(&self, key: &Q, n: u64) -> Result<Granted, Denied>
+    where
+        Q: ToKey<K> + ?Sized,
+    {
+        self.decide::<WINDOWS, _, _>(key, InFull(n), CallOptions::NOW)
+    }
+
+    #[inline(always)]
+    fn decide_by<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        verb: V,
+        read: impl ReadClock,
+        plan: Option<&Plan>,
+        now: Option<Moment>,
+    ) -> V::Answer {
+        let (take, counts) = (verb.take(), self.keyspace.engine.source.counts());
+        let store = &self.keyspace.store;
+        let (key, missed) = attempt_by!(
+            WORDS,
+            self.attempted(plan),
+            counts,
+            |by| match plan {
+                None =>
+                    attempt_in_store!(store, KeyQuery::new(&self.hasher, key), read, take, by, |done| verb
+                        .answer(done)),
+                Some(plan) => {
+                    attempt_in_store!(
+                        store,
+                        KeyQuery::new(&self.hasher, key),
+                        read,
+                        take,
+                        by.under(plan),
+                        |done| verb.answer(done)
+                    )
+                }
+            },
+            (KeyQuery::new(&self.hasher, key), Miss::Untried)
+        );
+        self.decide_slowly::<WORDS, V, Q>(key, missed, verb, plan, now)
+    }
+
+    /// Decides on a key's bucket under a guard that the caller holds.
+    #[inline(always)]
+    pub(crate) fn decide_pinned<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        key: KeyQuery<'_, Q>,
+        verb: V,
+        CallOptions { plan, now }: CallOptions<'_>,
+    ) -> V::Answer {
+        let engine = &self.keyspace.engine;
+        match now {
+            None => self.decide_pinned_by::<WORDS, V, Q>(pin, key, verb, Now(engine), plan, now),
+            Some(at) => self.decide_pinned_by::<WORDS, V, Q>(pin, key, verb, At(engine, at), plan, now),
+        }
+    }
+
+    #[inline(always)]
+    fn decide_pinned_by<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        key: KeyQuery<'_, Q>,
+        verb: V,
+        read: impl ReadClock,
+        plan: Option<&Plan>,
+        now: Option<Moment>,
+    ) -> V::Answer {
+        let (take, counts) = (verb.take(), self.keyspace.engine.source.counts());
+        let missed = attempt_by!(
+            WORDS,
+            self.attempted(plan),
+            counts,
+            |by| match plan {
+                None => attempt_under_guard!(pin, key, read, take, by, |done| verb.answer(done)),
+                Some(plan) => {
+                    attempt_under_guard!(pin, key, read, take, by.under(plan), |done| verb.answer(done))
+                }
+            },
+            Miss::Untried
+        );
+        self.decide_slowly::<WORDS, V, Q>(key, missed, verb, plan, now)
+    }
+
+    /// Decides after an attempt that `missed`, or was not made.
+    #[inline(always)]
+    fn decide_slowly<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: KeyQuery<'_, Q>,
+        missed: Miss,
+        verb: V,
+        plan: Option<&Plan>,
+        now: Option<Moment>,
+    ) -> V::Answer {
+        // Without a plan and a time the arguments fit into registers.
+        match (plan, now) {
+            (None, None) => self.decide_slowly_now::<WORDS, V, Q>(key, missed, verb),
+            _ => self.decide_by_loop(key, missed, verb, plan, now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decide_slowly_now<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: KeyQuery<'_, Q>,
+        missed: Miss,
+        verb: V,
+    ) -> V::Answer {
+        match missed {
+            Miss::Untried => self.decide_observed::<WORDS, V, Q>(key, verb),
+            missed => self.decide_by_loop(key, missed, verb, None, None),
+        }
+    }
+
+    /// Decides by the same attempt where a hook is to see the decision.
+    #[inline(never)]
+    fn decide_observed<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: KeyQuery<'_, Q>,
+        verb: V,
+    ) -> V::Answer {
+        let Keyspace { engine, store, .. } = &self.keyspace;
+        let (read, take, hook) = (Now(engine), verb.take(), &self.hook);
+        let (key, missed) = attempt_by!(
+            WORDS,
+            self.attempts,
+            engine.source.counts(),
+            |by| attempt_in_store!(store, key, read, take, by, |done| verb.observed(hook, done)),
+            (key, Miss::Untried)
+        );
+        self.decide_by_loop(key, missed, verb, None, None)
+    }
+
+    /// Decides by the loop, or by more attempts after a lost race.
+    #[cold]
+    #[inline(never)]
+    fn decide_by_loop<V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        key: KeyQuery<'_, Q>,
+        missed: Miss,
+        verb: V,
+        plan: Option<&Plan>,
+        now: Option<Moment>,
+    ) -> V::Answer {
+        let (pin, Keyspace { engine, .. }) = (self.keyspace.store.pin(), &self.keyspace);
+        let (entry, options) = (self.keyspace.entry(&pin, key), CallOptions { plan, now });
+        if missed == Miss::LostRace
+            && options.is_plain()
+            && let Some(bucket) = entry.get()
+        {
+            attempt_by!(
+                BUCKETS | WINDOWS,
+                self.attempts,
+                engine.source.counts(),
+                |by| {
+                    if let Some(done) = engine.attempt_again(bucket, Now(engine), verb.take(), by) {
+                        return verb.observed(&self.hook, done);
+                    }
+                },
+                {}
+            );
+        }
+        KeyCall { inner: self, entry, options }.decide(verb)
+    }
+}
+
+impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
+    /// Decides by the loop.
+    #[cold]
+    fn decide<V: Verb>(self, verb: V) -> V::Answer {
+        let (call, done) = self.run(verb.take());
+        verb.decided(&self.inner.hook, call, done)
+    }
+}

@@ -1,0 +1,111 @@
+//! The verbs that an attempt decides: how each takes, and its answer.
+//!
+//! A verb is a type of scalars. So it costs no memory on the way to a function out of line, and the
+//! compiler makes one function for the plain call and a request value.
+
+use crate::bucket::engine::Done;
+use crate::limiter::observer::DecisionHook;
+use crate::word::decision::{Denied, Granted};
+use crate::word::state::{Reading, Refill, TakeOutcome};
+use crate::word::verb::{Call, Take};
+
+pub(crate) trait Verb: Copy {
+    type Answer;
+
+    fn take(self) -> Take;
+
+    /// Returns the answer to a take that was decided.
+    fn answer<P: Refill>(self, done: (TakeOutcome, Reading<P>)) -> Self::Answer;
+
+    /// Returns the answer after the hook has seen the decision.
+    fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Self::Answer;
+
+    /// Returns the answer to a call that may have met no bucket, after the hook has seen it.
+    fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Self::Answer;
+}
+
+/// Returns the decision of a call that may have met no bucket.
+pub(super) fn decision(call: Call, done: Result<Done, Denied>) -> Result<Granted, Denied> {
+    let Done { outcome, reading, .. } = done?;
+    call.decision(outcome, reading)
+}
+
+/// All of the tokens, or none.
+#[derive(Clone, Copy)]
+pub(crate) struct InFull(pub(crate) u64);
+
+/// All of `n` tokens, or none, if `keep` hundredths of the burst stay.
+///
+/// A type apart, so that no other take passes the part on.
+#[derive(Clone, Copy)]
+pub(crate) struct Keep {
+    pub(crate) n: u64,
+    pub(crate) keep: u8,
+}
+
+macro_rules! all_or_none {
+    ($verb:pat, $take:expr => $type:ty) => {
+        impl Verb for $type {
+            type Answer = Result<Granted, Denied>;
+
+            #[inline(always)]
+            fn take(self) -> Take {
+                let $verb = self;
+                $take
+            }
+
+            #[inline(always)]
+            fn answer<P: Refill>(self, done: (TakeOutcome, Reading<P>)) -> Self::Answer {
+                self.take().decision(done)
+            }
+
+            #[inline(always)]
+            fn observed<P: Refill>(
+                self,
+                hook: &DecisionHook,
+                done: (TakeOutcome, Reading<P>),
+            ) -> Self::Answer {
+                let mut decision = self.answer(done);
+                hook.see(self.take().tokens(), &mut decision);
+                decision
+            }
+
+            fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Self::Answer {
+                hook.observe(self.take().tokens(), decision(call, done))
+            }
+        }
+    };
+}
+all_or_none!(InFull(n), Take::Exactly(n) => InFull);
+all_or_none!(Keep { n, keep }, Take::Above { n, keep } => Keep);
+
+/// The tokens that are there, up to a number of them.
+#[derive(Clone, Copy)]
+pub(crate) struct UpTo(pub(crate) u64);
+
+impl Verb for UpTo {
+    type Answer = Granted;
+
+    #[inline(always)]
+    fn take(self) -> Take {
+        Take::UpTo(self.0)
+    }
+
+    #[inline(always)]
+    fn answer<P: Refill>(self, (outcome, reading): (TakeOutcome, Reading<P>)) -> Granted {
+        self.take().granted(outcome, &reading)
+    }
+
+    #[inline(always)]
+    fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Granted {
+        hook.observe_up_to(self.0, self.answer(done), self.take().decision(done))
+    }
+
+    fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Granted {
+        let granted = match done {
+            Ok(Done { outcome, reading, .. }) => call.granted(outcome, &reading),
+            Err(denied) => Granted::anyway(0, denied.remaining()),
+        };
+        hook.observe_up_to(self.0, granted, decision(call, done))
+    }
+}
