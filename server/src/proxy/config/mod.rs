@@ -70,28 +70,26 @@
 //! limit. A route is matched by its name, and keeps its cost and its priority unless it names
 //! another.
 
+mod build;
 mod checks;
 mod describe;
 mod fault;
 mod file;
 mod given;
-mod placed;
+mod rows;
 mod store;
-#[cfg(test)]
-mod store_tests;
-#[cfg(test)]
-mod tests;
-mod timeouts;
+mod table;
 mod values;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use build::over;
 pub(crate) use describe::describe;
 use describe::{Entry, entries};
 use file::File;
-use given::{Given, build};
-use values::{Number, Time};
+use given::{Given, Sources};
+use values::DAY;
 
 use super::settings::Settings;
 
@@ -126,23 +124,24 @@ pub(crate) struct Demo {
 }
 
 fn workers(text: &str) -> Result<usize, String> {
-    // The bound is that of a `u32`.
-    text.parse::<Number<1, 1_000_000>>().map(|workers| workers.0 as usize)
+    values::number(text, 1, 1_000_000).map(|workers| workers as usize)
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    text.parse::<Time<0>>().map(|time| time.0)
+    values::time(text, Duration::ZERO, DAY)
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].
-const NEED_RESTART: [&str; 5] = ["listen", "tls", "proxy_protocol", "via", "admin"];
+const NEED_RESTART: [&str; 6] = ["listen", "tls.cert", "tls.key", "proxy_protocol", "via", "admin.listen"];
 
 /// Reads the settings at the start.
 pub(crate) fn load(options: &Options) -> Result<Settings, String> {
     match &options.config {
         Some(path) => File::read(path)?.over(&Settings::default(), &options.given),
-        None => build(&Settings::default(), &Given::default(), "".as_ref(), &options.given)
-            .map_err(|fault| fault.what),
+        None => {
+            let given = Sources { file: &Given::default(), options: &options.given };
+            over(given, &Settings::default()).map_err(|fault| fault.what)
+        }
     }
 }
 
@@ -169,7 +168,7 @@ pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, 
     let file = File::read(path)?;
     let restarted = file.over(&Settings::default(), &options.given)?;
     let mut after = file.over(before, &options.given)?;
-    if options.given.limit.is_some() {
+    if options.given.texts.contains_key("limit") {
         // The file cannot change it, and the admin page may have.
         after.limit = before.limit;
     }
@@ -196,7 +195,7 @@ pub(crate) fn sentence(error: &clap::Error) -> String {
 
 /// Returns the error of a certificate or a key with the file of settings that names it.
 pub(crate) fn in_tls(options: &Options, why: String) -> String {
-    match (&options.config, options.given.names_tls()) {
+    match (&options.config, options.given.texts.contains_key("tls.cert")) {
         (Some(path), false) => format!("{}: [tls]: {why}", path.display()),
         _ => why,
     }
