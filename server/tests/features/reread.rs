@@ -1,4 +1,4 @@
-//! A file that is read again: what it names changes, and no other setting does.
+//! A file that is read again: the settings that it names change, and no other does.
 
 use std::fs;
 

@@ -1,0 +1,109 @@
+//! The settings in words.
+
+use humantime::format_duration;
+use tollgate::Rule;
+
+use super::rows::{ROUTE, client, settings};
+use super::settings::Settings;
+use super::table::Setting;
+
+/// A setting: its name, its value, and a sentence about it.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) value: String,
+    meaning: String,
+}
+
+/// A line for each setting in effect, and for each that may limit less than it seems.
+pub(crate) fn describe(settings: &Settings) -> String {
+    let entries = entries(settings);
+    let width = |text: fn(&Entry) -> &str| entries.iter().map(|e| text(e).chars().count()).max().unwrap_or(0);
+    // A list of upstreams or networks may be long; it alone moves its own sentence.
+    let (name, value) = (width(|entry| &entry.name), width(|entry| &entry.value).min(36));
+    let mut text = String::new();
+    for entry in &entries {
+        let line = format!("{:name$}  {:value$}  {}", entry.name, entry.value, entry.meaning);
+        text += line.trim_end();
+        text.push('\n');
+    }
+    for warning in warnings(settings) {
+        text += &format!("warning: {warning}\n");
+    }
+    text
+}
+
+/// All settings, in the order of their table, and the routes.
+pub(super) fn entries(of: &Settings) -> Vec<Entry> {
+    let entry = |setting: &Setting<Settings>| {
+        let (value, meaning) = (setting.show)(of)?;
+        let meaning = meaning.unwrap_or(setting.meaning().into());
+        Some(Entry { name: setting.name.to_owned(), value, meaning: meaning.into_owned() })
+    };
+    let mut entries: Vec<Entry> = settings().filter_map(entry).collect();
+    for route in &of.routes {
+        let mut values: Vec<String> = ROUTE.iter().filter_map(|part| Some((part.show)(route)?.0)).collect();
+        values.push(route.prefix.clone());
+        let meaning = format!("of {}, for {} and paths below it", client(of), route.prefix);
+        entries.push(Entry { name: format!("route {}", route.name), value: values.join(", "), meaning });
+    }
+    entries
+}
+
+/// The settings that may not be meant as they are.
+fn warnings(settings: &Settings) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for path in &settings.exempt.paths {
+        for route in settings.routes.iter().filter(|route| path.takes(&route.prefix)) {
+            let (name, prefix) = (&route.name, &route.prefix);
+            warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));
+        }
+    }
+    let (each, all) = (settings.bounds.in_flight_per_key, settings.bounds.in_flight);
+    if each * 4 >= all {
+        warnings.push(format!(
+            "bounds.in_flight_per_key, {each}, is a quarter of bounds.in_flight, {all}, or more: few clients \
+             slow all others down"
+        ));
+    }
+    warnings.extend(inflight_warnings(settings));
+    let Some(default) = settings.limit else {
+        if settings.routes.is_empty() {
+            warnings.push("limit is none and there are no routes: no request is limited".to_owned());
+        }
+        return warnings;
+    };
+    for route in &settings.routes {
+        if looser(route.rule, route.cost, default) {
+            let (name, rule, cost) = (&route.name, route.rule, route.cost);
+            warnings.push(format!("route {name}, {rule} and cost {cost}, is looser than limit, {default}"));
+        }
+    }
+    warnings
+}
+
+/// The bounds that keep a limit in flight from its work.
+fn inflight_warnings(settings: &Settings) -> Vec<String> {
+    let Some(limit) = settings.inflight else { return Vec::new() };
+    let (mut warnings, all) = (Vec::new(), settings.bounds.in_flight);
+    let most = limit.ceiling as usize * settings.upstreams.len().max(1);
+    if most > all {
+        warnings.push(format!(
+            "inflight.limit allows {most} requests in flight, but beyond bounds.in_flight, {all}, they wait"
+        ));
+    }
+    let (target, head) = (limit.target.unwrap_or_default(), settings.timeouts.response_head);
+    if target * 2 >= head {
+        let (target, head) = (format_duration(target), format_duration(head));
+        warnings.push(format!(
+            "inflight.target, {target}, is half of timeouts.response_head, {head}, or more: slow answers end \
+             before they show"
+        ));
+    }
+    warnings
+}
+
+/// Whether a rule grants more requests of this cost, at once or over time, than the default does.
+fn looser(rule: Rule, cost: u64, default: Rule) -> bool {
+    let rate = |rule: Rule| rule.tokens() as f64 / rule.period().as_secs_f64();
+    rule.capacity() / cost > default.capacity() || rate(rule) / cost as f64 > rate(default)
+}

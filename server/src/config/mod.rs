@@ -1,0 +1,16 @@
+//! The settings of the proxy, from a file and from options.
+
+mod build;
+mod checks;
+pub(crate) mod describe;
+mod exempt;
+mod fault;
+mod file;
+mod given;
+pub(crate) mod options;
+mod rows;
+pub(crate) mod settings;
+pub(crate) mod shared;
+mod store;
+mod table;
+mod values;

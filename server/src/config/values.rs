@@ -1,0 +1,278 @@
+//! The values of options and of the file, each from its text form.
+
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use humantime::format_duration;
+use hyper::Method;
+use hyper::http::uri::{Authority, Scheme, Uri};
+use ipnet::IpNet;
+use tollgate::http::ClientIp;
+use tollgate::{InvalidRule, Priority, Quota, Rule};
+
+use super::settings::{Address, ExemptPath, LogFormat, Outage, Upstream};
+use crate::readings::has_one_reading;
+
+/// The longest time of a setting.
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+/// The most connections, requests or bytes: far below what a semaphore can count.
+pub(super) const MOST: u64 = 100_000_000;
+
+pub(super) const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+pub(super) const MODES: [(&str, bool); 2] = [("leased", false), ("exact", true)];
+pub(super) const OUTAGES: [(&str, Outage); 3] =
+    [("local", Outage::Local), ("deny", Outage::Deny), ("allow", Outage::Allow)];
+
+pub(super) fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
+}
+
+/// Returns a number of connections or requests.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    // The bound is below that of a `usize` of 32 bits.
+    number(text, 1, MOST).map(|number| number as usize)
+}
+
+/// Returns a time such as `1m 30s`.
+pub(super) fn time(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("expected a time such as 10s or 1m 30s: {error}"))?;
+    match (least..=most).contains(&time) {
+        true => Ok(time),
+        false => {
+            let [least, most] = [least, most].map(format_duration);
+            Err(format!("out of the bounds of {least} and {most}"))
+        }
+    }
+}
+
+/// Returns a value of a few by its name.
+pub(super) fn choice<T: Copy>(text: &str, of: &[(&str, T)]) -> Result<T, String> {
+    let names = || of.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let known = of.iter().find(|(name, _)| *name == text);
+    known.map(|(_, value)| *value).ok_or_else(|| format!("expected one of {}", names()))
+}
+
+pub(super) const FLAG: &str = "expected true or false, without quotes";
+
+pub(super) fn flag(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| FLAG.to_owned())
+}
+
+/// Returns a value that has a text form of its own.
+pub(super) fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|why: T::Err| why.to_string())
+}
+
+/// Sets a value, if there is one.
+pub(super) fn put<T>(to: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *to = value?;
+    Ok(())
+}
+
+/// Empties a list, or adds an item to it.
+pub(super) fn add<T>(
+    to: &mut Vec<T>,
+    item: Option<&str>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), String> {
+    match item {
+        Some(item) => to.push(parse(item)?),
+        None => to.clear(),
+    }
+    Ok(())
+}
+
+/// Sets a value of a part that may be missing. A mistake is one in any case.
+pub(super) fn put_in<P, T>(
+    part: &mut Option<P>,
+    field: impl Fn(&mut P) -> &mut T,
+    value: Result<T, String>,
+) -> Result<(), String> {
+    let value = value?;
+    if let Some(part) = part {
+        *field(part) = value;
+    }
+    Ok(())
+}
+
+/// Returns a value, or `None` for `none`.
+pub(super) fn or_none_of<T, E>(text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<Option<T>, E> {
+    if text == "none" { Ok(None) } else { parse(text).map(Some) }
+}
+
+/// Returns a rule with numbers: neither no limit nor a pause, which a running proxy may be set to.
+pub(super) fn counted(text: &str) -> Result<Rule, String> {
+    if text == "none" {
+        return Err("a route has a rate or a window; remove_routes removes a route".to_owned());
+    }
+    match text.parse().map_err(|error: InvalidRule| error.to_string())? {
+        Rule::Bucket(quota @ (Quota::UNLIMITED | Quota::BLOCKED)) => {
+            Err(format!("a limit of the settings is a rate or a window, and {quota} is none"))
+        }
+        rule => Ok(rule),
+    }
+}
+
+/// Returns a rule, or `None` for `none`.
+pub(super) fn limit(text: &str) -> Result<Option<Rule>, String> {
+    or_none_of(text, |rule| {
+        let has_form = rule.contains('/');
+        counted(rule).map_err(|why| if has_form { why } else { format!("{why}; or \"none\" for no limit") })
+    })
+}
+
+/// Returns a network, or that of one address.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
+    let network = text.parse().ok().or_else(address);
+    let network = network.ok_or("expected a network such as 10.0.0.0/8, or an address")?;
+    // The layer has the rule of the networks that it can match.
+    ClientIp::peer().xff_trusted([network]).map_err(|why| why.to_string())?;
+    Ok(network)
+}
+
+/// Returns a name in `Via`: a token (RFC 9110, 5.6.2).
+pub(super) fn token(text: &str) -> Result<String, String> {
+    word(text, "!#$%&'*+-.^_`|~", 255, "a token")
+}
+
+/// Returns a host name in lower case.
+pub(super) fn host(text: &str) -> Result<String, String> {
+    word(text, "-._", 253, "a host name without a port,").map(|name| name.to_ascii_lowercase())
+}
+
+/// Returns the text if it is of letters, digits and these signs, and not too long.
+pub(super) fn word(text: &str, signs: &str, most: usize, what: &str) -> Result<String, String> {
+    let known = text.chars().all(|letter| letter.is_ascii_alphanumeric() || signs.contains(letter));
+    match known && (1..=most).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected {what} of 1 to {most} letters, digits and {signs}")),
+    }
+}
+
+/// Returns the prefix of a route.
+pub(super) fn prefix(text: &str) -> Result<String, String> {
+    let why = match text {
+        _ if !text.starts_with('/') => "a prefix begins with `/`",
+        _ if text.contains(|c: char| c == '?' || c == '#' || c.is_control()) => {
+            "a prefix is a path, without `?`, `#` and control characters"
+        }
+        _ if text.contains('*') => {
+            "a prefix is no pattern, and has no `*`: /a is the prefix of all paths under /a/"
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(why.to_owned())
+}
+
+/// Returns a method of requests that are not limited.
+pub(super) fn method(text: &str) -> Result<Method, String> {
+    // Methods are case-sensitive (RFC 9110, 9.1): `options` would never be sent.
+    let method = text.parse().ok().filter(|_| !text.contains(|c: char| c.is_ascii_lowercase()));
+    method.ok_or("expected a method in capitals such as OPTIONS".to_owned())
+}
+
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    choice(text, &Priority::ALL.map(|priority| (priority.name(), priority)))
+}
+
+/// Returns a part of all.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or("expected a number above 0 and at most 1".to_owned())
+}
+
+/// Returns the address of the admin listener.
+pub(super) fn admin_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8081".to_owned())
+}
+
+impl FromStr for Address {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Address, &'static str> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return socket_path(path).map(Address::Unix);
+        }
+        let address = text.parse().map(Address::Tcp);
+        address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH")
+    }
+}
+
+impl FromStr for Upstream {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Upstream, &'static str> {
+        match text.strip_prefix("unix:") {
+            Some(path) => socket_path(path).map(Upstream::Unix),
+            None => authority(text).map(Upstream::Tcp),
+        }
+    }
+}
+
+fn socket_path(path: &str) -> Result<PathBuf, &'static str> {
+    if path.is_empty() || path.contains('\0') {
+        return Err("expected the path of a socket after unix:");
+    }
+    Ok(path.into())
+}
+
+fn authority(text: &str) -> Result<Authority, &'static str> {
+    const FORM: &str = "expected http://HOST, http://HOST:PORT or unix:PATH";
+    let url = text.parse::<Uri>().map_err(|_| FORM)?;
+    if url.scheme() == Some(&Scheme::HTTPS) {
+        return Err("https upstreams are not supported, only http");
+    }
+    // A parsed URL has no fragment left, and its path is `/` where the text has none.
+    let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && !text.contains(['?', '#']);
+    let authority = url.authority().filter(|_| bare).ok_or(FORM)?;
+    if authority.as_str().contains('@') {
+        return Err("a user in the URL of an upstream is not supported");
+    }
+    // `port` is `None`, too, for one that is no number below 65,536.
+    if authority.port().is_none() && authority.as_str() != authority.host() {
+        return Err("expected a port from 1 to 65535");
+    }
+    match authority.port_u16() {
+        Some(0) => Err("expected a port from 1 to 65535"),
+        _ => Ok(authority.clone()),
+    }
+}
+
+impl FromStr for ExemptPath {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ExemptPath, &'static str> {
+        let (path, is_prefix) = match text.strip_suffix("/*") {
+            Some(prefix) => (&text[..=prefix.len()], true),
+            None => (text, false),
+        };
+        if !path.starts_with('/') {
+            return Err("an exempt path begins with `/`");
+        }
+        if text == "/*" {
+            return Err("this exempts all requests: `limit = \"none\"` without routes limits none");
+        }
+        if path.contains('*') {
+            return Err("the `*` of an exempt path is its last segment, as in /static/*");
+        }
+        if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) {
+            return Err(
+                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`",
+            );
+        }
+        if !has_one_reading(path) {
+            return Err(
+                "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, \
+                        `;` or escape that can be avoided",
+            );
+        }
+        let to = if is_prefix { ExemptPath::Under } else { ExemptPath::Exact };
+        Ok(to(path.to_owned()))
+    }
+}
