@@ -79,7 +79,7 @@ table! { static SETTINGS: Settings;
             _ => list(&of.key),
         };
     "ban", "ban N/WINDOW for TIME|none",
-        "so many refusals of a key within a window ban it for a time, such as 20/1m for 10m; `none` is no ban":
+        "refusals of a key in a window that ban it for a time, such as 20/1m for 10m; `none` is no ban":
         One(|to, v, _| put(&mut to.ban, or_none_of(v, ban))),
         |of| or_none(of.ban, "a key may be refused for ever");
     "delay", "delay DURATION|none",

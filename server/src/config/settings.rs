@@ -136,7 +136,7 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// The ban of a key: so many refusals within a window ban it for a time.
+/// The ban of a key: its refusals within a window, and the time of the ban.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ban {
     pub(crate) refusals: u64,

@@ -18,7 +18,7 @@ use super::past::Past;
 use super::tally::Tally;
 use crate::config::settings::Ban;
 
-/// The lines of refusals of a limit: so many a second, and a few more at once.
+/// The lines of refusals of a limit, a second and at once.
 const LINES: (u64, u64) = (5, 10);
 
 /// The keys of a request, and when its decision began.
