@@ -145,8 +145,7 @@ impl Forward {
             Ok(flight) => Arc::new(flight) as Held,
             Err(response) => return response,
         };
-        // Most requests end before this line, so the rest of the state has memory of its own.
-        Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
+        self.exchange(settings, peer, client, host, request, flight).await
     }
 
     /// Sends a request that has its places.

@@ -126,7 +126,9 @@ impl Proxy {
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
         let grpc = has_body && settings.bounds.request_body.is_some() && is_grpc(request.headers());
-        let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
+        // A refused request ends before: it moves no room for the state of one that goes on.
+        let send =
+            |client: Client, request| Box::pin(self.forward.send(&settings, peer, &asked, client, request));
         let mut response = asking.send(request, send).await;
         if has_body && !is_multiplexed && response.body().served.is_none() {
             // hyper sees that the body is left unread. It drains one that has arrived, or the
