@@ -8,12 +8,12 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::http::uri::{Authority, PathAndQuery, Uri};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
 
-use super::admission::admitted;
+use super::admission::{admitted, origin_form};
 use super::answers::{Body, Held, Served, retry_later, text};
 use super::bodies::{Progress, Sent, Upload};
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
@@ -121,11 +121,13 @@ impl Forward {
         client: Client,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let host = match admitted(&request) {
+        let host = match admitted(&request, settings.bounds.request_body) {
             Ok(host) => host,
             Err((status, line)) => {
-                if status == StatusCode::BAD_REQUEST {
-                    self.counters.add(Event::BadRequest);
+                match status {
+                    StatusCode::BAD_REQUEST => self.counters.add(Event::BadRequest),
+                    StatusCode::PAYLOAD_TOO_LARGE => self.counters.add(Event::BodyTooLarge),
+                    _ => (),
                 }
                 let mut response = text(status, line);
                 // Another parser may see the end of this request elsewhere, so the connection ends.
@@ -266,7 +268,8 @@ impl Forward {
         body: Incoming,
         flight: &Held,
     ) -> Result<(Sent, Option<Upload>), Response<Body>> {
-        let (upload, body) = Upload::new(body, settings.patience(), flight.clone());
+        let most = settings.bounds.request_body;
+        let (upload, body) = Upload::new(body, settings.patience(), most, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
         if !rarely || headers.contains_key(header::CONTENT_LENGTH) {
             return Ok((Either::Right(body), Some(upload)));
@@ -432,19 +435,4 @@ impl Forward {
 fn switches_as_asked(response: &Response<Incoming>, handshake: Option<&Handshake>) -> bool {
     response.status() != StatusCode::SWITCHING_PROTOCOLS
         || handshake.is_some_and(|handshake| handshake.matches(response.headers()))
-}
-
-/// Returns the target without a scheme and a host.
-fn origin_form(uri: Uri) -> Uri {
-    if uri.authority().is_none() {
-        return uri;
-    }
-    let Some(path) = uri.into_parts().path_and_query else { return Uri::default() };
-    match path.as_str() {
-        // The path of a URL without one is empty.
-        "/" => Uri::default(),
-        // A URL may have a query without a path.
-        query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
-        _ => path.into(),
-    }
 }

@@ -23,7 +23,7 @@ use tollgate::{InflightLimiter, OwnedKeyFlight};
 use super::log::Line;
 use crate::config::settings::{Settings, Timeouts};
 use crate::counters::{Counters, Event};
-use crate::forward::answers::{Held, Served};
+use crate::forward::answers::{Held, Served, grpc_too_large, is_grpc};
 use crate::forward::attempts::Forward;
 use crate::forward::bodies::{Delivery, Download, End};
 use crate::forward::places::share;
@@ -120,10 +120,12 @@ impl Proxy {
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
         let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
-        let asking = self.limits.ask(peer.address, &mut request);
+        let in_force = self.limits.in_force();
+        let asking = Limits::ask(&in_force, peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
+        let grpc = has_body && settings.bounds.request_body.is_some() && is_grpc(request.headers());
         let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = asking.send(request, send).await;
         if has_body && !is_multiplexed && response.body().served.is_none() {
@@ -131,8 +133,14 @@ impl Proxy {
             // response tells that it is the last.
             yield_now().await;
         }
+        let too_large =
+            response.status() == StatusCode::PAYLOAD_TOO_LARGE && response.body().served.is_none();
+        let late = response.status() == StatusCode::REQUEST_TIMEOUT;
+        if grpc && too_large {
+            response = grpc_too_large();
+        }
         // Relaxed: no other data is read that was written before the flag.
-        let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
+        let ends = self.closing.load(Relaxed) || late || too_large;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
