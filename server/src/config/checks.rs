@@ -37,10 +37,10 @@ fn check_addresses(file: &Given, options: &Given, to: &Settings) -> Result<(), F
     for (index, upstream) in to.upstreams.iter().enumerate() {
         let is_listener = match (upstream, &to.listen) {
             (Upstream::Unix(path), Address::Unix(own)) => path == own,
-            (Upstream::Tcp(authority), Address::Tcp(own)) => names(authority, *own),
+            (upstream, Address::Tcp(own)) => names(upstream, *own),
             _ => false,
         };
-        let is_admin = |admin: &Admin| matches!(upstream, Upstream::Tcp(name) if names(name, admin.at));
+        let is_admin = |admin: &Admin| names(upstream, admin.at);
         let what = match (is_listener, to.admin.as_ref().is_some_and(is_admin)) {
             (false, false) => continue,
             (true, _) => "the address that clients connect to",
@@ -55,10 +55,10 @@ fn check_addresses(file: &Given, options: &Given, to: &Settings) -> Result<(), F
 }
 
 /// Returns whether an upstream is named by the address of a listener. Other names are not resolved.
-fn names(upstream: &Authority, listener: SocketAddr) -> bool {
-    let host = upstream.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let port = upstream.port_u16().unwrap_or(80);
-    host.is_ok_and(|host| reaches(SocketAddr::new(host, port), listener))
+fn names(upstream: &Upstream, listener: SocketAddr) -> bool {
+    let Some(host) = upstream.authority().map(Authority::host) else { return false };
+    let host = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.is_ok_and(|host| reaches(SocketAddr::new(host, upstream.port()), listener))
 }
 
 /// Returns whether a connection to the first address reaches a listener at the second one.

@@ -55,6 +55,10 @@ pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
             [] => entry("upstream", "none".to_owned(), "a server in this process answers"),
             _ => entry("upstream", list(&settings.upstreams), ""),
         },
+        match &settings.upstream_ca {
+            Some(file) => entry("upstream_ca", file.display().to_string(), "checks https upstreams"),
+            None => entry("upstream_ca", "none".to_owned(), "this host's authorities check https upstreams"),
+        },
         switch(
             "preserve_host",
             settings.preserve_host,

@@ -17,6 +17,7 @@ use super::settings::{
 };
 use super::store::{StoreTable, check_store};
 use super::timeouts::{Timeout, set_timeout};
+use super::upstream::read_roots;
 use super::values::{
     AdminAddress, Counted, ExemptMethod, Host, Key, Limit, Named, Network, Number, OrNone, Prefix, Target,
     Time, Token,
@@ -43,9 +44,12 @@ pub(super) struct Given {
     proxy_protocol: Option<bool>,
     /// Where requests go; without one and without a file, a server in this process answers; may be
     /// given more than once
-    #[arg(long, value_name = "http://HOST[:PORT]|unix:PATH")]
+    #[arg(long, value_name = "http://HOST[:PORT]|https://..|h2c://..|unix:PATH")]
     #[serde(deserialize_with = "one_or_more")]
     pub(super) upstream: Option<Vec<Placed<Upstream>>>,
+    /// The authorities that https upstreams are checked by, a PEM file [those of this host]
+    #[arg(long, value_name = "FILE")]
+    pub(super) upstream_ca: Option<Placed<PathBuf>>,
     /// The upstream sees the client's Host instead of its own name
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     preserve_host: Option<bool>,
@@ -229,6 +233,7 @@ pub(super) fn build(
     options.apply(&mut settings, Path::new(""))?;
     check(file, options, &mut settings)?;
     check_store(file, options, &settings)?;
+    read_roots(file, options, &mut settings)?;
     Ok(settings)
 }
 
@@ -242,6 +247,9 @@ impl Given {
         to.proxy_protocol = self.proxy_protocol.unwrap_or(to.proxy_protocol);
         if let Some(upstreams) = &self.upstream {
             to.upstreams = upstreams.iter().map(|upstream| upstream.value.clone()).collect();
+        }
+        if let Some(ca) = &self.upstream_ca {
+            to.upstream_ca = Some(folder.join(&ca.value));
         }
         to.preserve_host = self.preserve_host.unwrap_or(to.preserve_host);
         if let Some(via) = &self.via {

@@ -16,4 +16,5 @@ mod store_tests;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+pub(crate) mod upstream;
 mod values;

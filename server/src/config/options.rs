@@ -4,6 +4,7 @@
 //! listen = "0.0.0.0:443"              # or unix:PATH
 //! proxy_protocol = false
 //! upstream = ["http://10.0.0.1:8000", "unix:/run/app.sock"]
+//! upstream_ca = "ca.pem"              # of https upstreams, instead of the host's
 //! preserve_host = false
 //! via = "edge"
 //! limit = "100/s burst 200"           # or none
@@ -77,6 +78,7 @@ use super::describe::{Entry, entries};
 use super::file::File;
 use super::given::{Given, build};
 use super::settings::Settings;
+use super::upstream::read_again;
 use super::values::{Number, Time};
 
 /// The options of the proxy.
@@ -149,7 +151,10 @@ pub(crate) fn check_upstream(options: &Options, settings: &Settings) -> Result<(
 /// A setting that the file does not name stays as it is. A file that is missing, or that [`load`]
 /// refuses, is an error. Without a file there is nothing to change.
 pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, Vec<String>), String> {
-    let Some(path) = &options.config else { return Ok((before.clone(), Vec::new())) };
+    let Some(path) = &options.config else {
+        let mut after = before.clone();
+        return read_again(&mut after).map(|()| (after, Vec::new()));
+    };
     let file = File::read(path)?;
     let restarted = file.over(&Settings::default(), &options.given)?;
     let mut after = file.over(before, &options.given)?;

@@ -1,18 +1,17 @@
 //! The values of options and of the file, each in its text form.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use hyper::Method;
 use hyper::header::HeaderName;
-use hyper::http::uri::{Authority, Scheme};
-use hyper::{Method, Uri};
 use ipnet::IpNet;
 use tollgate::http::ClientIp;
 use tollgate::{InvalidRule, Priority, Quota, Rule};
 
-use super::settings::{Address, ExemptPath, LogFormat, Upstream};
+use super::settings::{Address, ExemptPath, LogFormat};
+use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
 /// A whole number within two bounds.
@@ -84,46 +83,6 @@ impl FromStr for AdminAddress {
     fn from_str(text: &str) -> Result<AdminAddress, &'static str> {
         let address = text.parse().map(AdminAddress);
         address.map_err(|_| "expected an address and a port such as 127.0.0.1:8081")
-    }
-}
-
-impl FromStr for Upstream {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Upstream, &'static str> {
-        match text.strip_prefix("unix:") {
-            Some(path) => socket_path(path).map(Upstream::Unix),
-            None => authority(text).map(Upstream::Tcp),
-        }
-    }
-}
-
-fn socket_path(path: &str) -> Result<PathBuf, &'static str> {
-    if path.is_empty() || path.contains('\0') {
-        return Err("expected the path of a socket after unix:");
-    }
-    Ok(path.into())
-}
-
-fn authority(text: &str) -> Result<Authority, &'static str> {
-    const FORM: &str = "expected http://HOST, http://HOST:PORT or unix:PATH";
-    let url = text.parse::<Uri>().map_err(|_| FORM)?;
-    if url.scheme() == Some(&Scheme::HTTPS) {
-        return Err("https upstreams are not supported, only http");
-    }
-    // A parsed URL has no fragment left, and its path is `/` where the text has none.
-    let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && !text.contains(['?', '#']);
-    let authority = url.authority().filter(|_| bare).ok_or(FORM)?;
-    if authority.as_str().contains('@') {
-        return Err("a user in the URL of an upstream is not supported");
-    }
-    // `port` is `None`, too, for one that is no number below 65,536.
-    if authority.port().is_none() && authority.as_str() != authority.host() {
-        return Err("expected a port from 1 to 65535");
-    }
-    match authority.port_u16() {
-        Some(0) => Err("expected a port from 1 to 65535"),
-        _ => Ok(authority.clone()),
     }
 }
 
