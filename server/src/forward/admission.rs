@@ -2,7 +2,7 @@
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap};
-use hyper::http::uri::Authority;
+use hyper::http::uri::{Authority, PathAndQuery, Uri};
 use hyper::{Method, Request, StatusCode, Version};
 
 use super::forwarded::only_value;
@@ -76,4 +76,19 @@ fn is_host(authority: &Authority) -> bool {
     let Some(rest) = authority.as_str().strip_prefix(name).filter(|_| !name.is_empty()) else { return false };
     let Some(port) = rest.strip_prefix(':') else { return rest.is_empty() };
     port.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok())
+}
+
+/// Returns the target without a scheme and a host.
+pub(crate) fn origin_form(uri: Uri) -> Uri {
+    if uri.authority().is_none() {
+        return uri;
+    }
+    let Some(path) = uri.into_parts().path_and_query else { return Uri::default() };
+    match path.as_str() {
+        // The path of a URL without one is empty.
+        "/" => Uri::default(),
+        // A URL may have a query without a path.
+        query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
+        _ => path.into(),
+    }
 }

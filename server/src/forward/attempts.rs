@@ -7,15 +7,16 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::http::uri::{Authority, PathAndQuery, Uri};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
 
-use super::admission::admitted;
+use super::admission::{admitted, origin_form};
 use super::answers::{Body, Held, Served, retry_later, text};
 use super::bodies::{Progress, Sent, Upload};
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
+use super::grpc::{as_grpc, is_grpc};
 use super::inflight::Gate;
 use super::places::{Place, Places};
 use super::pool::Failure;
@@ -113,6 +114,19 @@ impl Forward {
 
     /// Answers a request with an upstream's response, whose body has [`Served`], or with an error.
     pub(crate) async fn send(
+        &self,
+        settings: &Settings,
+        peer: &Peer,
+        asked: &Held,
+        client: Client,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let is_grpc = is_grpc(&request);
+        let response = self.forward(settings, peer, asked, client, request).await;
+        if is_grpc && response.body().served.is_none() { as_grpc(response) } else { response }
+    }
+
+    async fn forward(
         &self,
         settings: &Settings,
         peer: &Peer,
@@ -372,7 +386,11 @@ impl Forward {
     fn failed(&self, failure: &Failure, progress: Progress) -> Response<Body> {
         let (event, status, line) = answer(failure, progress);
         self.counters.add(event);
-        text(status, line)
+        let mut response = text(status, line);
+        if let Failure::Reset(reason) = failure {
+            response.extensions_mut().insert(*reason);
+        }
+        response
     }
 
     /// Turns the upstream's response into the response to the client.
@@ -415,19 +433,4 @@ impl Forward {
 fn switches_as_asked(response: &Response<Incoming>, handshake: Option<&Handshake>) -> bool {
     response.status() != StatusCode::SWITCHING_PROTOCOLS
         || handshake.is_some_and(|handshake| handshake.matches(response.headers()))
-}
-
-/// Returns the target without a scheme and a host.
-fn origin_form(uri: Uri) -> Uri {
-    if uri.authority().is_none() {
-        return uri;
-    }
-    let Some(path) = uri.into_parts().path_and_query else { return Uri::default() };
-    match path.as_str() {
-        // The path of a URL without one is empty.
-        "/" => Uri::default(),
-        // A URL may have a query without a path.
-        query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
-        _ => path.into(),
-    }
 }

@@ -86,3 +86,41 @@ impl Drop for Probe {
         let _ = self.of.due.compare_exchange(ASKED, self.due, Relaxed, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    #[test]
+    fn each_failure_doubles_the_pause_up_to_a_minute() {
+        let pauses: Vec<u64> = (1..=9).map(|failures| back_off(failures).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!((back_off(0).as_secs(), back_off(u32::MAX).as_secs()), (1, 60));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_request_asks_an_upstream_that_is_due() {
+        let (health, start) = (Arc::<Health>::default(), Instant::now());
+        let now = || start.elapsed().as_millis() as u64 + 1;
+        assert!(health.is_up() && health.probe(now()).is_none());
+        assert!(health.failed(now(), None), "it was up");
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            // Failures of requests that were under way change nothing.
+            assert!(!health.failed(now(), None) && !health.is_up());
+            advance(Duration::from_millis(seconds * 1_000 - 1)).await;
+            assert!(health.probe(now()).is_none(), "before {seconds} s");
+            advance(Duration::from_millis(1)).await;
+            let first = health.probe(now()).expect("it is due");
+            assert!(health.probe(now()).is_none(), "another one asks");
+            drop(first);
+            let next = health.probe(now()).expect("the first one left");
+            assert!(!health.failed(now(), Some(next)));
+        }
+        assert!(health.answered() && health.is_up(), "it was down");
+        assert!(!health.answered() && health.failed(now(), None));
+        advance(Duration::from_secs(1)).await;
+        assert!(health.probe(now()).is_some(), "the first pause is short again");
+    }
+}

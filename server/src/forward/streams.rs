@@ -39,9 +39,10 @@ const PING: Duration = Duration::from_secs(301);
 const PONG: Duration = Duration::from_secs(10);
 
 /// The connections of one upstream.
-#[derive(Default)]
 pub(crate) struct Streams {
     connections: Mutex<Vec<Arc<Connection>>>,
+    /// The time-out of the head of a response.
+    patience: Duration,
 }
 
 struct Connection {
@@ -52,14 +53,23 @@ struct Connection {
     /// No other request is to be sent.
     is_retired: AtomicBool,
     start: Instant,
-    /// Milliseconds from `start` to the last use or answer.
+    /// Milliseconds from `start` to the last head of a response, or 0 if there was none.
     last: AtomicU64,
+    patience: Duration,
 }
 
 /// A stream of a connection, until its response has ended.
-pub(crate) struct Stream(Arc<Connection>);
+pub(crate) struct Stream {
+    of: Arc<Connection>,
+    since: Instant,
+    is_answered: bool,
+}
 
 impl Streams {
+    pub(crate) fn new(patience: Duration) -> Streams {
+        Streams { connections: Mutex::default(), patience }
+    }
+
     /// Takes a stream of a connection that has a free one. The first connections are preferred, so
     /// that others become idle.
     pub(crate) fn take(&self) -> Option<Stream> {
@@ -70,13 +80,8 @@ impl Streams {
 
     /// Drops the connections that were idle for a time.
     pub(crate) fn drop_idle(&self, longest: Duration) {
-        let is_idle = |it: &Arc<Connection>| it.used.load(Relaxed) == 0 && it.since_last() >= longest;
+        let is_idle = |it: &Arc<Connection>| it.used.load(Relaxed) == 0 && it.last().elapsed() >= longest;
         self.connections().retain(|connection| connection.is_open() && !is_idle(connection));
-    }
-
-    /// Retires the connections without an answer since this time.
-    pub(crate) fn retire_silent(&self, since: Instant) {
-        self.connections().retain(|connection| connection.since_last() < since.elapsed());
     }
 
     /// Begins HTTP/2 on a new connection, and returns a stream of it.
@@ -112,10 +117,10 @@ impl Streams {
             ended.map(drop)
         }));
         let (used, last) = (AtomicUsize::new(1), AtomicU64::new(0));
-        let (is_retired, start) = (AtomicBool::new(false), Instant::now());
-        let connection = Arc::new(Connection { sender, limit, used, is_retired, start, last });
+        let (is_retired, start, patience) = (AtomicBool::new(false), Instant::now(), self.patience);
+        let connection = Arc::new(Connection { sender, limit, used, is_retired, start, last, patience });
         self.connections().push(connection.clone());
-        Ok(Stream(connection))
+        Ok(Stream::of(connection))
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
@@ -133,42 +138,58 @@ impl Connection {
         let most = this.limit.load(Relaxed).min(MOST);
         (this.used.load(Relaxed) < most).then(|| {
             this.used.fetch_add(1, Relaxed);
-            Stream(this.clone())
+            Stream::of(this.clone())
         })
     }
 
     fn note(&self) {
-        self.last.store(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(millis.max(1), Relaxed);
     }
 
-    /// Returns the time since the last use or answer.
-    fn since_last(&self) -> Duration {
-        self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)))
+    /// Returns the time of the last head of a response, or that of the begin.
+    fn last(&self) -> Instant {
+        self.start + Duration::from_millis(self.last.load(Relaxed))
+    }
+
+    fn is_silent_since(&self, since: Instant) -> bool {
+        self.last.load(Relaxed) == 0 || self.last() < since
     }
 }
 
 impl Stream {
+    fn of(connection: Arc<Connection>) -> Stream {
+        Stream { of: connection, since: Instant::now(), is_answered: false }
+    }
+
     /// Sends a request. One that was not sent comes back in the error.
     pub(crate) async fn send(
-        &self,
+        &mut self,
         mut request: Request<Sent>,
         scheme: Scheme,
     ) -> Result<Response<Incoming>, TrySendError<Request<Sent>>> {
         name_authority(&mut request, scheme);
-        let response = self.0.sender.clone().try_send_request(request).await?;
-        self.0.note();
-        Ok(response)
+        let response = self.of.sender.clone().try_send_request(request).await;
+        // An error is a word of the upstream, too, or the end of the connection.
+        self.is_answered = true;
+        self.of.note();
+        response
     }
 
     /// Ends the use of the connection for other requests.
     pub(crate) fn retire(&self) {
-        self.0.is_retired.store(true, Relaxed);
+        self.of.is_retired.store(true, Relaxed);
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.0.used.fetch_sub(1, Relaxed);
+        self.of.used.fetch_sub(1, Relaxed);
+        // The time-out began with the attempt, a little before.
+        let is_late = !self.is_answered && self.since.elapsed() >= self.of.patience / 2;
+        if is_late && self.of.is_silent_since(self.since) {
+            self.retire();
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One upstream of several: its connections, its limit, and one attempt to have its response.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use tollgate::Outcome;
 
 use super::bodies::{Progress, Sent, Upload};
 use super::health::{Health, Probe};
-use super::inflight::{Gate, outcome};
+use super::inflight::{Gate, escaped, outcome};
 use super::pool::{Failed, Failure, Pool, Used};
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::Event;
@@ -80,8 +81,10 @@ impl Target {
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failed)) => {
-                    // A fault of the client ends the attempt, too.
-                    if matches!(progress(upload), Progress::Untouched | Progress::Reading) {
+                    // A fault of the client ends the attempt, too. That of an upstream that is down is
+                    // logged once.
+                    let of_upstream = matches!(progress(upload), Progress::Untouched | Progress::Reading);
+                    if of_upstream && !matches!(failed.0, Failure::Unreached(_) | Failure::NotAccepted) {
                         tracing::warn!(upstream, error = %failed.0, "the upstream failed");
                     }
                     return Err(failed);
@@ -90,7 +93,6 @@ impl Target {
                 Err(_) if last() + timeouts.response_head > Instant::now() => (),
                 Err(_) => {
                     tracing::warn!(upstream, "the upstream did not begin to respond in time");
-                    self.pool.retire_silent(began);
                     return Err((Failure::TooLate, None));
                 }
             }
@@ -134,6 +136,16 @@ impl Target {
     /// Names the host of this upstream in a request.
     pub(crate) fn name_host(&self, request: &mut Request<Sent>) {
         request.headers_mut().insert(header::HOST, self.host.clone());
+    }
+}
+
+/// Appends the state of each upstream in the text format of Prometheus.
+pub(crate) fn prometheus(targets: &[Target], text: &mut String) {
+    let name = "tollgate_upstream_up";
+    let _ = writeln!(text, "# HELP {name} Whether the upstream answers.\n# TYPE {name} gauge");
+    for target in targets {
+        let (upstream, is_up) = (escaped(&target.name), u8::from(target.health.is_up()));
+        let _ = writeln!(text, "{name}{{name=\"{upstream}\"}} {is_up}");
     }
 }
 

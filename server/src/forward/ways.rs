@@ -9,7 +9,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::header::UPGRADE;
 use hyper::http::uri::Scheme;
 use hyper::{Request, Response};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::bodies::Sent;
 use super::connect::{linked, open, within};
@@ -39,7 +39,7 @@ impl Pool {
                 Err(failure) => return Err((failure, Some(Box::new(request)))),
             };
             let mut error = match way {
-                Way::Stream(stream) => match stream.send(request, scheme.clone()).await {
+                Way::Stream(mut stream) => match stream.send(request, scheme.clone()).await {
                     Ok(response) => return Ok((response, Used::Part { _stream: stream })),
                     Err(error) => {
                         // Its connection is about to close, if the request comes back.
@@ -63,13 +63,6 @@ impl Pool {
                 let failure = Failure::Unreached(error.into_error().into());
                 return Err((failure, Some(Box::new(request))));
             }
-        }
-    }
-
-    /// Retires the shared connections without an answer since this time.
-    pub(crate) fn retire_silent(&self, since: Instant) {
-        if let Some(shared) = &self.shared {
-            shared.streams.retire_silent(since);
         }
     }
 

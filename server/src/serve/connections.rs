@@ -1,6 +1,5 @@
 //! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
 
-use std::convert::Infallible;
 use std::hash::RandomState;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,6 +25,7 @@ use crate::counters::{Counters, Event};
 use crate::forward::answers::{Held, Served};
 use crate::forward::attempts::Forward;
 use crate::forward::bodies::{Delivery, Download, End};
+use crate::forward::grpc::Reset;
 use crate::forward::places::share;
 use crate::limits::in_force::Limits;
 use crate::limits::keys::Client;
@@ -332,7 +332,7 @@ fn connect(
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
                 let (proxy, watch) = (proxy.clone(), watch.clone());
-                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, request).await) }
+                async move { or_reset(proxy.answer(&peer, &watch, request).await) }
             })
         };
         let server = server(&settings);
@@ -345,6 +345,14 @@ fn connect(
             note(&*error, &proxy.counters);
         }
     });
+}
+
+/// Returns the response, or the reset of the client's stream in its place.
+fn or_reset<B>(response: Response<B>) -> Result<Response<B>, h2::Error> {
+    match response.extensions().get::<Reset>() {
+        Some(Reset(reason)) => Err((*reason).into()),
+        None => Ok(response),
+    }
 }
 
 fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {

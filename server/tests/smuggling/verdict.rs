@@ -34,6 +34,8 @@ impl Reading {
 /// The proxy with the upstream of these tests.
 pub(crate) struct Bench {
     proxy: Proxy,
+    /// The proxy behind it, if the requests pass two.
+    _second: Option<Proxy>,
     pub(crate) upstream: Upstream,
     /// The number of requests of other clients.
     innocents: usize,
@@ -49,7 +51,15 @@ impl Bench {
         let fixed = ["--limit", NO_LIMIT, "--upstream", &url, "--via", VIA];
         let proxy = Proxy::start(&[&fixed, options].concat());
         let preserves_host = options.contains(&"--preserve-host");
-        Bench { proxy, upstream, innocents: 0, open: BTreeSet::new(), preserves_host }
+        Bench { proxy, _second: None, upstream, innocents: 0, open: BTreeSet::new(), preserves_host }
+    }
+
+    /// Starts a proxy whose upstream is another one: between them is HTTP/2.
+    pub(crate) fn start_two() -> Bench {
+        let bench = Bench::start(&[]);
+        let url = format!("h2c://{}", bench.proxy.address);
+        let first = Proxy::start(&["--limit", NO_LIMIT, "--upstream", &url, "--via", "first"]);
+        Bench { proxy: first, _second: Some(bench.proxy), ..bench }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
