@@ -267,9 +267,9 @@ fn every_setting_can_be_in_the_file() {
     assert_eq!((settings.log.format, settings.log.access), (LogFormat::Json, true));
     let flags = [settings.proxy_protocol, settings.preserve_host, settings.case_sensitive, settings.shadow];
     assert_eq!(flags, [true; 4]);
-    // Or a setting was forgotten here. The store has tests of its own.
+    // Or a setting was forgotten here. The store and the authorities have tests of their own.
     let same: Vec<_> = same_entries(&settings, &default);
-    assert_eq!(same, ["store"]);
+    assert_eq!(same, ["upstream_ca", "store"]);
 }
 
 fn list<T: ToString>(items: &[T]) -> Vec<String> {
@@ -300,8 +300,11 @@ fn every_option_overrides_the_file() {
         --access-log=false";
     let args: Vec<&str> = args.split_whitespace().collect();
     let settings = file.load(&args).expect("the options are valid");
-    let routes = ["route login", "route search", "route /plain", "store"].map(str::to_owned).to_vec();
-    assert_eq!(same_entries(&settings, &file.load(&[]).expect("the file is valid")), routes);
+    let routes = ["upstream_ca", "route login", "route search", "route /plain", "store"];
+    assert_eq!(
+        same_entries(&settings, &file.load(&[]).expect("the file is valid")),
+        routes.map(str::to_owned)
+    );
     assert_eq!(settings.listen, Address::Unix("/run/t.sock".into()));
     assert_eq!(settings.tls, Some(Certificate { chain: "c.pem".into(), key: "k.pem".into() }));
     assert_eq!(settings.upstreams[1], Upstream::Unix("/run/b.sock".into()));
@@ -392,7 +395,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
     let unit = "is not a unit: ns, us, ms, s, m, h, d, w or its word";
     let rule = "as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\"";
     let networks = "expected a network such as 10.0.0.0/8, or an address";
-    let form = "expected http://HOST, http://HOST:PORT or unix:PATH";
+    let form = "expected http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] or unix:PATH";
     let cases = [
         ("listen = \"here\"\n", format!("1:10: \"here\": {address}")),
         ("listen = 80\n", format!("1:10: 80: {address}")),
@@ -568,7 +571,7 @@ fn an_error_of_the_file_has_its_place_the_value_and_the_bound() {
 
 #[test]
 fn an_error_of_the_options_is_one_sentence() {
-    let form = "expected http://HOST, http://HOST:PORT or unix:PATH";
+    let form = "expected http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] or unix:PATH";
     let value = "invalid value";
     let cases = [
         (
@@ -621,10 +624,9 @@ fn an_error_of_the_options_is_one_sentence() {
                 .to_owned(),
         ),
         (
-            "--upstream https://a",
+            "--upstream ftp://a",
             format!(
-                "{value} 'https://a' for '--upstream <http://HOST[:PORT]|unix:PATH>': https \
-            upstreams are not supported, only http"
+                "{value} 'ftp://a' for '--upstream <http://HOST[:PORT]|https://..|h2c://..|unix:PATH>': {form}"
             ),
         ),
         (

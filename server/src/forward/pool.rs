@@ -260,7 +260,8 @@ mod tests {
         let (sent, connection) = tokio::join!(pool.send(request(), true), upstream);
         let Ok((response, mut used)) = sent else { panic!("there is a response") };
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
-        used.sender.ready().await.unwrap();
+        let Used::Whole { sender, .. } = &mut used else { panic!("HTTP/1.1 shares nothing") };
+        sender.ready().await.unwrap();
         (used, connection)
     }
 

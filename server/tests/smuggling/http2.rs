@@ -452,5 +452,7 @@ fn no_request_gets_through_in_frames_to_another_host() {
 /// The frames become others, and then a request of HTTP/1.1.
 #[test]
 fn no_request_gets_through_an_upstream_of_http2() {
-    run(Bench::start_two());
+    for tls in [false, true] {
+        run(Bench::start_two(tls));
+    }
 }
