@@ -233,7 +233,8 @@ pub(super) fn build(
     options.apply(&mut settings, Path::new(""))?;
     check(file, options, &mut settings)?;
     check_store(file, options, &settings)?;
-    read_roots(file, options, &mut settings)?;
+    let ca = options.upstream_ca.as_ref().or(file.upstream_ca.as_ref());
+    read_roots(&mut settings).map_err(|what| fault(ca.and_then(|ca| ca.at), what))?;
     Ok(settings)
 }
 

@@ -78,7 +78,7 @@ use super::describe::{Entry, entries};
 use super::file::File;
 use super::given::{Given, build};
 use super::settings::Settings;
-use super::upstream::read_again;
+use super::upstream::read_roots;
 use super::values::{Number, Time};
 
 /// The options of the proxy.
@@ -153,7 +153,7 @@ pub(crate) fn check_upstream(options: &Options, settings: &Settings) -> Result<(
 pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, Vec<String>), String> {
     let Some(path) = &options.config else {
         let mut after = before.clone();
-        return read_again(&mut after).map(|()| (after, Vec::new()));
+        return read_roots(&mut after).map(|()| (after, Vec::new()));
     };
     let file = File::read(path)?;
     let restarted = file.over(&Settings::default(), &options.given)?;

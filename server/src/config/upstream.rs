@@ -10,8 +10,6 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName};
 
-use super::fault::{Fault, fault};
-use super::given::Given;
 use super::settings::{Settings, Upstream};
 
 const FORM: &str = "expected http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] or unix:PATH";
@@ -36,7 +34,7 @@ impl FromStr for Upstream {
         };
         let upstream = form(authority(&url, text)?);
         match server_name(&upstream) {
-            None if matches!(upstream, Upstream::Tls(_)) => Err("the host is no name of a certificate"),
+            None if upstream.is_tls() => Err("the host is no name of a certificate"),
             _ => Ok(upstream),
         }
     }
@@ -74,20 +72,10 @@ pub(crate) fn server_name(upstream: &Upstream) -> Option<ServerName<'static>> {
 
 /// Reads the certificates of the authorities that the settings name, or those of this host if an
 /// upstream needs them.
-pub(super) fn read_roots(file: &Given, options: &Given, to: &mut Settings) -> Result<(), Fault> {
-    let given = options.upstream_ca.as_ref().or(file.upstream_ca.as_ref()).and_then(|given| given.at);
-    let upstreams = options.upstream.as_ref().or(file.upstream.as_ref());
-    let first =
-        upstreams.and_then(|upstreams| upstreams.iter().find(|it| matches!(it.value, Upstream::Tls(_))));
-    let at = if to.upstream_ca.is_some() { given } else { first.and_then(|first| first.at) };
-    read_again(to).map_err(|what| fault(at, what))
-}
-
-/// The same, for settings that are in force.
-pub(super) fn read_again(to: &mut Settings) -> Result<(), String> {
+pub(super) fn read_roots(to: &mut Settings) -> Result<(), String> {
     to.upstream_roots = match &to.upstream_ca {
         Some(path) => of_file(path)?,
-        None if to.upstreams.iter().any(|upstream| matches!(upstream, Upstream::Tls(_))) => of_host()?,
+        None if to.upstreams.iter().any(Upstream::is_tls) => of_host()?,
         None => Arc::new([]),
     };
     Ok(())

@@ -16,7 +16,6 @@ use super::admission::{admitted, origin_form};
 use super::answers::{Body, Held, Served, retry_later, text};
 use super::bodies::{Progress, Sent, Upload};
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
-use super::grpc::{as_grpc, is_grpc};
 use super::inflight::Gate;
 use super::places::{Place, Places};
 use super::pool::Failure;
@@ -114,19 +113,6 @@ impl Forward {
 
     /// Answers a request with an upstream's response, whose body has [`Served`], or with an error.
     pub(crate) async fn send(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        asked: &Held,
-        client: Client,
-        request: Request<Incoming>,
-    ) -> Response<Body> {
-        let is_grpc = is_grpc(&request);
-        let response = self.forward(settings, peer, asked, client, request).await;
-        if is_grpc && response.body().served.is_none() { as_grpc(response) } else { response }
-    }
-
-    async fn forward(
         &self,
         settings: &Settings,
         peer: &Peer,

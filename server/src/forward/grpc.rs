@@ -3,8 +3,8 @@
 use futures_util::FutureExt;
 use h2::Reason;
 use http_body_util::{BodyExt, Either};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
-use hyper::{Request, Response, StatusCode, Version};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
 
 use super::answers::Body;
 
@@ -16,12 +16,9 @@ const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 #[derive(Clone, Copy)]
 pub(crate) struct Reset(pub(crate) Reason);
 
-/// Returns whether a client of gRPC reads the response. gRPC needs HTTP/2.
-pub(super) fn is_grpc<B>(request: &Request<B>) -> bool {
-    if request.version() != Version::HTTP_2 {
-        return false;
-    }
-    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+/// Returns whether a request of HTTP/2 with these headers is one of gRPC.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let rest = kind.strip_prefix(b"application/grpc");
     rest.is_some_and(|rest| rest.first().is_none_or(|byte| b"+; \t".contains(byte)))
 }
@@ -29,7 +26,11 @@ pub(super) fn is_grpc<B>(request: &Request<B>) -> bool {
 /// Returns an answer of the proxy as trailers in the head, with the line as the message.
 ///
 /// The answer to a stream that the upstream has reset is marked as a [`Reset`].
-pub(super) fn as_grpc(mut response: Response<Body>) -> Response<Body> {
+/// The refusal of a limit has this form already.
+pub(crate) fn as_grpc(mut response: Response<Body>) -> Response<Body> {
+    if response.headers().contains_key(STATUS) {
+        return response;
+    }
     if let Some(reason) = response.extensions_mut().remove() {
         response.extensions_mut().insert(Reset(reason));
         return response;

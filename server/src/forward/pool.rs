@@ -35,11 +35,11 @@ pub(crate) struct Pool {
     /// The connection that was used last is the last.
     idle: Mutex<Vec<Idle>>,
     /// The rest of a pool whose upstream may speak HTTP/2.
-    pub(super) shared: Option<Shared>,
+    pub(super) shared: Option<Sharing>,
 }
 
 /// The connections that many requests share, and the way to another one.
-pub(super) struct Shared {
+pub(super) struct Sharing {
     pub(super) streams: Streams,
     pub(super) trust: Option<Trust>,
     /// The lock of the request that connects for all that wait.
@@ -83,7 +83,7 @@ pub(crate) type Failed = (Failure, Option<Box<Request<Sent>>>);
 impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
     pub(crate) fn new(to: Upstream, settings: &Settings, most: usize) -> Arc<Pool> {
-        let shared = matches!(to, Upstream::Tls(_) | Upstream::H2c(_)).then(|| Shared {
+        let shared = matches!(to, Upstream::Tls(_) | Upstream::H2c(_)).then(|| Sharing {
             streams: Streams::new(settings.timeouts.response_head),
             trust: Trust::new(&to, settings),
             connecting: tokio::sync::Mutex::default(),

@@ -55,7 +55,7 @@ impl Target {
             host: host.expect("an authority is visible ASCII"),
             preserves_host: settings.preserve_host,
             takes_no_upgrade: matches!(upstream, Upstream::H2c(_)),
-            may_refuse: matches!(upstream, Upstream::H2c(_) | Upstream::Tls(_)),
+            may_refuse: upstream.is_tls() || matches!(upstream, Upstream::H2c(_)),
             pool: Pool::new(upstream.clone(), settings, idle),
             health: before.map(|target| target.health.clone()).unwrap_or_default(),
             gate: settings.inflight.map(|limit| Gate::new(&name, limit, gate)),

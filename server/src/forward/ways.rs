@@ -13,9 +13,8 @@ use tokio::time::timeout;
 
 use super::bodies::Sent;
 use super::connect::{linked, open, within};
-use super::pool::{Failed, Failure, Pool, Shared, Used, begin};
+use super::pool::{Failed, Failure, Pool, Sharing, Used, begin};
 use super::streams::{Stream, name_host};
-use crate::config::settings::Upstream;
 
 enum Way {
     Stream(Stream),
@@ -30,7 +29,7 @@ impl Pool {
         mut request: Request<Sent>,
         fresh: bool,
     ) -> Result<(Response<Incoming>, Used), Failed> {
-        let scheme = if matches!(self.to, Upstream::Tls(_)) { Scheme::HTTPS } else { Scheme::HTTP };
+        let scheme = if self.to.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
         // An upgrade takes a connection of HTTP/1.1.
         let upgrades = request.headers().contains_key(UPGRADE);
         loop {
@@ -88,12 +87,12 @@ impl Pool {
         }
     }
 
-    fn at_hand(&self, shared: &Shared, fresh: bool) -> Option<Way> {
+    fn at_hand(&self, shared: &Sharing, fresh: bool) -> Option<Way> {
         let idle = || if fresh { None } else { self.take() };
         shared.streams.take().map(Way::Stream).or_else(|| idle().map(Way::Connection))
     }
 
-    async fn dial(&self, shared: &Shared, only_http1: bool) -> Result<Way, Failure> {
+    async fn dial(&self, shared: &Sharing, only_http1: bool) -> Result<Way, Failure> {
         let dialed = within(self.timeouts.connect, async {
             let io = open(&self.to, self.timeouts.connect).await?;
             let (io, is_http2) = match &shared.trust {

@@ -25,7 +25,7 @@ use crate::counters::{Counters, Event};
 use crate::forward::answers::{Held, Served};
 use crate::forward::attempts::Forward;
 use crate::forward::bodies::{Delivery, Download, End};
-use crate::forward::grpc::Reset;
+use crate::forward::grpc::{Reset, as_grpc, is_grpc};
 use crate::forward::places::share;
 use crate::limits::in_force::Limits;
 use crate::limits::keys::Client;
@@ -124,8 +124,12 @@ impl Proxy {
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
+        let is_grpc = is_multiplexed && is_grpc(request.headers());
         let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
         let mut response = asking.send(request, send).await;
+        if is_grpc && response.body().served.is_none() {
+            response = as_grpc(response);
+        }
         if has_body && !is_multiplexed && response.body().served.is_none() {
             // hyper sees that the body is left unread. It drains one that has arrived, or the
             // response tells that it is the last.
