@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::bodies::Sent;
 use super::connect::{BoxError, Link, Unreached, causes, connect, is_stall};
+use super::exchange::exchange;
 use super::streams::{Stream, Streams};
 use super::trust::Trust;
 use crate::config::settings::{Settings, Timeouts, Upstream};
@@ -56,7 +57,7 @@ struct Idle {
 /// The connection of a response that has not ended, or a part of one.
 pub(crate) enum Used {
     Whole { pool: Arc<Pool>, sender: SendRequest<Sent> },
-    Part { _stream: Stream },
+    Part { _stream: Box<Stream> },
 }
 
 /// The reason for which an attempt has no response.
@@ -111,27 +112,31 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Request<Sent>,
         fresh: bool,
-    ) -> Result<(Response<Incoming>, Used), Failed> {
+    ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
         if self.shared.is_some() {
             return Box::pin(self.send_by_choice(request, fresh)).await;
         }
-        while let Some(mut sender) = if fresh { None } else { self.take() } {
-            match sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, Used::Whole { pool: self.clone(), sender })),
+        while let Some(sender) = if fresh { None } else { self.take() } {
+            match exchange(sender, request).await {
+                Ok((response, sender)) => return Ok((response, self.used(sender))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err((Failure::of(error.into_error()), None)),
                 },
             }
         }
-        let mut sender = match self.open().await {
+        let sender = match self.open().await {
             Ok(sender) => sender,
             Err(failure) => return Err((failure, Some(Box::new(request)))),
         };
-        match sender.send_request(request).await {
-            Ok(response) => Ok((response, Used::Whole { pool: self.clone(), sender })),
-            Err(error) => Err((Failure::of(error), None)),
+        match exchange(sender, request).await {
+            Ok((response, sender)) => Ok((response, self.used(sender))),
+            Err(error) => Err((Failure::of(error.into_error()), None)),
         }
+    }
+
+    pub(super) fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>) -> Option<Used> {
+        sender.map(|sender| Used::Whole { pool: self.clone(), sender })
     }
 
     async fn open(&self) -> Result<SendRequest<Sent>, Failure> {
@@ -258,7 +263,7 @@ mod tests {
             connection
         };
         let (sent, connection) = tokio::join!(pool.send(request(), true), upstream);
-        let Ok((response, mut used)) = sent else { panic!("there is a response") };
+        let Ok((response, Some(mut used))) = sent else { panic!("there is a response") };
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
         let Used::Whole { sender, .. } = &mut used else { panic!("HTTP/1.1 shares nothing") };
         sender.ready().await.unwrap();

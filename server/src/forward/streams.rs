@@ -5,18 +5,18 @@
 //! no other request. The requests on it go on.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{self, HeaderValue};
 use hyper::http::uri::{Authority, Scheme, Uri};
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::bodies::Sent;
@@ -46,7 +46,9 @@ pub(crate) struct Streams {
 }
 
 struct Connection {
-    sender: SendRequest<Sent>,
+    /// `None` once the connection has ended.
+    sender: Mutex<Option<SendRequest<Sent>>>,
+    ended: watch::Receiver<()>,
     /// The streams that the peer allows.
     limit: Arc<AtomicUsize>,
     used: AtomicUsize,
@@ -63,6 +65,13 @@ pub(crate) struct Stream {
     of: Arc<Connection>,
     since: Instant,
     is_answered: bool,
+}
+
+/// The reason for which a request has no response.
+pub(crate) enum Unanswered {
+    /// The connection has ended before it took the request.
+    Unsent(Box<Request<Sent>>),
+    Failed(hyper::Error),
 }
 
 impl Streams {
@@ -109,18 +118,25 @@ impl Streams {
             }
         }
         let limit = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-        let told = limit.clone();
-        // Its errors are those of its requests.
-        tokio::spawn(poll_fn(move |context| {
-            let ended = Pin::new(&mut connection).poll(context);
-            told.store(connection.current_max_send_streams(), Relaxed);
-            ended.map(drop)
-        }));
+        let (ends, ended) = watch::channel(());
         let (used, last) = (AtomicUsize::new(1), AtomicU64::new(0));
         let (is_retired, start, patience) = (AtomicBool::new(false), Instant::now(), self.patience);
-        let connection = Arc::new(Connection { sender, limit, used, is_retired, start, last, patience });
-        self.connections().push(connection.clone());
-        Ok(Stream::of(connection))
+        let (told, sender) = (limit.clone(), Mutex::new(Some(sender)));
+        let shared = Connection { sender, ended, limit, used, is_retired, start, last, patience };
+        let shared = Arc::new(shared);
+        let driven = Arc::downgrade(&shared);
+        // Its errors are those of its requests.
+        tokio::spawn(async move {
+            let driving = poll_fn(|context| {
+                let ended = Pin::new(&mut connection).poll(context);
+                told.store(connection.current_max_send_streams(), Relaxed);
+                ended.map(drop)
+            });
+            driving.await;
+            drop((driven.upgrade().and_then(|shared| shared.sender().take()), ends));
+        });
+        self.connections().push(shared.clone());
+        Ok(Stream::of(shared))
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
@@ -130,7 +146,11 @@ impl Streams {
 
 impl Connection {
     fn is_open(&self) -> bool {
-        !self.sender.is_closed() && !self.is_retired.load(Relaxed)
+        !self.is_retired.load(Relaxed) && self.sender().as_ref().is_some_and(SendRequest::is_ready)
+    }
+
+    fn sender(&self) -> MutexGuard<'_, Option<SendRequest<Sent>>> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The caller holds the lock, so no stream is taken concurrently.
@@ -162,23 +182,42 @@ impl Stream {
         Stream { of: connection, since: Instant::now(), is_answered: false }
     }
 
-    /// Sends a request. One that was not sent comes back in the error.
+    /// Sends a request.
+    ///
+    /// A request may enter the queue of a connection at the moment at which that ends. Then it comes
+    /// back once no sender is left.
     pub(crate) async fn send(
         &mut self,
         mut request: Request<Sent>,
         scheme: Scheme,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Sent>>> {
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let Some(mut sender) = self.of.sender().clone() else {
+            return Err(Unanswered::Unsent(Box::new(request)));
+        };
+        let mut ended = self.of.ended.clone();
         name_authority(&mut request, scheme);
-        let response = self.of.sender.clone().try_send_request(request).await;
+        let mut answer = pin!(sender.try_send_request(request));
+        let answered = tokio::select! {
+            biased;
+            answered = answer.as_mut() => answered,
+            // The other end is dropped with the connection.
+            _ = ended.changed() => {
+                drop(sender);
+                answer.await
+            }
+        };
         // An error is a word of the upstream, too, or the end of the connection.
         self.is_answered = true;
         self.of.note();
-        response
-    }
-
-    /// Ends the use of the connection for other requests.
-    pub(crate) fn retire(&self) {
-        self.of.is_retired.store(true, Relaxed);
+        answered.map_err(|mut error| match error.take_message() {
+            Some(mut unsent) => {
+                // The connection is about to end.
+                self.of.is_retired.store(true, Relaxed);
+                name_host(&mut unsent);
+                Unanswered::Unsent(Box::new(unsent))
+            }
+            None => Unanswered::Failed(error.into_error()),
+        })
     }
 }
 
@@ -188,7 +227,7 @@ impl Drop for Stream {
         // The time-out began with the attempt, a little before.
         let is_late = !self.is_answered && self.since.elapsed() >= self.of.patience / 2;
         if is_late && self.of.is_silent_since(self.since) {
-            self.retire();
+            self.of.is_retired.store(true, Relaxed);
         }
     }
 }
@@ -204,7 +243,7 @@ fn name_authority(request: &mut Request<Sent>, scheme: Scheme) {
 }
 
 /// Moves the host of a request back into its headers, as HTTP/1.1 has it.
-pub(crate) fn name_host(request: &mut Request<Sent>) {
+fn name_host(request: &mut Request<Sent>) {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     let host = parts.authority.take().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     parts.scheme = None;

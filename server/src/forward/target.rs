@@ -36,7 +36,7 @@ pub(crate) struct Target {
 }
 
 /// The outcome of an attempt. A request that was not sent comes back.
-pub(crate) type Attempted = Result<(Response<Incoming>, Used), Failed>;
+pub(crate) type Attempted = Result<(Response<Incoming>, Option<Used>), Failed>;
 
 impl Target {
     /// Returns a target with the limit and the health of the one before of the same name.

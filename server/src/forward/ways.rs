@@ -13,8 +13,9 @@ use tokio::time::timeout;
 
 use super::bodies::Sent;
 use super::connect::{linked, open, within};
+use super::exchange::exchange;
 use super::pool::{Failed, Failure, Pool, Sharing, Used, begin};
-use super::streams::{Stream, name_host};
+use super::streams::{Stream, Unanswered};
 
 enum Way {
     Stream(Stream),
@@ -28,7 +29,7 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Request<Sent>,
         fresh: bool,
-    ) -> Result<(Response<Incoming>, Used), Failed> {
+    ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
         let scheme = if self.to.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
         // An upgrade takes a connection of HTTP/1.1.
         let upgrades = request.headers().contains_key(UPGRADE);
@@ -37,31 +38,29 @@ impl Pool {
                 Ok(way) => way,
                 Err(failure) => return Err((failure, Some(Box::new(request)))),
             };
-            let mut error = match way {
+            let error = match way {
                 Way::Stream(mut stream) => match stream.send(request, scheme.clone()).await {
-                    Ok(response) => return Ok((response, Used::Part { _stream: stream })),
-                    Err(error) => {
-                        // Its connection is about to close, if the request comes back.
-                        if error.message().is_some() {
-                            stream.retire();
-                        }
-                        error
-                    }
-                },
-                Way::Connection(mut sender) => match sender.try_send_request(request).await {
-                    Ok(response) => return Ok((response, Used::Whole { pool: self.clone(), sender })),
+                    Ok(response) => return Ok((response, Some(Used::Part { _stream: Box::new(stream) }))),
                     Err(error) => error,
                 },
+                Way::Connection(sender) => match exchange(sender, request).await {
+                    Ok((response, sender)) => return Ok((response, self.used(sender))),
+                    Err(mut error) => match error.take_message() {
+                        Some(unsent) => Unanswered::Unsent(Box::new(unsent)),
+                        None => Unanswered::Failed(error.into_error()),
+                    },
+                },
             };
-            match error.take_message() {
-                Some(unsent) => request = unsent,
-                None => return Err((Failure::of(error.into_error()), None)),
-            }
-            name_host(&mut request);
-            if is_new {
-                let failure = Failure::Unreached(error.into_error().into());
-                return Err((failure, Some(Box::new(request))));
-            }
+            request = match error {
+                Unanswered::Unsent(unsent) if is_new => {
+                    return Err((
+                        Failure::Unreached("the upstream closes its connections".into()),
+                        Some(unsent),
+                    ));
+                }
+                Unanswered::Unsent(unsent) => *unsent,
+                Unanswered::Failed(error) => return Err((Failure::of(error), None)),
+            };
         }
     }
 
