@@ -1,8 +1,8 @@
 //! The HTTP/2 connections to one upstream, each shared by many requests.
 //!
 //! A connection takes requests until its peer's limit on streams is reached, or [`MOST`]; then
-//! another one is opened. One whose peer says goodbye, or that is silent for a whole time-out, takes
-//! no other request. The requests on it go on.
+//! another one is opened. One whose peer says goodbye, or is silent for a whole time-out, takes no
+//! other request. The requests on it go on.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -184,8 +184,8 @@ impl Stream {
 
     /// Sends a request.
     ///
-    /// A request may enter the queue of a connection at the moment at which that ends. Then it comes
-    /// back once no sender is left.
+    /// A request may enter the queue of a connection at the moment at which that ends. Then it
+    /// comes back once no sender is left.
     pub(crate) async fn send(
         &mut self,
         mut request: Request<Sent>,

@@ -1,6 +1,7 @@
 //! Upstreams that are down, and come back.
 
 use std::net::SocketAddr;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -79,16 +80,20 @@ fn the_upstream_that_is_due_first_is_asked_if_all_are_down() {
 /// One slow path among others that are answered takes no upstream away.
 #[test]
 fn an_upstream_that_answers_nothing_in_time_is_down() {
-    let silent = upstream(|mut connection| {
+    let (sender, is_asked) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let silent = upstream(move |mut connection| {
         while let Some(request) = Message::read_head(&mut connection) {
-            if request.start.contains("/fast") {
-                write(&connection, OK);
+            match request.start.contains("/fast") {
+                true => write(&connection, OK),
+                false => sender.lock().expect("no panic").send(()).expect("the test goes on"),
             }
         }
     });
-    let proxy = proxy(&[silent], &["--timeout", "response_head=1s"]);
+    let proxy = proxy(&[silent], &["--timeout", "response_head=2s"]);
     let mut slow = proxy.connect();
     slow.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    is_asked.recv_timeout(PATIENCE).expect("it is under way");
     assert_eq!(proxy.connect().get("/fast").status, 200);
     assert_eq!(slow.read().status, 504);
     await_metric(&proxy, &metric(silent, 1));

@@ -28,21 +28,21 @@ fn a_reset_of_the_client_reaches_the_upstream() {
     block_on(async {
         let client = client(proxy.address).await;
         // Before the head of the response, and while the request goes on.
+        let mut other = client.clone().ready().await.expect("it is open");
+        let (_response, mut up) = other.send_request(call("/"), false).expect("it is open");
+        let mut asked = upstream.asked().await;
+        up.send_reset(Reason::CANCEL);
+        assert_eq!(reset(&mut asked).await, Reason::CANCEL);
+        // The same after the head.
         for reason in [Reason::CANCEL, Reason::INTERNAL_ERROR] {
             let mut client = client.clone().ready().await.expect("it is open");
-            let (_response, mut up) = client.send_request(call("/"), false).expect("it is open");
+            let (response, mut up) = client.send_request(call("/"), false).expect("it is open");
             let mut asked = upstream.asked().await;
+            let mut down = asked.begin();
+            let _body = response.await.expect("a head");
             up.send_reset(reason);
-            assert_eq!(reset(&mut asked).await, reason);
+            assert_eq!(poll_fn(|context| down.poll_reset(context)).await.expect("open"), reason);
         }
-        // The same after the head.
-        let mut other = client.clone().ready().await.expect("it is open");
-        let (response, mut up) = other.send_request(call("/"), false).expect("it is open");
-        let mut asked = upstream.asked().await;
-        let mut down = asked.begin();
-        let _body = response.await.expect("a head");
-        up.send_reset(Reason::CANCEL);
-        assert_eq!(poll_fn(|context| down.poll_reset(context)).await.expect("open"), Reason::CANCEL);
         // After the whole request.
         for begins in [false, true] {
             let mut client = client.clone().ready().await.expect("it is open");
