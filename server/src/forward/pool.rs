@@ -70,7 +70,7 @@ pub(crate) enum Failure {
     Broken(hyper::Error),
     /// The upstream has not looked at the request, and says so.
     Refused(hyper::Error),
-    /// The upstream has reset the stream of the request.
+    /// The stream of the request was reset, by the upstream or for its malformed response.
     Reset(Reason),
     /// The response switches protocols, and the request does not ask for that.
     Mismatched,
@@ -194,10 +194,11 @@ impl From<Unreached> for Failure {
 impl Failure {
     pub(super) fn of(error: hyper::Error) -> Failure {
         let of_http2 = causes(&error).find_map(|error| error.downcast_ref::<h2::Error>());
-        match of_http2.filter(|error| error.is_remote()) {
+        match of_http2 {
             // A stream ends by a goodbye if its number is above the last that the peer has seen.
-            Some(error) if error.is_go_away() => (),
-            Some(error) if error.reason() == Some(Reason::REFUSED_STREAM) => (),
+            Some(error) if error.is_go_away() && error.is_remote() => (),
+            Some(error) if error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote() => (),
+            // By the upstream, or for its malformed head.
             Some(error) if error.is_reset() => {
                 return Failure::Reset(error.reason().unwrap_or(Reason::CANCEL));
             }
@@ -213,7 +214,7 @@ impl fmt::Display for Failure {
         let error: &(dyn Error + 'static) = match self {
             Failure::Unreached(error) => &**error,
             Failure::Broken(error) | Failure::Refused(error) => error,
-            Failure::Reset(reason) => return write!(f, "the upstream has reset the stream: {reason}"),
+            Failure::Reset(reason) => return write!(f, "the stream was reset: {reason}"),
             Failure::NotAccepted => return f.write_str("the upstream does not accept connections"),
             Failure::Mismatched => return f.write_str("its switch of protocols does not match the request"),
             Failure::TooLate => return f.write_str("the upstream stood still for too long"),

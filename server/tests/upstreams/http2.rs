@@ -1,13 +1,14 @@
 //! Requests to an upstream of HTTP/2.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 
 use futures_util::future::join_all;
 use hyper::body::Bytes;
-use hyper::{Method, Version};
+use hyper::{Method, Response, Version};
 
 use super::NO_LIMIT;
-use super::process::{Proxy, upstream};
+use super::process::{Message, Proxy, upstream};
 use super::support::{Folder, block_on};
 use super::upstream::{Upstream, ask, call, client, get, next, trailers};
 
@@ -207,4 +208,33 @@ fn an_upstream_of_http2_alone_takes_no_upgrade() {
     let headers = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     assert_eq!(proxy.connect().get_with("/", headers).status, 501);
+}
+
+/// A response of HTTP/2 becomes one of HTTP/1.1, or an error.
+#[test]
+fn an_odd_response_of_http2_is_an_error() {
+    let mut upstream = Upstream::start();
+    let proxy = proxy(&upstream, &[]);
+    let odd = [
+        ("a body longer than its length", Response::builder().header("content-length", "2")),
+        ("a body shorter than its length", Response::builder().header("content-length", "9")),
+        ("two lengths", Response::builder().header("content-length", "5").header("content-length", "9")),
+    ];
+    for (name, head) in odd {
+        let mut client = proxy.connect();
+        client.write("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        let mut asked = block_on(upstream.asked());
+        let head = head.body(()).expect("valid");
+        let sent =
+            asked.respond.send_response(head, false).map(|mut body| body.send_data("12345".into(), true));
+        // Without a head, the connection has ended.
+        let Some(response) = Message::read_head(&mut client.0).filter(|head| head.status != 502) else {
+            continue;
+        };
+        // The connection ends before the end that the head tells.
+        assert!(response.status == 200 && sent.is_ok(), "{name}: {response:?}");
+        let mut rest = String::new();
+        let _ = client.0.read_to_string(&mut rest);
+        assert!(!rest.contains("HTTP/1.1") && rest.len() <= 5, "{name}: {rest:?}");
+    }
 }
