@@ -52,11 +52,12 @@ impl Upstream {
                 spawn(async move {
                     match tls {
                         None => serve(stream, connection, streams, sender, goodbye).await,
-                        Some(tls) => match TlsAcceptor::from(tls).accept(stream).await {
-                            Ok(stream) => serve(stream, connection, streams, sender, goodbye).await,
-                            // The proxy does not trust this upstream.
-                            Err(_) => return,
-                        },
+                        Some(tls) => {
+                            // The proxy may not trust this upstream.
+                            if let Ok(stream) = TlsAcceptor::from(tls).accept(stream).await {
+                                serve(stream, connection, streams, sender, goodbye).await;
+                            }
+                        }
                     }
                 });
             }
