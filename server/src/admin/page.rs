@@ -34,6 +34,7 @@ use tollgate::{Priority, Rule};
 use super::sources::{self, Sources};
 use crate::forward::forwarded::only_value;
 use crate::forward::inflight::{self, Gate, slow_tenth};
+use crate::forward::target::{self, Target};
 use crate::limits::tally::Sums;
 use crate::listen::crowd::{Activity, Busy, Crowd, Member};
 use crate::serve::connections::Proxy;
@@ -224,6 +225,7 @@ fn metrics(proxy: &Proxy) -> String {
         let name = format!("tollgate_{name}_total");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
+    target::prometheus(&proxy.forward.targets(), &mut text);
     inflight::prometheus(&proxy.forward.gates(), &mut text);
     sources::prometheus(&in_force, &mut text);
     proxy.limits.tally().prometheus(&mut text);
@@ -303,6 +305,11 @@ fn by_priority(now: [u64; 4], before: [u64; 4]) -> Value {
         .into()
 }
 
+/// The names of the upstreams that do not answer.
+fn down(targets: &[Target]) -> Vec<&str> {
+    targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name).collect()
+}
+
 /// The decisions of a time, and the state after it.
 fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
@@ -346,6 +353,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
+        "down": down(&proxy.forward.targets()),
         "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
         "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
     })

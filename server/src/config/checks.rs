@@ -10,6 +10,7 @@ use super::given::Origins;
 use super::rows::settings;
 use super::settings::{Address, KeyPart, Settings, Upstream};
 use super::shared::{counts, window_in_store};
+use super::upstream::read_roots;
 
 /// The settings without which others of their table have no effect.
 const OWNERS: [&str; 3] = ["admin.listen", "inflight.limit", "store.url"];
@@ -25,7 +26,8 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     check_bounds(given, to)?;
     check_store(given, to)?;
     check_limits(given, to)?;
-    check_prefixes(given, to)
+    check_prefixes(given, to)?;
+    read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
 }
 
 /// Returns whether two prefixes have the same paths.
@@ -74,10 +76,10 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
     for (index, upstream) in to.upstreams.iter().enumerate() {
         let is_listener = match (upstream, &to.listen) {
             (Upstream::Unix(path), Address::Unix(own)) => path == own,
-            (Upstream::Tcp(authority), Address::Tcp(own)) => names(authority, *own),
+            (upstream, Address::Tcp(own)) => names(upstream, *own),
             _ => false,
         };
-        let is_admin = |at| matches!(upstream, Upstream::Tcp(name) if names(name, at));
+        let is_admin = |at| names(upstream, at);
         let what = match (is_listener, to.admin.as_ref().is_some_and(|admin| is_admin(admin.at))) {
             (false, false) => continue,
             (true, _) => "the address that clients connect to",
@@ -91,10 +93,10 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
 }
 
 /// Returns whether an upstream is named by the address of a listener. Other names are not resolved.
-fn names(upstream: &Authority, listener: SocketAddr) -> bool {
-    let host = upstream.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let port = upstream.port_u16().unwrap_or(80);
-    host.is_ok_and(|host| reaches(SocketAddr::new(host, port), listener))
+fn names(upstream: &Upstream, listener: SocketAddr) -> bool {
+    let Some(host) = upstream.authority().map(Authority::host) else { return false };
+    let host = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.is_ok_and(|host| reaches(SocketAddr::new(host, upstream.port()), listener))
 }
 
 /// Returns whether a connection to the first address reaches a listener at the second one.

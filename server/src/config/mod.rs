@@ -13,4 +13,5 @@ pub(crate) mod settings;
 pub(crate) mod shared;
 mod store;
 mod table;
+pub(crate) mod upstream;
 mod values;

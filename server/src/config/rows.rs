@@ -55,10 +55,14 @@ table! { static SETTINGS: Settings;
     "proxy_protocol", "proxy-protocol", "each connection begins with a PROXY header, version 1 or 2":
         Switch(|to, on| to.proxy_protocol = on),
         |of| switch(of.proxy_protocol, "each connection begins with a PROXY header", "");
-    "upstream", "upstream http://HOST[:PORT]|unix:PATH",
+    "upstream", "upstream http://HOST[:PORT]|https://..|h2c://..|unix:PATH",
         "where requests go [a server in this process, without a file]":
         Each(|to, v| add(&mut to.upstreams, v, parsed)),
         |of| if of.upstreams.is_empty() { with("none", "a server in this process answers") } else { list(&of.upstreams) };
+    "upstream_ca", "upstream-ca FILE",
+        "the authorities that https upstreams are checked by, a PEM file [those of this host]":
+        One(|to, v, folder| put(&mut to.upstream_ca, Ok(Some(folder.join(v))))),
+        |of| or_none(of.upstream_ca.as_ref().map(|file| file.display()), "those of this host check https upstreams");
     "preserve_host", "preserve-host", "the upstream sees the client's Host instead of its own name":
         Switch(|to, on| to.preserve_host = on),
         |of| switch(of.preserve_host, "the upstream sees the client's Host", "the upstream sees its own name in Host");

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
+use rustls::pki_types::CertificateDer;
 use tollgate::{Inflight, InvalidLimit, Priority, Quota, Rule};
 
 use crate::pace::Patience;
@@ -28,6 +30,10 @@ pub(crate) struct Settings {
     pub(crate) proxy_protocol: bool,
     /// Where requests go. Without one, a server in this process.
     pub(crate) upstreams: Vec<Upstream>,
+    /// A file of the authorities that upstreams with TLS are checked by. `None`: those of the host.
+    pub(crate) upstream_ca: Option<PathBuf>,
+    /// Their certificates, as of the last time that the settings were read.
+    pub(crate) upstream_roots: Arc<[CertificateDer<'static>]>,
     /// The upstream sees the client's `Host` instead of its own name.
     pub(crate) preserve_host: bool,
     /// The name of this proxy in `Via`, if it is not to be made up. A change needs a restart.
@@ -304,6 +310,10 @@ pub(crate) enum Address {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Upstream {
     Tcp(Authority),
+    /// With TLS, in which the upstream chooses HTTP/2 or HTTP/1.1.
+    Tls(Authority),
+    /// With HTTP/2 from the first byte on.
+    H2c(Authority),
     Unix(PathBuf),
 }
 
@@ -316,10 +326,32 @@ impl fmt::Display for Address {
     }
 }
 
+impl Upstream {
+    /// Returns the host, with its port if it names one. A Unix socket has none.
+    pub(crate) fn authority(&self) -> Option<&Authority> {
+        match self {
+            Upstream::Tcp(authority) | Upstream::Tls(authority) | Upstream::H2c(authority) => Some(authority),
+            Upstream::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Upstream::Tls(_))
+    }
+
+    /// Returns the port, which is that of the scheme if it names none.
+    pub(crate) fn port(&self) -> u16 {
+        let usual = if self.is_tls() { 443 } else { 80 };
+        self.authority().and_then(Authority::port_u16).unwrap_or(usual)
+    }
+}
+
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Upstream::Tcp(authority) => write!(f, "http://{authority}"),
+            Upstream::Tls(authority) => write!(f, "https://{authority}"),
+            Upstream::H2c(authority) => write!(f, "h2c://{authority}"),
             Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -367,6 +399,8 @@ impl Default for Settings {
             tls: None,
             proxy_protocol: false,
             upstreams: Vec::new(),
+            upstream_ca: None,
+            upstream_roots: Arc::new([]),
             preserve_host: false,
             via: None,
             limit: Some(Quota::per_second(100).burst(200).into()),

@@ -2,19 +2,18 @@
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use humantime::format_duration;
 use hyper::Method;
-use hyper::http::uri::{Authority, Scheme, Uri};
 use ipnet::IpNet;
 use tollgate::http::{ClientIp, Head};
 use tollgate::tower::LimitBy;
 use tollgate::{InvalidRule, Priority, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, Ban, ExemptPath, KeyPart, LogFormat, Outage, Upstream};
+use super::settings::{Address, Ban, ExemptPath, KeyPart, LogFormat, Outage};
+use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
 /// The longest time of a setting.
@@ -241,46 +240,6 @@ impl FromStr for Address {
         }
         let address = text.parse().map(Address::Tcp);
         address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH")
-    }
-}
-
-impl FromStr for Upstream {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Upstream, &'static str> {
-        match text.strip_prefix("unix:") {
-            Some(path) => socket_path(path).map(Upstream::Unix),
-            None => authority(text).map(Upstream::Tcp),
-        }
-    }
-}
-
-fn socket_path(path: &str) -> Result<PathBuf, &'static str> {
-    if path.is_empty() || path.contains('\0') {
-        return Err("expected the path of a socket after unix:");
-    }
-    Ok(path.into())
-}
-
-fn authority(text: &str) -> Result<Authority, &'static str> {
-    const FORM: &str = "expected http://HOST, http://HOST:PORT or unix:PATH";
-    let url = text.parse::<Uri>().map_err(|_| FORM)?;
-    if url.scheme() == Some(&Scheme::HTTPS) {
-        return Err("https upstreams are not supported, only http");
-    }
-    // A parsed URL has no fragment left, and its path is `/` where the text has none.
-    let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && !text.contains(['?', '#']);
-    let authority = url.authority().filter(|_| bare).ok_or(FORM)?;
-    if authority.as_str().contains('@') {
-        return Err("a user in the URL of an upstream is not supported");
-    }
-    // `port` is `None`, too, for one that is no number below 65,536.
-    if authority.port().is_none() && authority.as_str() != authority.host() {
-        return Err("expected a port from 1 to 65535");
-    }
-    match authority.port_u16() {
-        Some(0) => Err("expected a port from 1 to 65535"),
-        _ => Ok(authority.clone()),
     }
 }
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 
-use super::admission::TOO_LARGE;
 use super::bodies::Returned;
 use super::inflight::Entered;
 use super::pool::Used;
@@ -51,21 +50,6 @@ pub(crate) fn text(status: StatusCode, line: impl Into<Body>) -> Response<Body> 
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, plain);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-/// Returns whether the client of a request is one of gRPC.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-}
-
-/// Returns the answer to a body that is too large in the form of gRPC: `RESOURCE_EXHAUSTED`.
-pub(crate) fn grpc_too_large() -> Response<Body> {
-    let mut response = Response::new(Body::from(""));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert("grpc-status", HeaderValue::from_static("8"));
-    headers.insert("grpc-message", HeaderValue::from_static(TOO_LARGE.trim_ascii_end()));
     response
 }
 

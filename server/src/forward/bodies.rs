@@ -151,7 +151,12 @@ impl http_body::Body for Attempt {
         this.shared.waiting.store(false, Relaxed);
         match frame {
             Some(Err(error)) => this.fail(Progress::Broken, error.into()),
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    drop_from_trailers(trailers);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
             None => Poll::Ready(None),
         }
     }

@@ -12,6 +12,7 @@ upstream = [
     "http://10.0.0.1:8000",
     "unix:/run/app.sock",
 ]
+upstream_ca = "chain.pem"
 preserve_host = true
 via = "edge"
 limit = "1000/s burst 2000"
