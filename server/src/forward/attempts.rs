@@ -118,7 +118,7 @@ impl Forward {
         peer: &Peer,
         asked: &Held,
         client: Client,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
         let host = match admitted(&request, settings.bounds.request_body) {
             Ok(host) => host,
@@ -144,20 +144,6 @@ impl Forward {
             Ok(flight) => Arc::new(flight) as Held,
             Err(response) => return response,
         };
-        // Most requests end before this line, so the rest of the state has memory of its own.
-        Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
-    }
-
-    /// Sends a request that has its places.
-    async fn exchange(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        client: Client,
-        host: Option<Authority>,
-        mut request: Request<Incoming>,
-        flight: Held,
-    ) -> Response<Body> {
         self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
         let handshake = Handshake::of(&mut request);
         let (mut parts, body) = request.into_parts();
