@@ -216,7 +216,7 @@ fn is_named(name: &str, hosts: &[String]) -> bool {
 fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
     let in_force = proxy.limits.in_force();
-    let mut text = prometheus(&in_force.all().map(|limit| limit.stats()).collect::<Vec<_>>());
+    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.stats()).collect::<Vec<_>>());
     let odd = in_force.client_stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
@@ -314,21 +314,25 @@ fn down(targets: &[Target]) -> Vec<&str> {
 fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
     let in_force = proxy.limits.in_force();
-    let limit = in_force.everywhere_else.as_ref().map(|limit| {
+    let limit = in_force.everywhere_else.as_ref().map(|routed| {
+        let limit = &routed.limits.limits[0];
         let (now, most) = (limit.rule(), limit.most());
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
-    let routes = in_force.routes.iter().map(|route| {
-        let (limit, stats) = (&route.limit, route.limit.stats());
+    let of_routes = in_force.routes.iter().flat_map(|route| {
+        let exempt = route.limits.stats().exempt;
+        route.limits.with_stats().map(move |(limit, stats)| (route, limit, stats, exempt))
+    });
+    let routes = of_routes.map(|(route, limit, stats, exempt)| {
         json!({
             "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
-            "granted": stats.granted, "refused": stats.refused + stats.shadow_refused, "exempt": stats.exempt,
+            "granted": stats.granted, "refused": stats.refused + stats.banned + stats.shadow_refused, "exempt": exempt,
         })
     });
     let mut top: Vec<(u64, Value)> = Vec::new();
-    for limit in in_force.all() {
-        let burst = limit.rule().capacity();
-        for (key, refused, left) in limit.top_refused(TOP) {
+    for routed in in_force.all() {
+        for (limit, key, refused, left) in routed.limits.top_refused(TOP) {
+            let burst = limit.rule().capacity();
             let (name, key) = (&limit.name, key.to_string());
             top.push((
                 refused,
@@ -344,7 +348,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
+        "keys": in_force.all().map(|routed| routed.limits.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),

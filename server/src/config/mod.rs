@@ -8,7 +8,7 @@ mod fault;
 mod file;
 mod given;
 pub(crate) mod options;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod settings;
 pub(crate) mod shared;
 mod store;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use humantime::format_duration;
 use hyper::Method;
 use ipnet::IpNet;
-use tollgate::http::ClientIp;
-use tollgate::{InvalidRule, Priority, Quota, Rule};
+use tollgate::http::{ClientIp, Head};
+use tollgate::tower::LimitBy;
+use tollgate::{InvalidRule, Priority, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, ExemptPath, LogFormat, Outage};
+use super::settings::{Address, Ban, ExemptPath, KeyPart, LogFormat, Outage};
 use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
@@ -123,6 +124,45 @@ pub(super) fn limit(text: &str) -> Result<Option<Rule>, String> {
         let has_form = rule.contains('/');
         counted(rule).map_err(|why| if has_form { why } else { format!("{why}; or \"none\" for no limit") })
     })
+}
+
+/// Returns a part of a key.
+pub(super) fn key_part(text: &str) -> Result<KeyPart, String> {
+    match text.split_once(':') {
+        Some(("header", name)) => {
+            name.parse().map(KeyPart::Header).map_err(|_| format!("{name:?} is not a header name"))
+        }
+        Some(("cookie", name)) => token(name).map(KeyPart::Cookie),
+        _ if text == "peer" => Ok(KeyPart::Peer),
+        _ if text == "method" => Ok(KeyPart::Method),
+        _ => Err("expected `peer`, `header:NAME`, `cookie:NAME` or `method`".to_owned()),
+    }
+}
+
+/// Returns a ban such as `20/1m for 10m`.
+pub(super) fn ban(text: &str) -> Result<Ban, String> {
+    const FORM: &str = "expected refusals in a window and a time, such as 20/1m for 10m";
+    let (refusals, time) = text.split_once(" for ").ok_or(FORM)?;
+    let (refusals, window) = refusals.split_once('/').ok_or(FORM)?;
+    let refusals = number(refusals, 1, MOST)?;
+    let window =
+        if window.starts_with(|c: char| c.is_ascii_digit()) { window } else { &format!("1{window}") };
+    let [window, time] = [window, time].map(|time| self::time(time, Duration::from_millis(1), 30 * DAY));
+    let ban = Ban { refusals, window: window?, time: time? };
+    // The layer has the rule of the bans that it can count.
+    let limit = LimitBy::new(RateLimiter::<()>::new(Quota::per_second(1))).key(|_: Head<'_>| None);
+    limit.ban_after(ban.refusals, ban.window).for_(ban.time).map(|_| ban).map_err(|why| why.to_string())
+}
+
+/// Returns a number of bytes, such as `10MiB`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let units = [("", 0), ("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.iter().find(|(name, _)| *name == unit.trim()).map(|(_, shift)| 1 << shift);
+    let bytes = unit.and_then(|unit: u64| number.parse::<u64>().ok()?.checked_mul(unit));
+    let bytes = bytes.filter(|bytes| (1..=1 << 50).contains(bytes));
+    bytes.ok_or("expected from 1 to 2^50 bytes, such as 65536, 64KiB or 10MiB".to_owned())
 }
 
 /// Returns a network, or that of one address.

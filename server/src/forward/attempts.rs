@@ -120,11 +120,13 @@ impl Forward {
         client: Client,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let host = match admitted(&request) {
+        let host = match admitted(&request, settings.bounds.request_body) {
             Ok(host) => host,
             Err((status, line)) => {
-                if status == StatusCode::BAD_REQUEST {
-                    self.counters.add(Event::BadRequest);
+                match status {
+                    StatusCode::BAD_REQUEST => self.counters.add(Event::BadRequest),
+                    StatusCode::PAYLOAD_TOO_LARGE => self.counters.add(Event::BodyTooLarge),
+                    _ => (),
                 }
                 let mut response = text(status, line);
                 // Another parser may see the end of this request elsewhere, so the connection ends.
@@ -265,7 +267,8 @@ impl Forward {
         body: Incoming,
         flight: &Held,
     ) -> Result<(Sent, Option<Upload>), Response<Body>> {
-        let (upload, body) = Upload::new(body, settings.patience(), flight.clone());
+        let most = settings.bounds.request_body;
+        let (upload, body) = Upload::new(body, settings.patience(), most, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
         if !rarely || headers.contains_key(header::CONTENT_LENGTH) {
             return Ok((Either::Right(body), Some(upload)));

@@ -53,7 +53,7 @@ pub(crate) fn as_grpc(mut response: Response<Body>) -> Response<Body> {
 /// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>.
 fn code(status: StatusCode) -> u16 {
     match status {
-        StatusCode::TOO_MANY_REQUESTS => 8,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::PAYLOAD_TOO_LARGE => 8,
         StatusCode::NOT_IMPLEMENTED => 12,
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => 14,
         _ => 13,

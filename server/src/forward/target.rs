@@ -11,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
 
+use super::admission::TOO_LARGE;
 use super::bodies::{Progress, Sent, Upload};
 use super::health::{Health, Probe};
 use super::inflight::{Gate, escaped, outcome};
@@ -162,7 +163,9 @@ pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
     match attempt {
         Ok((response, _)) => outcome(response.status()),
         // The fault of the client.
-        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut) => Outcome::Failed,
+        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut | Progress::TooLarge) => {
+            Outcome::Failed
+        }
         Err((Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched, _)) => Outcome::Failed,
         Err(_) => Outcome::Overloaded,
     }
@@ -174,6 +177,7 @@ pub(crate) fn answer(failure: &Failure, progress: Progress) -> (Event, StatusCod
         (Progress::TimedOut, _) => {
             (Event::BodyTimeout, StatusCode::REQUEST_TIMEOUT, "Request timeout: the body came too slowly.\n")
         }
+        (Progress::TooLarge, _) => (Event::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
         (Progress::Broken, _) => {
             (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
         }

@@ -120,7 +120,8 @@ impl Proxy {
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
         let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
-        let asking = self.limits.ask(peer.address, &mut request);
+        let in_force = self.limits.in_force();
+        let asking = Limits::ask(&in_force, peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
@@ -135,8 +136,11 @@ impl Proxy {
             // response tells that it is the last.
             yield_now().await;
         }
+        let too_large =
+            response.status() == StatusCode::PAYLOAD_TOO_LARGE && response.body().served.is_none();
+        let late = response.status() == StatusCode::REQUEST_TIMEOUT;
         // Relaxed: no other data is read that was written before the flag.
-        let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
+        let ends = self.closing.load(Relaxed) || late || too_large;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
