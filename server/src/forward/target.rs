@@ -100,27 +100,29 @@ impl Target {
         }
     }
 
-    /// Notes the outcome of an attempt for the next requests, and logs each change. `answers` is
-    /// their number before it: one request without an answer tells nothing among others that have
-    /// one.
-    pub(crate) fn note(
+    /// Notes a response for the next requests.
+    pub(crate) fn note_answer(&self) {
+        if self.health.answered() {
+            self.log_return();
+        }
+    }
+
+    #[cold]
+    fn log_return(&self) {
+        tracing::info!(upstream = &*self.name, "the upstream answers again");
+    }
+
+    /// Notes a failure for the next requests, and logs the first. `answers` is their number before
+    /// the attempt: one request without an answer tells nothing among others that have one.
+    #[cold]
+    pub(crate) fn note_failure(
         &self,
-        attempt: &Attempted,
+        failure: &Failure,
         progress: Progress,
         answers: u64,
-        now: impl FnOnce() -> u64,
+        now: u64,
         probe: Option<Probe>,
     ) {
-        let upstream = &*self.name;
-        let failure = match attempt {
-            Ok(_) => {
-                if self.health.answered() {
-                    tracing::info!(upstream, "the upstream answers again");
-                }
-                return;
-            }
-            Err((failure, _)) => failure,
-        };
         let is_down = match failure {
             Failure::Unreached(_) | Failure::NotAccepted => true,
             Failure::TooLate | Failure::Refused(_) => {
@@ -129,7 +131,8 @@ impl Target {
             }
             Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => false,
         };
-        if is_down && self.health.failed(now(), probe) {
+        if is_down && self.health.failed(now, probe) {
+            let upstream = &*self.name;
             tracing::error!(upstream, error = %failure, "the upstream is down, and is passed over");
         }
     }
