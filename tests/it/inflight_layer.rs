@@ -667,6 +667,37 @@ fn clones_and_services_of_a_layer_count_together_and_layers_apart() {
     drop(futures);
 }
 
+/// The limit takes no notice of an answer that is no sample. A layer that counts on has the counts
+/// of the one before.
+#[test]
+fn a_request_without_a_service_counts_as_one_of_the_layer() {
+    let (limit, mock) = adaptive(20);
+    let before = InflightLayer::new(limit);
+    let layer = InflightLayer::builder(Inflight::fixed(4)).count_on(&before).build();
+    let enter = |priority| before.try_enter(priority).unwrap();
+    let requests = Priority::ALL.map(enter);
+    mock.advance(Duration::from_millis(20));
+    let [sample, no_sample, overloaded, given_up] = requests;
+    let held = [
+        sample.end(Outcome::Answered, true),
+        no_sample.end(Outcome::Answered, false),
+        overloaded.end(Outcome::Overloaded, false),
+    ];
+    assert_eq!(before.stats().inflight.in_flight, 4);
+    drop((held, given_up));
+    let stats = before.stats();
+    assert_eq!((outcomes(&before), stats.inflight.in_flight), ([2, 1, 0, 1], 0));
+    assert_eq!((stats.latencies.iter().sum::<u64>(), stats.latency_sum), (1, Duration::from_millis(20)));
+    assert_eq!(stats.priorities.map(|by| by.admitted), [1; 4]);
+    let held = [(); 2].map(|()| layer.try_enter(Priority::Background).unwrap());
+    assert_eq!(layer.try_enter(Priority::Background).unwrap_err().in_flight(), 2);
+    for stats in [layer.stats(), before.stats()] {
+        assert_eq!(stats.priorities.map(|by| (by.admitted, by.refused)), [(3, 1), (1, 0), (1, 0), (1, 0)]);
+    }
+    assert_eq!((layer.stats().inflight.in_flight, before.stats().inflight.in_flight), (2, 0));
+    drop(held);
+}
+
 #[test]
 fn the_text_of_prometheus_has_bounded_labels_and_adds_up() {
     let (limit, mock) = adaptive(2);
