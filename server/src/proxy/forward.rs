@@ -305,7 +305,7 @@ impl Forward {
         let mut fresh = false;
         let mut at = self.first(&targets);
         loop {
-            let Some(mut entered) = self.enter(&targets, &mut at, priority) else { return self.crowded() };
+            let Some(entered) = self.enter(&targets, &mut at, priority) else { return self.crowded() };
             let target = &targets[at % targets.len()];
             if !keeps_host {
                 target.name_host(&mut request);
@@ -317,9 +317,8 @@ impl Forward {
                 outcome = Err((Failure::Mismatched, None));
             }
             let progress = progress(upload.as_ref());
-            if let Some(entered) = &mut entered {
-                entered.note(told(&outcome, progress), upload.as_ref().map(Upload::last));
-            }
+            let sent = upload.as_ref().map(Upload::last);
+            let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
@@ -350,7 +349,12 @@ impl Forward {
 
     /// Takes a place at the target, or at the next one that has a place and is not passed over.
     /// Returns `None` if there is none. The inner `None` is a target without a limit.
-    fn enter(&self, targets: &[Target], at: &mut usize, priority: Priority) -> Option<Option<Entered>> {
+    fn enter<'a>(
+        &self,
+        targets: &'a [Target],
+        at: &mut usize,
+        priority: Priority,
+    ) -> Option<Option<Entered<'a>>> {
         let (from, now) = (*at, self.millis());
         for next in from..from + targets.len() {
             let target = &targets[next % targets.len()];

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use tollgate_distributed::DistributedStats;
 
-use super::inflight::escaped;
 use super::limits::InForce;
 use super::store::Fleet;
 
@@ -73,6 +72,11 @@ pub(crate) fn prometheus(in_force: &InForce, text: &mut String) {
             }
         }
     }
+}
+
+/// Returns the value of a label.
+fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn help(name: &str) -> &'static str {

@@ -10,10 +10,11 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
+use tollgate::tower::Answer;
 
 use super::bodies::{Progress, Sent, Upload};
 use super::counters::Event;
-use super::inflight::{Gate, outcome};
+use super::inflight::Gate;
 use super::pool::{Failed, Failure, Pool, Used};
 use super::settings::{Settings, Timeouts, Upstream};
 
@@ -104,7 +105,9 @@ pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
 /// Returns the outcome of an attempt at the upstream.
 pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
     match attempt {
-        Ok((response, _)) => outcome(response.status()),
+        // The time to an upgrade is that of a handshake: it is no sample.
+        Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
+        Ok((response, _)) => Answer::from(response).outcome(),
         // The fault of the client.
         Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut) => Outcome::Failed,
         Err((Failure::Broken(_) | Failure::Mismatched, _)) => Outcome::Failed,
