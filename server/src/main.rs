@@ -5,7 +5,21 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-mod proxy;
+mod admin;
+mod config;
+mod counters;
+mod forward;
+mod io;
+mod limits;
+mod listen;
+mod output;
+mod pace;
+mod readings;
+mod run;
+mod serve;
+mod signals;
+
+use config::options::{Options, sentence};
 
 #[cfg(not(unix))]
 compile_error!("tollgate-server runs on Unix only: it listens on Unix sockets and obeys signals of Unix");
@@ -21,9 +35,9 @@ struct Tollgate {
 #[derive(Subcommand)]
 enum Command {
     /// A reverse proxy that limits each client
-    Proxy(Box<proxy::Options>),
+    Proxy(Box<Options>),
     /// Say what a file of settings means, or its first mistake
-    Check(Box<proxy::Options>),
+    Check(Box<Options>),
 }
 
 /// Returns the exit code: 0 if each request was answered, 1 if some were cut, 2 if the start
@@ -31,19 +45,19 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Tollgate::try_parse() {
         Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(*options),
-        Ok(Tollgate { command: Some(Command::Check(options)) }) => proxy::check(&options),
+        Ok(Tollgate { command: Some(Command::Check(options)) }) => run::check(&options),
         Ok(Tollgate { command: None }) => {
             Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))
         }
         Err(help) if !help.use_stderr() => help.exit(),
-        Err(error) => Err(proxy::sentence(&error)),
+        Err(error) => Err(sentence(&error)),
     };
     exit_code(outcome)
 }
 
-fn serve(options: proxy::Options) -> Result<bool, String> {
+fn serve(options: Options) -> Result<bool, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
-    let outcome = runtime.block_on(proxy::run(options));
+    let outcome = runtime.block_on(run::run(options));
     // Connections that are still open are cut here. A file or a name server that hangs does not
     // delay the end.
     runtime.shutdown_timeout(Duration::from_millis(100));

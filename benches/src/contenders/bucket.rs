@@ -1,5 +1,5 @@
-//! The parts that contenders share: the form of those with one bucket, and a quota in the numbers of
-//! peers.
+//! The parts that contenders share: the form of those with one bucket, and a quota in the numbers
+//! of peers.
 
 use tollgate::Quota;
 

@@ -1,0 +1,4 @@
+//! The live page and the numbers for Prometheus.
+
+pub(crate) mod page;
+pub(crate) mod sources;

@@ -1,0 +1,374 @@
+//! The admin listener: metrics, health, and a page on which the limit can be changed.
+//!
+//! A foreign web page may make a browser on this host send requests here. So a `POST` needs the
+//! `Origin` of this very address, and every request needs a `Host` that no name server decides on,
+//! or one of `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and `/readyz` tell
+//! nothing that needs this. The page is in one piece; its `Content-Security-Policy` lets nothing
+//! else in, and no other page frame it. Text from outside is put on it as text.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::header::{self, HeaderMap};
+use hyper::http::uri::Authority;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
+use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
+use tollgate::{LatencyCounts, Rule};
+
+use super::sources::{self, Sources};
+use crate::forward::forwarded::only_value;
+use crate::forward::inflight::Gate;
+use crate::limits::tally::Sums;
+use crate::listen::crowd::{Activity, Busy, Crowd, Member};
+use crate::serve::connections::Proxy;
+use crate::serve::reload::Reload;
+
+/// Connections at a time. One more takes the place of another that reads no events.
+const PLACES: usize = 32;
+/// Of these, readers of `/events`: the others get 503, so that places are left for `/metrics`.
+const READERS: usize = PLACES / 2;
+/// The listener, its connections, and one that loses its place.
+pub(crate) const SOCKETS: usize = PLACES + 2;
+/// From one event to the next.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Keys that an event tells of.
+const TOP: usize = 30;
+/// The longest body that is read, and the longest time for that.
+const LONGEST: usize = 256;
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A request's head, a request after another, and a client that does not read, may take this long.
+const PAUSE: Duration = Duration::from_secs(10);
+/// From an accept that failed, nearly always for want of descriptors, to the next.
+const BACK_OFF: Duration = Duration::from_millis(20);
+const PAGE: &str = include_str!("page.html");
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+struct Page {
+    proxy: Arc<Proxy>,
+    reload: Arc<Reload>,
+    /// The proxy takes connections, and no signal has said stop.
+    ready: Arc<AtomicBool>,
+    readers: Arc<Semaphore>,
+}
+
+/// Serves until the process ends.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    proxy: Arc<Proxy>,
+    reload: Arc<Reload>,
+    ready: Arc<AtomicBool>,
+) {
+    let admin = Arc::new(Page { proxy, reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
+    // Silent clients, and slow ones, do not keep others from `/metrics`.
+    let crowd = Crowd::new(PLACES);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let member = crowd.enter().await;
+                tokio::spawn(admin.clone().converse(stream, member));
+            }
+            Err(_) => sleep(BACK_OFF).await,
+        }
+    }
+}
+
+impl Page {
+    async fn converse(self: Arc<Self>, stream: TcpStream, member: Member) {
+        // Fails only on a connection that is already gone.
+        let Ok(own) = stream.local_addr().map(|address| address.ip().to_canonical()) else { return };
+        let activity = member.activity.clone();
+        let service = service_fn(move |request| {
+            let (admin, activity) = (self.clone(), activity.clone());
+            async move { Ok::<_, Infallible>(admin.answer(own, &activity, request).await) }
+        });
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(PAUSE));
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(PAUSE);
+        tokio::select! {
+            // An error is a client that left, and there is none to be told.
+            _ = server.serve_connection(TokioIo::new(Box::pin(stream)), service) => (),
+            () = member.activity.dismissed() => (),
+        }
+    }
+
+    async fn answer(
+        &self,
+        own: IpAddr,
+        activity: &Arc<Activity>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        // The connection is not idle at this time. Only that of a reader of events is busy later.
+        activity.touch();
+        let (method, path) = (request.method(), request.uri().path());
+        let is_read = method == Method::GET || method == Method::HEAD;
+        match path {
+            "/healthz" if is_read => return text(StatusCode::OK, "ok\n"),
+            "/readyz" if is_read && self.ready.load(Relaxed) => return text(StatusCode::OK, "ready\n"),
+            "/readyz" if is_read => return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+            _ => (),
+        }
+        let hosts = self.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
+        let Some(host) = host_of_ours(request.headers(), own, &hosts) else {
+            return text(
+                StatusCode::FORBIDDEN,
+                "This is served to localhost, to addresses, and to hosts of --admin-host.\n",
+            );
+        };
+        let is_post = method == Method::POST;
+        if is_post && !is_from(host, &hosts, request.headers()) {
+            return text(StatusCode::FORBIDDEN, "A POST needs the Origin of this page.\n");
+        }
+        match path {
+            "/limit" if is_post => self.set_limit(request.into_body()).await,
+            "/" | "/events" | "/metrics" | "/healthz" | "/readyz" if !is_read => not_allowed("GET, HEAD"),
+            "/" => page(),
+            "/events" if method == Method::HEAD => {
+                of_type("text/event-stream", Full::default().boxed_unsync())
+            }
+            "/events" => match self.readers.clone().try_acquire_owned() {
+                Ok(place) => {
+                    let place = (place, activity.busy());
+                    of_type("text/event-stream", events(self.proxy.clone(), place))
+                }
+                Err(_) => {
+                    text(StatusCode::SERVICE_UNAVAILABLE, format!("{READERS} readers are served already.\n"))
+                }
+            },
+            "/metrics" => {
+                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.proxy)).boxed_unsync())
+            }
+            "/limit" => not_allowed("POST"),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "There are /, /events, /metrics, /healthz, /readyz and POST /limit.\n",
+            ),
+        }
+    }
+
+    /// Takes effect for all keys at once; they keep the tokens they have.
+    async fn set_limit(&self, body: Incoming) -> Response<Body> {
+        let body = timeout(PATIENCE, Limited::new(body, LONGEST).collect()).await;
+        let Some(body) = body.ok().and_then(Result::ok).map(|body| body.to_bytes()) else {
+            return text(StatusCode::BAD_REQUEST, "Expected a quota such as 50/s burst 100, and no more.\n");
+        };
+        let rule = match String::from_utf8_lossy(&body).trim().parse::<Rule>() {
+            Ok(rule) => rule,
+            Err(why) => return text(StatusCode::BAD_REQUEST, format!("No quota: {why}.\n")),
+        };
+        match self.reload.set_rule(rule) {
+            Some(Ok(())) => {
+                tracing::info!(limit = %rule, "the admin page has changed the limit");
+                with(StatusCode::NO_CONTENT, Full::default().boxed_unsync())
+            }
+            Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
+            None => {
+                text(StatusCode::CONFLICT, "There is no limit to change: it was started with --limit none.\n")
+            }
+        }
+    }
+}
+
+/// The one `Host`, if it says this host without a name that others could have made.
+fn host_of_ours<'a>(headers: &'a HeaderMap, own: IpAddr, hosts: &[String]) -> Option<&'a str> {
+    let host = only_value(headers, &header::HOST)?.to_str().ok()?;
+    let authority: Authority = host.parse().ok()?;
+    let name = authority.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_ours = match address.map(|address| address.to_canonical()) {
+        Ok(address) => address.is_loopback() || address == own,
+        Err(_) => name.eq_ignore_ascii_case("localhost") || is_named(name, hosts),
+    };
+    (is_ours && !host.contains('@')).then_some(host)
+}
+
+/// Whether the one `Origin` is the host that was asked: over TLS only if its name is given, since a
+/// proxy is in front of it then.
+fn is_from(host: &str, hosts: &[String], headers: &HeaderMap) -> bool {
+    let origin = only_value(headers, &header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    let Some((scheme, from)) = origin.and_then(|origin| origin.split_once("://")) else { return false };
+    let may_be_tls = || host.parse().is_ok_and(|authority: Authority| is_named(authority.host(), hosts));
+    from.eq_ignore_ascii_case(host) && (scheme == "http" || scheme == "https" && may_be_tls())
+}
+
+fn is_named(name: &str, hosts: &[String]) -> bool {
+    hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
+}
+
+fn metrics(proxy: &Proxy) -> String {
+    use std::fmt::Write;
+    let in_force = proxy.limits.in_force();
+    let mut text = prometheus(&in_force.all().map(|limit| limit.stats()).collect::<Vec<_>>());
+    let odd = in_force.client_stats();
+    for (name, help, count) in [
+        ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
+        ("forwarded_unreadable", "X-Forwarded-For with a hop that is no address.", odd.unreadable),
+    ] {
+        let name = format!("tollgate_{name}_total");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
+    }
+    let gates = proxy.forward.gates();
+    text += &prometheus_inflight(&gates.iter().map(|gate| gate.stats()).collect::<Vec<_>>());
+    sources::prometheus(&in_force, &mut text);
+    proxy.limits.tally().prometheus(&mut text);
+    proxy.counters.prometheus(&mut text);
+    let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
+    let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
+    text
+}
+
+/// An event now, and one each [`PERIOD`]. A reader that is slow gets fewer.
+fn events(proxy: Arc<Proxy>, place: (OwnedSemaphorePermit, Busy)) -> Body {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let before = Counts::of(&proxy);
+    let events = stream::unfold((proxy, place, ticks, before), async |(proxy, place, mut ticks, before)| {
+        ticks.tick().await;
+        let now = Counts::of(&proxy);
+        let event = event(&proxy, &before, &now);
+        let frame = Frame::data(Bytes::from(format!("data: {event}\n\n")));
+        Some((Ok(frame), (proxy, place, ticks, now)))
+    });
+    StreamBody::new(events).boxed_unsync()
+}
+
+/// The counts so far, from which the next event subtracts.
+struct Counts {
+    at: Instant,
+    sums: Sums,
+    gates: Vec<(Arc<Gate>, InflightLayerStats, LatencyCounts)>,
+    sources: Sources,
+}
+
+impl Counts {
+    fn of(proxy: &Proxy) -> Counts {
+        let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
+        let gates = proxy.forward.gates().into_iter().map(counts).collect();
+        let sources = Sources::of(&proxy.limits.in_force());
+        Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
+    }
+
+    /// The limits on requests in flight, and the requests since the counts before. Times are in
+    /// seconds.
+    fn inflight(&self, before: &Counts) -> Vec<Value> {
+        let limits = self.gates.iter().map(|now| {
+            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, &now.0));
+            let (gate, InflightLayerStats { inflight, priorities, .. }, latencies) = now;
+            let (_, before, since) = known.unwrap_or(now);
+            let refused = priorities.iter().zip(&before.priorities);
+            let refused = refused.map(|(now, before)| (now.priority.name(), now.refused - before.refused));
+            json!({
+                "name": &*gate.name,
+                "limit": inflight.limit,
+                "ceiling": gate.limit.ceiling,
+                "in_flight": inflight.in_flight,
+                "peak": gate.peak(),
+                "target": inflight.target.map(|target| target.as_secs_f64()),
+                "asked": gate.limit.target.map(|target| target.as_secs_f64()),
+                "slow": latencies.since(since).quantile(900).map(|slow| slow.as_secs_f64()),
+                "refused": refused.collect::<BTreeMap<_, _>>(),
+            })
+        });
+        limits.collect()
+    }
+}
+
+/// The decisions of a time, and the state after it.
+fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
+    let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
+    let in_force = proxy.limits.in_force();
+    let limit = in_force.everywhere_else.as_ref().map(|limit| {
+        let (now, most) = (limit.rule(), limit.most());
+        json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
+    });
+    let routes = in_force.routes.iter().map(|route| {
+        let (limit, stats) = (&route.limit, route.limit.stats());
+        json!({
+            "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
+            "granted": stats.granted, "refused": stats.refused + stats.shadow_refused, "exempt": stats.exempt,
+        })
+    });
+    let mut top: Vec<(u64, Value)> = Vec::new();
+    for limit in in_force.all() {
+        let burst = limit.rule().capacity();
+        for (key, refused, left) in limit.top_refused(TOP) {
+            let (name, key) = (&limit.name, key.to_string());
+            top.push((
+                refused,
+                json!({
+                    "limit": name, "key": key, "refused": refused, "left": left, "burst": burst,
+                }),
+            ));
+        }
+    }
+    top.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));
+    json!({
+        "seconds": time.as_secs_f64(),
+        "granted": sums.granted,
+        "refused": sums.refused,
+        "exempt": sums.exempt,
+        "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
+        "shadow": in_force.shadow,
+        "limit": limit,
+        "routes": routes.collect::<Vec<_>>(),
+        "inflight": now.inflight(before),
+        "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
+        "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
+    })
+}
+
+fn page() -> Response<Body> {
+    let nonce = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    let page = PAGE.replace("NONCE", &nonce);
+    let mut response = of_type("text/html; charset=utf-8", Full::from(page).boxed_unsync());
+    let policy = policy.parse().expect("it is of visible ASCII");
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+fn not_allowed(allowed: &'static str) -> Response<Body> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, format!("There is {allowed} only.\n"));
+    response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(allowed));
+    response
+}
+
+fn text(status: StatusCode, line: impl Into<Bytes>) -> Response<Body> {
+    let mut response = of_type("text/plain; charset=utf-8", Full::new(line.into()).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+fn of_type(kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = with(StatusCode::OK, body);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+fn with(status: StatusCode, body: Body) -> Response<Body> {
+    let response = Response::builder().status(status);
+    let response =
+        response.header(header::CACHE_CONTROL, "no-store").header("x-content-type-options", "nosniff");
+    response.body(body).expect("the headers are valid")
+}

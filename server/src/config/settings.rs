@@ -1,0 +1,343 @@
+//! The settings of the proxy, once the file and the options are put together.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::HeaderName;
+use hyper::http::uri::Authority;
+use ipnet::IpNet;
+use tollgate::{Inflight, InvalidLimit, Priority, Quota, Rule};
+
+use crate::pace::Patience;
+
+/// The requests under way at a time if the settings name no number, and the limit on open files has
+/// room.
+pub(crate) const IN_FLIGHT: usize = 1_024;
+
+/// All settings. A reload replaces them as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    /// Where clients connect. A change needs a restart.
+    pub(crate) listen: Address,
+    /// The certificate and the key, if connections are TLS.
+    pub(crate) tls: Option<Certificate>,
+    /// Each connection begins with a PROXY header. A change needs a restart.
+    pub(crate) proxy_protocol: bool,
+    /// Where requests go. Without one, a server in this process.
+    pub(crate) upstreams: Vec<Upstream>,
+    /// The upstream sees the client's `Host` instead of its own name.
+    pub(crate) preserve_host: bool,
+    /// The name of this proxy in `Via`, if it is not to be made up. A change needs a restart.
+    pub(crate) via: Option<String>,
+    /// The rule of each key for requests under no route. `None` limits none of them.
+    pub(crate) limit: Option<Rule>,
+    /// Requests are limited by this header's values. `None`: by the client's address.
+    pub(crate) key: Option<HeaderName>,
+    /// Networks of proxies: their forwarding headers are believed.
+    pub(crate) trust_proxy: Vec<IpNet>,
+    /// Leading bits of an address that are one client.
+    pub(crate) ipv4_prefix: u8,
+    pub(crate) ipv6_prefix: u8,
+    /// Limits of some paths.
+    pub(crate) routes: Vec<Route>,
+    /// `/LOGIN` is not under the route `/login`.
+    pub(crate) case_sensitive: bool,
+    /// Requests that no limit applies to.
+    pub(crate) exempt: Exemptions,
+    /// Decisions are counted, and no request is refused.
+    pub(crate) shadow: bool,
+    pub(crate) admin: Option<Admin>,
+    pub(crate) bounds: Bounds,
+    /// The limit on the requests in flight to each upstream. `None` is no limit.
+    pub(crate) inflight: Option<InflightLimit>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) log: Log,
+    /// The store of the limits, if several proxies share them.
+    pub(crate) store: Option<Store>,
+}
+
+/// The store that the proxies of a fleet share, and how this one uses it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Store {
+    pub(crate) url: StoreUrl,
+    /// Proxies of one name share their limits.
+    pub(crate) name: String,
+    /// Each decision asks the store, and none is by a lease.
+    pub(crate) exact: bool,
+    /// The longest wait for an answer.
+    pub(crate) deadline: Duration,
+    pub(crate) on_outage: Outage,
+    /// The share of the limits that this proxy grants by itself, with [`Outage::Local`].
+    pub(crate) share: f64,
+}
+
+/// The decisions while the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outage {
+    Local,
+    Deny,
+    Allow,
+}
+
+/// The URL of a store. Its text has no password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct StoreUrl(pub(crate) String);
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((engine, rest)) = self.0.split_once("://") else { return self.0.fmt(f) };
+        let (place, query) = rest.split_once(['?', '#']).map_or((rest, None), |(a, b)| (a, Some(b)));
+        match place.rsplit_once('@') {
+            // The sign may be one of the password.
+            _ if query.is_some_and(|query| query.contains('@')) => write!(f, "{engine}://***")?,
+            Some((user, host)) => match user.split_once(':') {
+                Some((user, _)) => write!(f, "{engine}://{user}:***@{host}")?,
+                None => write!(f, "{engine}://{user}@{host}")?,
+            },
+            None => write!(f, "{engine}://{place}")?,
+        }
+        f.write_str(if query.is_some() { "?..." } else { "" })
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A limit for requests whose path is the prefix, or below it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Route {
+    /// Unique among the routes; `default` is taken by the limit of everything else.
+    pub(crate) name: String,
+    /// Begins with `/`, as it was written.
+    pub(crate) prefix: String,
+    pub(crate) rule: Rule,
+    /// Tokens of one request, at least 1 and at most the burst, or the limit of a window.
+    pub(crate) cost: u64,
+    /// The share of an upstream's limit in flight that its requests may use.
+    pub(crate) priority: Priority,
+}
+
+/// The allow list. A request is exempt if one of these names it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Exemptions {
+    /// Networks of clients.
+    pub(crate) networks: Vec<IpNet>,
+    pub(crate) paths: Vec<ExemptPath>,
+    pub(crate) methods: Vec<Method>,
+    /// The preflight requests of CORS.
+    pub(crate) preflights: bool,
+}
+
+/// A path as clients send it, which every server reads as it is spelled.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ExemptPath {
+    Exact(String),
+    /// The paths under a prefix, which ends with `/`. Its text is `/static/*`.
+    Under(String),
+}
+
+/// The admin listener. A change of `at` needs a restart.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Admin {
+    pub(crate) at: SocketAddr,
+    /// Host names, besides `localhost` and addresses, that requests may name.
+    pub(crate) hosts: Vec<String>,
+}
+
+/// How much clients may hold at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bounds {
+    /// Connections of one client address (of IPv6 its /64). Networks of `trust_proxy` are exempt.
+    pub(crate) connections_per_address: usize,
+    /// Requests under way at a time.
+    pub(crate) in_flight: usize,
+    /// Requests of one client address, and of one key, under way at a time.
+    pub(crate) in_flight_per_key: usize,
+    /// Keys of each limit, in a fixed table. `None` is a map that grows, up to 2^20 keys.
+    pub(crate) keys_per_limit: Option<usize>,
+    /// Bytes a second of a request's body. `None` is no bound.
+    pub(crate) least_rate: Option<u64>,
+}
+
+/// The limit on the requests in flight to one upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InflightLimit {
+    /// The limit, or with a target the most that it may become.
+    pub(crate) ceiling: u32,
+    /// With a target the limit adapts: nine tenths of the requests are answered within it.
+    pub(crate) target: Option<Duration>,
+}
+
+impl InflightLimit {
+    /// Returns the limit at its start. A limit that adapts may start at another number.
+    pub(crate) fn inflight(self, start: Option<u32>) -> Result<Inflight, InvalidLimit> {
+        let InflightLimit { ceiling, target } = self;
+        let Some(target) = target else { return Ok(Inflight::fixed(ceiling)) };
+        let builder = Inflight::adaptive(target, ceiling);
+        match start {
+            Some(start) => builder.start(start.clamp(1, ceiling)).build(),
+            None => builder.build(),
+        }
+    }
+
+    /// Returns the limit that is in force at first.
+    pub(super) fn first(self) -> u32 {
+        self.inflight(None).map_or(self.ceiling, |inflight| inflight.limit())
+    }
+}
+
+/// The longest times. All are above zero.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Timeouts {
+    /// For a PROXY header, a TLS handshake, and each request head.
+    pub(crate) request_head: Duration,
+    /// Between two requests of a connection.
+    pub(crate) keep_alive: Duration,
+    /// For the next part of a request's body. With a least rate, for all parts that are late.
+    pub(crate) request_body: Duration,
+    /// For a whole body, of a request or of a response.
+    pub(crate) whole_body: Duration,
+    /// For a place among the requests in flight.
+    pub(crate) queue: Duration,
+    /// For a connection to the upstream.
+    pub(crate) connect: Duration,
+    /// From the end of the request to the head of the response.
+    pub(crate) response_head: Duration,
+    /// Between two parts of a response's body.
+    pub(crate) response_body: Duration,
+    /// For a client that does not read the response.
+    pub(crate) slow_reader: Duration,
+    /// Without a byte from the upstream in an upgraded connection.
+    pub(crate) tunnel: Duration,
+    /// From a stop signal to the end of accepting connections. May be zero.
+    pub(crate) lame_duck: Duration,
+    /// From then on, for the requests under way.
+    pub(crate) drain: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Log {
+    pub(crate) format: LogFormat,
+    /// A line for each request.
+    pub(crate) access: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// A certificate chain and its private key, as PEM files. A reload reads them again.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Certificate {
+    pub(crate) chain: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// A place to listen at.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A place to connect to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Upstream {
+    Tcp(Authority),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Upstream::Tcp(authority) => write!(f, "http://{authority}"),
+            Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for ExemptPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExemptPath::Exact(path) => path.fmt(f),
+            ExemptPath::Under(prefix) => write!(f, "{prefix}*"),
+        }
+    }
+}
+
+impl Settings {
+    /// Whether the forwarding headers of this peer are believed.
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.trust_proxy.iter().any(|network| network.contains(&peer))
+    }
+
+    /// The patience with a client that sends a body.
+    pub(crate) fn patience(&self) -> Patience {
+        let Timeouts { request_body: longest, whole_body: whole, .. } = self.timeouts;
+        Patience { longest, rate: self.bounds.least_rate, whole }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            tls: None,
+            proxy_protocol: false,
+            upstreams: Vec::new(),
+            preserve_host: false,
+            via: None,
+            limit: Some(Quota::per_second(100).burst(200).into()),
+            key: None,
+            trust_proxy: Vec::new(),
+            ipv4_prefix: 32,
+            ipv6_prefix: 64,
+            routes: Vec::new(),
+            case_sensitive: false,
+            exempt: Exemptions::default(),
+            shadow: false,
+            admin: None,
+            bounds: Bounds {
+                connections_per_address: 1_024,
+                in_flight: IN_FLIGHT,
+                in_flight_per_key: 64,
+                keys_per_limit: None,
+                least_rate: Some(500),
+            },
+            inflight: None,
+            timeouts: Timeouts {
+                request_head: Duration::from_secs(30),
+                keep_alive: Duration::from_secs(75),
+                request_body: Duration::from_secs(10),
+                whole_body: Duration::from_secs(86_400),
+                queue: Duration::from_secs(5),
+                connect: Duration::from_secs(5),
+                response_head: Duration::from_secs(30),
+                response_body: Duration::from_secs(30),
+                slow_reader: Duration::from_secs(60),
+                tunnel: Duration::from_secs(300),
+                lame_duck: Duration::ZERO,
+                drain: Duration::from_secs(10),
+            },
+            log: Log { format: LogFormat::Text, access: false },
+            store: None,
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Forwarding to the upstreams: places, and attempts at one upstream after another.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use http_body::Body as _;
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::http::uri::{Authority, PathAndQuery, Uri};
+use hyper::{Method, Request, Response, StatusCode, Version};
+use tokio::time::{Instant, timeout_at};
+use tollgate::Priority;
+
+use super::admission::admitted;
+use super::answers::{Body, Held, Served, retry_later, text};
+use super::bodies::{Progress, Sent, Upload};
+use super::forwarded::{self, Hop, Via, content_length, tell_length};
+use super::inflight::{Entered, Gate};
+use super::places::{Place, Places};
+use super::pool::Failure;
+use super::target::{Spare, Target, answer, progress, told};
+use super::tunnel::Handshake;
+use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::counters::{Counters, Event};
+use crate::limits::keys::{Client, Key};
+use crate::listen::open::Peer;
+
+/// The time for which an upstream that could not be reached is passed over, if there are others.
+const PASSED_OVER: Duration = Duration::from_secs(1);
+/// The longest body of unknown length with a method whose requests rarely have a body.
+const GET_BODY: usize = 64 << 10;
+
+/// The upstreams, and the places of requests under way.
+pub(crate) struct Forward {
+    targets: RwLock<Arc<[Target]>>,
+    next: AtomicUsize,
+    /// The places of client addresses.
+    places: Arc<Places>,
+    /// The places of keys that are no address, besides those of their clients' addresses.
+    places_of_keys: Arc<Places>,
+    under_way: Arc<AtomicUsize>,
+    counters: Arc<Counters>,
+    via: Via,
+    /// The port of the proxy's listener.
+    port: HeaderValue,
+    start: Instant,
+}
+
+/// The places of a request under way, until its response has ended.
+pub(crate) struct Flight {
+    _of_key: Option<Place>,
+    _of_address: Place,
+    _asked: Held,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.under_way.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Forward {
+    pub(crate) fn new(
+        settings: &Settings,
+        demo: &Upstream,
+        via: String,
+        port: u16,
+        counters: Arc<Counters>,
+    ) -> Forward {
+        let forward = Forward {
+            targets: RwLock::new(Arc::new([])),
+            next: AtomicUsize::new(0),
+            places: Places::new(0, 0),
+            places_of_keys: Places::new(0, 0),
+            under_way: Arc::default(),
+            counters,
+            via: Via::new(via),
+            port: port.into(),
+            start: Instant::now(),
+        };
+        forward.replace(settings, demo);
+        forward
+    }
+
+    /// Sends requests to the upstreams of these settings from now on, with their numbers of places.
+    /// Connections in use are used to their end.
+    pub(crate) fn replace(&self, settings: &Settings, demo: &Upstream) {
+        let each = settings.bounds.in_flight_per_key;
+        self.places.resize(settings.bounds.in_flight, each);
+        self.places_of_keys.resize(usize::MAX, each);
+        let upstreams = match &*settings.upstreams {
+            [] => std::slice::from_ref(demo),
+            upstreams => upstreams,
+        };
+        let before = self.gates();
+        let target = |upstream| Target::new(upstream, settings, &before);
+        let targets = upstreams.iter().map(target).collect();
+        *self.targets.write().unwrap_or_else(PoisonError::into_inner) = targets;
+    }
+
+    /// Returns the limit of each upstream that has one.
+    pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
+        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        targets.iter().filter_map(|target| target.gate.clone()).collect()
+    }
+
+    /// Returns the number of requests that have a place, with the connections that were upgraded.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Relaxed)
+    }
+
+    /// Answers a request with an upstream's response, whose body has [`Served`], or with an error.
+    pub(crate) async fn send(
+        &self,
+        settings: &Settings,
+        peer: &Peer,
+        asked: &Held,
+        client: Client,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let host = match admitted(&request) {
+            Ok(host) => host,
+            Err((status, line)) => {
+                if status == StatusCode::BAD_REQUEST {
+                    self.counters.add(Event::BadRequest);
+                }
+                let mut response = text(status, line);
+                // Another parser may see the end of this request elsewhere, so the connection ends.
+                if request.version() < Version::HTTP_2 {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                return response;
+            }
+        };
+        if self.via.is_in(request.headers()) {
+            self.counters.add(Event::Loop);
+            return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
+        }
+        let flight = match self.flight(settings, &client, asked.clone()).await {
+            Ok(flight) => Arc::new(flight) as Held,
+            Err(response) => return response,
+        };
+        // Most requests end before this line, so the rest of the state has memory of its own.
+        Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
+    }
+
+    /// Sends a request that has its places.
+    async fn exchange(
+        &self,
+        settings: &Settings,
+        peer: &Peer,
+        client: Client,
+        host: Option<Authority>,
+        mut request: Request<Incoming>,
+        flight: Held,
+    ) -> Response<Body> {
+        self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
+        let handshake = Handshake::of(&mut request);
+        let (mut parts, body) = request.into_parts();
+        let (body, upload) = if body.is_end_stream() {
+            (Either::Left(Full::default()), None)
+        } else {
+            match self.upload(settings, &parts.method, &mut parts.headers, body, &flight).await {
+                Ok(upload) => upload,
+                Err(response) => return response,
+            }
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = origin_form(parts.uri);
+        *request.headers_mut() = parts.headers;
+        self.attempts(&settings.timeouts, client.priority, request, upload, handshake, flight).await
+    }
+
+    /// Makes the headers those of the request to the upstream.
+    fn rewrite(
+        &self,
+        settings: &Settings,
+        peer: &Peer,
+        client: &Client,
+        host: Option<&Authority>,
+        request: &mut Request<Incoming>,
+    ) {
+        let (version, length) = (request.version(), request.body().size_hint().exact());
+        // The host of a URL in the request line overrides the header (RFC 9112, 3.2.2).
+        let is_in_line = request.uri().authority().is_some();
+        // A WebSocket begins with a GET of HTTP/1.1 (RFC 6455, 4.1).
+        let may_upgrade = *request.method() == Method::GET && version == Version::HTTP_11;
+        let headers = request.headers_mut();
+        if !may_upgrade {
+            headers.remove(header::UPGRADE);
+        }
+        forwarded::drop_hop_by_hop(headers);
+        if version == Version::HTTP_2 {
+            forwarded::join_cookies(headers);
+        }
+        tell_length(headers, length);
+        if let Some(host) = host.filter(|_| is_in_line && settings.preserve_host) {
+            let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
+            headers.insert(header::HOST, host);
+        }
+        let hop = Hop {
+            peer: peer.address,
+            client: client.address,
+            trusted: settings.trusts(peer.address),
+            is_tls: peer.is_tls,
+            host,
+            port: &self.port,
+        };
+        forwarded::set(headers, &hop);
+        self.via.append(headers, version);
+    }
+
+    /// Waits for a place of the key, if that is no address, and then for one of the address. A
+    /// client can invent keys, but no addresses.
+    async fn flight(
+        &self,
+        settings: &Settings,
+        client: &Client,
+        asked: Held,
+    ) -> Result<Flight, Response<Body>> {
+        let until = Instant::now() + settings.timeouts.queue;
+        let queue = settings.bounds.connections_per_address;
+        let of_key = match client.key {
+            Key::Address(_) => None,
+            key => match timeout_at(until, self.places_of_keys.take(key, queue)).await {
+                Ok(Some(place)) => Some(place),
+                _ => return Err(self.busy(settings, true)),
+            },
+        };
+        let address = Key::Address(client.network);
+        let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
+            return Err(self.busy(settings, self.places.has_all(&address)));
+        };
+        self.under_way.fetch_add(1, Relaxed);
+        let under_way = self.under_way.clone();
+        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, under_way })
+    }
+
+    /// Returns the answer to a request that found no place in time, by the bound of its client or
+    /// by that of all.
+    fn busy(&self, settings: &Settings, by_client: bool) -> Response<Body> {
+        if by_client {
+            self.counters.add(Event::KeyBusy);
+            let most = settings.bounds.in_flight_per_key;
+            let line = format!("Too many requests under way: a client may have {most} at a time.\n");
+            return retry_later(StatusCode::TOO_MANY_REQUESTS, line);
+        }
+        self.counters.add(Event::Busy);
+        let line = "Service unavailable: too many requests are under way.\n";
+        retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
+    }
+
+    /// Returns the body to send, and its progress if it is on its way.
+    ///
+    /// With a method that rarely has a body, a body of unknown length (a chunked one) is read
+    /// first. hyper would take such a request for one without a body.
+    async fn upload(
+        &self,
+        settings: &Settings,
+        method: &Method,
+        headers: &mut HeaderMap,
+        body: Incoming,
+        flight: &Held,
+    ) -> Result<(Sent, Option<Upload>), Response<Body>> {
+        let (upload, body) = Upload::new(body, settings.patience(), flight.clone());
+        let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
+        if !rarely || headers.contains_key(header::CONTENT_LENGTH) {
+            return Ok((Either::Right(body), Some(upload)));
+        }
+        match Limited::new(body, GET_BODY).collect().await {
+            Ok(whole) => {
+                headers.remove(header::TRAILER);
+                Ok((Either::Left(Full::new(whole.to_bytes())), None))
+            }
+            Err(_) if upload.progress() == Progress::Reading => {
+                let line =
+                    format!("Content too large: a chunked body of {method} may have {GET_BODY} bytes.\n");
+                Err(text(StatusCode::PAYLOAD_TOO_LARGE, line))
+            }
+            // The progress tells the fault of the client.
+            Err(_) => Err(self.failed(&Failure::TooLate, upload.progress())),
+        }
+    }
+
+    /// Attempts to send the request until an attempt has a response, or no attempt is left that may
+    /// be made.
+    async fn attempts(
+        &self,
+        timeouts: &Timeouts,
+        priority: Priority,
+        mut request: Request<Sent>,
+        upload: Option<Upload>,
+        handshake: Option<Box<Handshake>>,
+        flight: Held,
+    ) -> Response<Body> {
+        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        // A request that may be made twice without another effect (RFC 9110, 9.2.2).
+        let may_repeat = request.method().is_idempotent() && upload.is_none() && handshake.is_none();
+        let keeps_host = targets[0].preserves_host && request.headers().contains_key(header::HOST);
+        let mut failed = 0;
+        let mut fresh = false;
+        let mut at = self.first(&targets);
+        loop {
+            let Some(entered) = self.enter(&targets, &mut at, priority) else { return self.crowded() };
+            let target = &targets[at % targets.len()];
+            if !keeps_host {
+                target.name_host(&mut request);
+            }
+            let spare = (may_repeat && !fresh).then(|| Spare::of(&request));
+            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_ref()).await;
+            if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
+            {
+                outcome = Err((Failure::Mismatched, None));
+            }
+            let progress = progress(upload.as_ref());
+            let sent = upload.as_ref().map(Upload::last);
+            let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
+            let (failure, unsent) = match outcome {
+                Ok((response, used)) => {
+                    let (upstream, flight) = (Some(target.name.clone()), Some(flight));
+                    let served = Box::new(Served { flight, upstream, entered, used: Some(used) });
+                    return self.handed_back(timeouts, response, handshake, served);
+                }
+                Err(failed) => failed,
+            };
+            let again = match failure {
+                Failure::Unreached(_) | Failure::NotAccepted => {
+                    target.passed_over.store(self.millis() + PASSED_OVER.as_millis() as u64, Relaxed);
+                    failed += 1;
+                    at += 1;
+                    let is_next = failed < targets.len() && handshake.is_none();
+                    unsent.filter(|_| is_next && progress == Progress::Untouched).map(|unsent| *unsent)
+                }
+                // At any time, the upstream may close a connection that was kept alive.
+                Failure::Broken(_) if !std::mem::replace(&mut fresh, true) => spare.map(Spare::request),
+                _ => None,
+            };
+            match again {
+                Some(again) => request = again,
+                None => return self.failed(&failure, progress),
+            }
+            self.counters.add(Event::Retry);
+        }
+    }
+
+    /// Takes a place at the target, or at the next one that has a place and is not passed over.
+    /// Returns `None` if there is none. The inner `None` is a target without a limit.
+    fn enter<'a>(
+        &self,
+        targets: &'a [Target],
+        at: &mut usize,
+        priority: Priority,
+    ) -> Option<Option<Entered<'a>>> {
+        let (from, now) = (*at, self.millis());
+        for next in from..from + targets.len() {
+            let target = &targets[next % targets.len()];
+            if next != from && target.passed_over.load(Relaxed) > now {
+                continue;
+            }
+            *at = next;
+            let Some(gate) = &target.gate else { return Some(None) };
+            let entered = gate.enter(priority);
+            if entered.is_some() {
+                return Some(entered);
+            }
+        }
+        None
+    }
+
+    /// Returns the answer to a request for which no upstream has a place.
+    fn crowded(&self) -> Response<Body> {
+        self.counters.add(Event::Crowded);
+        let line = "Service unavailable: the upstream has as many requests as it can answer in time.\n";
+        retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
+    }
+
+    /// Returns the index of the next target that is not passed over.
+    fn first(&self, targets: &[Target]) -> usize {
+        let next = self.next.fetch_add(1, Relaxed) % targets.len();
+        let now = self.millis();
+        let good = |at: &usize| targets[at % targets.len()].passed_over.load(Relaxed) <= now;
+        (next..next + targets.len()).find(good).unwrap_or(next)
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn failed(&self, failure: &Failure, progress: Progress) -> Response<Body> {
+        let (event, status, line) = answer(failure, progress);
+        self.counters.add(event);
+        text(status, line)
+    }
+
+    /// Turns the upstream's response into the response to the client.
+    fn handed_back(
+        &self,
+        timeouts: &Timeouts,
+        mut response: Response<Incoming>,
+        handshake: Option<Box<Handshake>>,
+        mut served: Box<Served>,
+    ) -> Response<Body> {
+        let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if let Some(handshake) = handshake.filter(|_| is_tunnel) {
+            self.counters.add(Event::Upgrade);
+            handshake.open(&mut response, timeouts.tunnel, served.flight.clone());
+            // An upgraded connection may last for hours, and says nothing of the upstream.
+            (served.entered, served.used) = (None, None);
+        }
+        // A response without a body may tell the length that a GET would have. A 204 may not.
+        let told = match response.body().size_hint().exact() {
+            Some(0) if response.status() != StatusCode::NO_CONTENT => content_length(response.headers()),
+            length => length.filter(|length| *length > 0),
+        };
+        let version = response.version();
+        let headers = response.headers_mut();
+        forwarded::drop_hop_by_hop(headers);
+        if is_tunnel {
+            forwarded::keep_upgrade(headers);
+        }
+        tell_length(headers, told);
+        self.via.append(headers, version);
+        // hyper lowers the version for a client of an older one.
+        *response.version_mut() = Version::HTTP_11;
+        // A reason other than that of its status.
+        response.extensions_mut().clear();
+        response.map(|body| Body { bytes: Either::Right(body), served: Some(served) })
+    }
+}
+
+/// Returns whether a response switches protocols only if the request asks for that.
+fn switches_as_asked(response: &Response<Incoming>, handshake: Option<&Handshake>) -> bool {
+    response.status() != StatusCode::SWITCHING_PROTOCOLS
+        || handshake.is_some_and(|handshake| handshake.matches(response.headers()))
+}
+
+/// Returns the target without a scheme and a host.
+fn origin_form(uri: Uri) -> Uri {
+    if uri.authority().is_none() {
+        return uri;
+    }
+    let Some(path) = uri.into_parts().path_and_query else { return Uri::default() };
+    match path.as_str() {
+        // The path of a URL without one is empty.
+        "/" => Uri::default(),
+        // A URL may have a query without a path.
+        query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
+        _ => path.into(),
+    }
+}

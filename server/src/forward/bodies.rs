@@ -1,0 +1,337 @@
+//! Bodies on their way through the proxy, with a bound on every pause.
+
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::forwarded::drop_from_trailers;
+use crate::pace::{Pace, Patience};
+
+const TOO_SLOW: &str = "the body came too slowly";
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a request to an upstream: whole, or on its way.
+pub(crate) type Sent = Either<Full<Bytes>, Attempt>;
+/// The body of a response: the proxy's own, or the upstream's.
+pub(crate) type Returned = Either<Full<Bytes>, Incoming>;
+
+/// The progress of a request's body, which outlives the attempts to send it.
+#[derive(Clone)]
+pub(crate) struct Upload(Arc<Shared>);
+
+struct Shared {
+    /// The places of the request. An attempt may go on after the response, and then still has a
+    /// connection to the upstream.
+    _flight: Arc<dyn Any + Send + Sync>,
+    /// A [`Progress`], as a number.
+    progress: AtomicU8,
+    /// Whether the proxy waits for the client.
+    waiting: AtomicBool,
+    /// Milliseconds from `start` to the last part.
+    last: AtomicU64,
+    start: Instant,
+}
+
+/// The progress of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Progress {
+    /// No part of the body was read.
+    Untouched,
+    Reading,
+    /// The client broke the body off, or the body is malformed.
+    Broken,
+    /// The client paused for too long.
+    TimedOut,
+}
+
+impl Upload {
+    /// Returns the body to send, and its progress.
+    pub(crate) fn new(
+        body: Incoming,
+        patience: Patience,
+        flight: Arc<dyn Any + Send + Sync>,
+    ) -> (Upload, Attempt) {
+        let upload = Upload(Arc::new(Shared {
+            _flight: flight,
+            progress: AtomicU8::new(Progress::Untouched as u8),
+            waiting: AtomicBool::new(false),
+            last: AtomicU64::new(0),
+            start: Instant::now(),
+        }));
+        let attempt = Attempt { shared: upload.0.clone(), body: Some(body), pace: Pace::new(patience) };
+        (upload, attempt)
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        match self.0.progress.load(Relaxed) {
+            0 => Progress::Untouched,
+            1 => Progress::Reading,
+            2 => Progress::Broken,
+            _ => Progress::TimedOut,
+        }
+    }
+
+    /// Returns the last instant at which the proxy did not wait for the upstream.
+    pub(crate) fn last(&self) -> Instant {
+        if self.0.waiting.load(Relaxed) {
+            return Instant::now();
+        }
+        self.0.start + Duration::from_millis(self.0.last.load(Relaxed))
+    }
+}
+
+/// A body on its way to an upstream.
+pub(crate) struct Attempt {
+    shared: Arc<Shared>,
+    body: Option<Incoming>,
+    pace: Pace,
+}
+
+impl Attempt {
+    fn fail(&mut self, progress: Progress, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.shared.progress.store(progress as u8, Relaxed);
+        self.body = None;
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl http_body::Body for Attempt {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        if this.shared.progress.load(Relaxed) == Progress::Untouched as u8 {
+            this.shared.progress.store(Progress::Reading as u8, Relaxed);
+        }
+        let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
+            this.shared.waiting.store(true, Relaxed);
+            ready!(this.pace.poll_wait(context));
+            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+        };
+        let bytes = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        if !this.pace.note(bytes) && frame.is_some() {
+            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+        }
+        let since = this.shared.start.elapsed();
+        this.shared.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        this.shared.waiting.store(false, Relaxed);
+        match frame {
+            Some(Err(error)) => this.fail(Progress::Broken, error.into()),
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(Incoming::size_hint).unwrap_or_default()
+    }
+}
+
+/// The longest part of a response that takes turns with others of its connection.
+const LONGEST_PART: usize = 8 << 10;
+
+/// The parts of a response that wait in the proxy for the client to take them.
+pub(crate) struct Delivery {
+    /// The places of the request, until the last part is taken. Until then the response takes
+    /// memory.
+    _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
+    parts: AtomicUsize,
+    start: Instant,
+    /// Milliseconds from `start` to the last time that a part was taken, or that a first part began
+    /// to wait.
+    last: AtomicU64,
+}
+
+impl Delivery {
+    fn note(&self) {
+        self.last.store(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Returns the time for which the client has not taken the next part, or `None` if no part
+    /// waits.
+    pub(crate) fn paused(&self) -> Option<Duration> {
+        let since = || self.start.elapsed().saturating_sub(Duration::from_millis(self.last.load(Relaxed)));
+        (self.parts.load(Relaxed) > 0).then(since)
+    }
+}
+
+/// A part of a response, dropped once its last byte is written to the client's connection.
+struct Part {
+    bytes: Bytes,
+    delivery: Arc<Delivery>,
+}
+
+impl Part {
+    fn new(bytes: Bytes, delivery: &Arc<Delivery>) -> Part {
+        if delivery.parts.fetch_add(1, Relaxed) == 0 {
+            delivery.note();
+        }
+        Part { bytes, delivery: delivery.clone() }
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.delivery.note();
+        self.delivery.parts.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The end of a response's body, as its [`Download`] saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Whole,
+    /// The upstream broke the body off.
+    Broken,
+    /// The upstream paused for too long.
+    TimedOut,
+    /// The whole body took too long.
+    TooLong,
+    /// The client left.
+    Dropped,
+}
+
+/// The body of a response. `at_end` is called once, with the end of the body and its number of
+/// bytes. It is also called when the body is dropped.
+pub(crate) struct Download<F: FnOnce(End, u64)> {
+    body: Returned,
+    /// Bytes of the body that were read and not handed on.
+    rest: Bytes,
+    longest_part: usize,
+    pace: Pace,
+    delivery: Arc<Delivery>,
+    bytes: u64,
+    at_end: Option<F>,
+}
+
+impl<F: FnOnce(End, u64)> Download<F> {
+    pub(crate) fn new(
+        body: Returned,
+        patience: Patience,
+        held: [Option<Arc<dyn Any + Send + Sync>>; 2],
+        at_end: F,
+    ) -> Download<F> {
+        let (parts, start, last) = (AtomicUsize::new(0), Instant::now(), AtomicU64::new(0));
+        Download {
+            body,
+            rest: Bytes::new(),
+            longest_part: usize::MAX,
+            pace: Pace::new(patience),
+            delivery: Arc::new(Delivery { _held: held, parts, start, last }),
+            bytes: 0,
+            at_end: Some(at_end),
+        }
+    }
+
+    /// Makes the parts short, and returns their delivery, for a response that is one of several at
+    /// a time.
+    pub(crate) fn among_others(&mut self) -> &Arc<Delivery> {
+        self.longest_part = LONGEST_PART;
+        &self.delivery
+    }
+
+    fn end(&mut self, end: End) {
+        if let Some(at_end) = self.at_end.take() {
+            at_end(end, self.bytes);
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+}
+
+impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.rest.is_empty() {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+                ready!(this.pace.poll_wait(context));
+                this.end(End::TimedOut);
+                return Poll::Ready(Some(Err(TOO_SLOW.into())));
+            };
+            if !this.pace.note(0) && frame.is_some() {
+                this.end(End::TooLong);
+                return Poll::Ready(Some(Err("the body took too long".into())));
+            }
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => this.rest = data,
+                Some(Ok(Err(mut last))) => {
+                    if let Some(trailers) = last.trailers_mut() {
+                        drop_from_trailers(trailers);
+                    }
+                    this.end(End::Whole);
+                    return Poll::Ready(Some(Ok(last)));
+                }
+                Some(Err(error)) => {
+                    this.end(End::Broken);
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => {
+                    this.end(End::Whole);
+                    return Poll::Ready(None);
+                }
+            }
+        }
+        let part = this.rest.split_to(this.rest.len().min(this.longest_part));
+        this.bytes += part.len() as u64;
+        if this.is_whole() {
+            this.end(End::Whole);
+        }
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(Part::new(part, &this.delivery))))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_whole()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.size_hint();
+        if let Some(exact) = hint.exact() {
+            hint.set_exact(exact + self.rest.len() as u64);
+        }
+        hint
+    }
+}
+
+impl<F: FnOnce(End, u64)> Drop for Download<F> {
+    fn drop(&mut self) {
+        let end = if self.is_whole() { End::Whole } else { End::Dropped };
+        self.end(end);
+    }
+}

@@ -1,0 +1,260 @@
+//! New connections to an upstream.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::http::uri::{Authority, Scheme};
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::net::UnixStream;
+use tokio_io_timeout::TimeoutStream;
+use tower::ServiceExt;
+
+use crate::config::settings::{Timeouts, Upstream};
+use crate::io::Io;
+
+/// The pause before another attempt at a Unix socket whose backlog is full.
+const BACK_OFF: Duration = Duration::from_millis(10);
+
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A connection to an upstream. A write fails with [`is_stall`] once the upstream takes no byte for
+/// the time-out `response_head`. The time-outs of a response bound the reads.
+pub(crate) type Link = Pin<Box<TimeoutStream<Box<dyn Io>>>>;
+
+/// The reason for which there is no connection.
+#[derive(Debug)]
+pub(crate) enum Unreached {
+    Refused(BoxError),
+    TimedOut,
+}
+
+/// Connects to the upstream within the time-out `connect`.
+pub(crate) async fn connect(to: &Upstream, timeouts: &Timeouts) -> Result<Link, Unreached> {
+    let io = match tokio::time::timeout(timeouts.connect, open(to, timeouts.connect)).await {
+        Ok(Ok(io)) => io,
+        Ok(Err(error)) if !is_timeout(&*error) => return Err(Unreached::Refused(error)),
+        _ => return Err(Unreached::TimedOut),
+    };
+    let mut link = TimeoutStream::new(io);
+    link.set_write_timeout(Some(timeouts.response_head));
+    Ok(Box::pin(link))
+}
+
+async fn open(to: &Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
+    match to {
+        Upstream::Tcp(authority) => open_tcp(authority.clone(), limit).await,
+        Upstream::Unix(path) => loop {
+            match UnixStream::connect(path).await {
+                Ok(stream) => return Ok(Box::new(stream)),
+                // Over TCP, the system waits for a place in the backlog.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(BACK_OFF).await,
+                Err(error) => return Err(error.into()),
+            }
+        },
+    }
+}
+
+/// Connects to the first address of the host that accepts.
+///
+/// Each address has its part of the time, so that the connector passes a silent one by.
+async fn open_tcp(authority: Authority, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
+    let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query("/").build()?;
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(limit));
+    Ok(Box::new(connector.oneshot(uri).await?.into_inner()))
+}
+
+/// Returns whether an error is a time-out, or comes from one.
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    io_errors(error).any(|error| error.kind() == ErrorKind::TimedOut)
+}
+
+/// Returns whether an error comes from a [`Link`] whose upstream stood still. A time-out of the
+/// system has a number, and is a broken connection.
+pub(crate) fn is_stall(error: &(dyn Error + 'static)) -> bool {
+    io_errors(error).any(|error| error.kind() == ErrorKind::TimedOut && error.raw_os_error().is_none())
+}
+
+fn io_errors<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a io::Error> {
+    causes(error).filter_map(|error| error.downcast_ref())
+}
+
+/// Returns an error, the error that it comes from, and so on.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::Path;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::config::settings::Settings;
+    use crate::listen::open::tests::Folder;
+
+    fn timeouts() -> Timeouts {
+        Settings::default().timeouts
+    }
+
+    fn tcp(authority: &str) -> Upstream {
+        Upstream::Tcp(authority.parse().unwrap())
+    }
+
+    fn unix(path: &Path) -> Upstream {
+        Upstream::Unix(path.to_owned())
+    }
+
+    async fn fault(to: &Upstream) -> Unreached {
+        connect(to, &timeouts()).await.err().expect("the connection is not accepted")
+    }
+
+    fn assert_time(elapsed: Duration, limit: Duration) {
+        assert!(elapsed >= limit && elapsed < limit + Duration::from_millis(20), "{elapsed:?}");
+    }
+
+    /// Returns a listener whose backlog holds one connection and is full. The next connection
+    /// waits.
+    async fn full() -> (TcpListener, TcpStream, SocketAddr) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = TcpStream::connect(address).await.unwrap();
+        (listener, first, address)
+    }
+
+    #[tokio::test]
+    async fn tcp_is_connected() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut link = connect(&tcp(&address.to_string()), &timeouts()).await.unwrap();
+        link.write_all(b"?").await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().0.read_u8().await.unwrap(), b'?');
+    }
+
+    #[tokio::test]
+    async fn the_name_of_an_upstream_is_looked_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut link = connect(&tcp(&format!("localhost:{port}")), &timeouts()).await.unwrap();
+        link.write_all(b"?").await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().0.read_u8().await.unwrap(), b'?');
+    }
+
+    #[tokio::test]
+    async fn an_upstream_of_ipv6_is_connected() {
+        let Ok(listener) = TcpListener::bind("[::1]:0").await else {
+            return eprintln!("not tested: this host has no IPv6");
+        };
+        let to = tcp(&listener.local_addr().unwrap().to_string());
+        let mut link = connect(&to, &timeouts()).await.unwrap();
+        link.write_all(b"?").await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().0.read_u8().await.unwrap(), b'?');
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_is_connected() {
+        let folder = Folder::new();
+        let path = folder.path("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut link = connect(&unix(&path), &timeouts()).await.unwrap();
+        link.write_all(b"?").await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().0.read_u8().await.unwrap(), b'?');
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_no_time_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let fault = async |to: &Upstream| match fault(to).await {
+            Unreached::Refused(error) => error.to_string(),
+            Unreached::TimedOut => panic!("{to} is no time-out"),
+        };
+        assert_eq!(fault(&tcp(&address.to_string())).await, "tcp connect error");
+        let folder = Folder::new();
+        let error = fault(&unix(&folder.path("none"))).await;
+        assert!(error.starts_with("No such file"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_with_a_full_backlog_is_a_time_out() {
+        let (_listener, _first, address) = full().await;
+        let start = Instant::now();
+        let fault = fault(&tcp(&address.to_string())).await;
+        assert!(matches!(fault, Unreached::TimedOut), "{fault:?}");
+        assert_time(start.elapsed(), timeouts().connect);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_unix_socket_with_a_full_backlog_is_tried_until_the_time_is_over() {
+        let folder = Folder::new();
+        let path = folder.path("socket");
+        let socket = UnixSocket::new_stream().unwrap();
+        socket.bind(&path).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let _first = UnixStream::connect(&path).await.unwrap();
+        let to = unix(&path);
+        let start = Instant::now();
+        let fault = fault(&to).await;
+        assert!(matches!(fault, Unreached::TimedOut), "{fault:?}");
+        assert_time(start.elapsed(), timeouts().connect);
+
+        // A place in the backlog becomes free.
+        let timeouts = timeouts();
+        let start = Instant::now();
+        let freeing = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            listener.accept().await.unwrap();
+        };
+        let (link, ()) = tokio::join!(connect(&to, &timeouts), freeing);
+        assert!(link.is_ok());
+        assert_time(start.elapsed(), Duration::from_secs(1));
+    }
+
+    /// The other end reads for a while, and then stands still.
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_does_not_read_is_a_stall() {
+        let (mut upstream, io) = tokio::io::duplex(64);
+        let mut link = TimeoutStream::new(io);
+        link.set_write_timeout(Some(timeouts().response_head));
+        let mut link = Box::pin(link);
+        let start = Instant::now();
+        let reading = async {
+            for _ in 0..3 {
+                tokio::time::sleep(timeouts().response_head * 9 / 10).await;
+                upstream.read_u8().await.unwrap();
+            }
+            start.elapsed()
+        };
+        let writing = async {
+            let error = link.write_all(&[0; 68]).await.expect_err("the upstream stands still");
+            assert!(is_stall(&error) && is_timeout(&error), "{error:?}");
+            start.elapsed()
+        };
+        let (read, ended) = tokio::join!(reading, writing);
+        assert_time(ended, read + timeouts().response_head);
+    }
+
+    #[test]
+    fn a_time_out_of_the_system_is_no_stall() {
+        let error = io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error());
+        assert!(is_timeout(&error) && !is_stall(&error), "{error:?}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The way of a request to an upstream, and of its response back.
+
+pub(crate) mod admission;
+pub(crate) mod answers;
+pub(crate) mod attempts;
+pub(crate) mod bodies;
+pub(crate) mod connect;
+pub(crate) mod forwarded;
+pub(crate) mod inflight;
+pub(crate) mod places;
+pub(crate) mod pool;
+pub(crate) mod target;
+pub(crate) mod tunnel;

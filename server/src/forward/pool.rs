@@ -1,0 +1,256 @@
+//! The connections to one upstream: those that are kept alive, and new ones.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, sleep};
+
+use super::bodies::Sent;
+use super::connect::{BoxError, Unreached, causes, connect, is_stall};
+use crate::config::settings::{Timeouts, Upstream};
+
+/// The time for which an idle connection is kept, and a quarter of that more.
+const IDLE: Duration = Duration::from_secs(60);
+/// The longest head of a response, and the most bytes of its body in one read.
+const READ: usize = 64 << 10;
+
+/// The connections to one upstream.
+///
+/// A task of its own drives each connection, so that the end of an idle one is seen at once.
+pub(crate) struct Pool {
+    to: Upstream,
+    timeouts: Timeouts,
+    /// The most idle connections.
+    most: usize,
+    /// The connection that was used last is the last.
+    idle: Mutex<Vec<Idle>>,
+}
+
+struct Idle {
+    sender: SendRequest<Sent>,
+    since: Instant,
+}
+
+/// The connection of a response that has not ended.
+pub(crate) struct Used {
+    pool: Arc<Pool>,
+    sender: SendRequest<Sent>,
+}
+
+/// The reason for which an attempt has no response.
+pub(crate) enum Failure {
+    /// There is no connection, so the request was not sent.
+    Unreached(BoxError),
+    /// The same, after the time-out `connect`.
+    NotAccepted,
+    /// The request was sent, or a part of it.
+    Broken(hyper::Error),
+    /// The response switches protocols, and the request does not ask for that.
+    Mismatched,
+    /// The response did not begin in time.
+    TooLate,
+}
+
+/// A failure, and the request if it was not sent.
+pub(crate) type Failed = (Failure, Option<Box<Request<Sent>>>);
+
+impl Pool {
+    /// Makes the pool of an upstream. A runtime must be running.
+    pub(crate) fn new(to: Upstream, timeouts: Timeouts, most: usize) -> Arc<Pool> {
+        let pool = Arc::new(Pool { to, timeouts, most, idle: Mutex::default() });
+        let weak = Arc::downgrade(&pool);
+        tokio::spawn(async move {
+            while let Some(pool) = weak.upgrade() {
+                pool.idle().retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE);
+                drop(pool);
+                sleep(IDLE / 4).await;
+            }
+        });
+        pool
+    }
+
+    /// Sends a request over a connection, which is a new one if `fresh` is true or none is idle. A
+    /// connection that closes before it has taken the request is passed over.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        mut request: Request<Sent>,
+        fresh: bool,
+    ) -> Result<(Response<Incoming>, Used), Failed> {
+        while let Some(mut sender) = if fresh { None } else { self.take() } {
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, Used { pool: self.clone(), sender })),
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err((Failure::of(error.into_error()), None)),
+                },
+            }
+        }
+        let mut sender = match self.open().await {
+            Ok(sender) => sender,
+            Err(failure) => return Err((failure, Some(Box::new(request)))),
+        };
+        match sender.send_request(request).await {
+            Ok(response) => Ok((response, Used { pool: self.clone(), sender })),
+            Err(error) => Err((Failure::of(error), None)),
+        }
+    }
+
+    async fn open(&self) -> Result<SendRequest<Sent>, Failure> {
+        // Most requests find an idle connection, so this future has memory of its own.
+        let link =
+            Box::pin(connect(&self.to, &self.timeouts)).await.map_err(|unreached| match unreached {
+                Unreached::Refused(error) => Failure::Unreached(error),
+                Unreached::TimedOut => Failure::NotAccepted,
+            })?;
+        // Most requests are a head alone, which a list of parts would make dearer.
+        let handshake = http1::Builder::new().max_buf_size(READ).writev(false).handshake(TokioIo::new(link));
+        let (sender, connection) = handshake.await.map_err(|error| Failure::Unreached(error.into()))?;
+        // Its errors are those of its requests.
+        tokio::spawn(connection.with_upgrades());
+        Ok(sender)
+    }
+
+    /// Takes the idle connection that was used last, and may take a request.
+    fn take(&self) -> Option<SendRequest<Sent>> {
+        let mut idle = self.idle();
+        let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
+        Some(idle.remove(at).sender)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Used {
+    /// Returns the connection to the pool once its response has ended. Its task may need a moment
+    /// more until it takes another request.
+    pub(crate) fn keep(self) {
+        let mut idle = self.pool.idle();
+        if idle.len() >= self.pool.most {
+            idle.retain(|idle| !idle.sender.is_closed());
+        }
+        if idle.len() < self.pool.most && !self.sender.is_closed() {
+            idle.push(Idle { sender: self.sender, since: Instant::now() });
+        }
+    }
+}
+
+impl Failure {
+    fn of(error: hyper::Error) -> Failure {
+        if is_stall(&error) { Failure::TooLate } else { Failure::Broken(error) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error: &(dyn Error + 'static) = match self {
+            Failure::Unreached(error) => &**error,
+            Failure::Broken(error) => error,
+            Failure::NotAccepted => return f.write_str("the upstream does not accept connections"),
+            Failure::Mismatched => return f.write_str("its switch of protocols does not match the request"),
+            Failure::TooLate => return f.write_str("the upstream stood still for too long"),
+        };
+        let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
+        f.write_str(&texts.join(": "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Either, Full};
+    use hyper::http::uri::Authority;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::config::settings::Settings;
+
+    /// Returns a pool of `most` idle connections to a listener.
+    async fn pool(most: usize) -> (Arc<Pool>, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let to = Upstream::Tcp(Authority::from_maybe_shared(address).unwrap());
+        (Pool::new(to, Settings::default().timeouts, most), listener)
+    }
+
+    /// Answers the next request of a connection.
+    async fn answer(connection: &mut TcpStream) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(connection.read_u8().await.unwrap());
+        }
+        connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    }
+
+    fn request() -> Request<Sent> {
+        Request::new(Either::Left(Full::<Bytes>::default()))
+    }
+
+    /// Sends a request over a new connection, and returns both of its ends once it may be kept.
+    async fn used(pool: &Arc<Pool>, listener: &TcpListener) -> (Used, TcpStream) {
+        let upstream = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            answer(&mut connection).await;
+            connection
+        };
+        let (sent, connection) = tokio::join!(pool.send(request(), true), upstream);
+        let Ok((response, mut used)) = sent else { panic!("there is a response") };
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+        used.sender.ready().await.unwrap();
+        (used, connection)
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_takes_the_next_request() {
+        let (pool, listener) = pool(9).await;
+        let (used, mut connection) = used(&pool, &listener).await;
+        used.keep();
+        let (sent, ()) = tokio::join!(pool.send(request(), false), answer(&mut connection));
+        assert!(sent.is_ok());
+        assert!(pool.idle().is_empty(), "it is in use");
+    }
+
+    #[tokio::test]
+    async fn no_more_connections_are_kept_than_may_be_idle() {
+        let (pool, listener) = pool(1).await;
+        let (first, _kept) = used(&pool, &listener).await;
+        let (second, mut closed) = used(&pool, &listener).await;
+        first.keep();
+        second.keep();
+        assert_eq!(pool.idle().len(), 1);
+        assert_eq!(closed.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_is_closed_after_its_time() {
+        let (pool, listener) = pool(9).await;
+        let (used, mut connection) = used(&pool, &listener).await;
+        used.keep();
+        tokio::time::pause();
+        let start = Instant::now();
+        assert_eq!(connection.read(&mut [0]).await.unwrap(), 0);
+        assert!((IDLE..IDLE * 3 / 2).contains(&start.elapsed()), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_ended_is_passed_over() {
+        let (pool, listener) = pool(9).await;
+        let (used, connection) = used(&pool, &listener).await;
+        used.keep();
+        drop(connection);
+        while !pool.idle()[0].sender.is_closed() {
+            tokio::task::yield_now().await;
+        }
+        let upstream = async { answer(&mut listener.accept().await.unwrap().0).await };
+        let (sent, ()) = tokio::join!(pool.send(request(), false), upstream);
+        assert!(sent.is_ok());
+    }
+}

@@ -1,0 +1,176 @@
+//! One upstream of several: its connections, its limit, and one attempt to have its response.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use tokio::time::{Instant, timeout_at};
+use tollgate::Outcome;
+use tollgate::tower::Answer;
+
+use super::bodies::{Progress, Sent, Upload};
+use super::inflight::Gate;
+use super::pool::{Failed, Failure, Pool, Used};
+use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::counters::Event;
+
+pub(crate) struct Target {
+    /// The upstream as the settings name it.
+    pub(crate) name: Arc<str>,
+    /// The host that it is asked for.
+    host: HeaderValue,
+    /// Whether it sees the host that the client asked for instead.
+    pub(crate) preserves_host: bool,
+    pool: Arc<Pool>,
+    /// Milliseconds from the start of the proxy to the end of the time in which the target is
+    /// passed over.
+    pub(crate) passed_over: AtomicU64,
+    /// The limit on its requests in flight, if there is one.
+    pub(crate) gate: Option<Arc<Gate>>,
+}
+
+/// The outcome of an attempt. A request that was not sent comes back.
+pub(crate) type Attempted = Result<(Response<Incoming>, Used), Failed>;
+
+impl Target {
+    pub(crate) fn new(upstream: &Upstream, settings: &Settings, before: &[Arc<Gate>]) -> Target {
+        let host = match upstream {
+            Upstream::Tcp(authority) => HeaderValue::from_str(authority.as_str()),
+            Upstream::Unix(_) => Ok(HeaderValue::from_static("localhost")),
+        };
+        // Idle connections of all targets are no more than the requests under way: the number of
+        // sockets is bounded.
+        let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
+        let name: Arc<str> = upstream.to_string().into();
+        let before = before.iter().find(|gate| gate.name == name);
+        Target {
+            host: host.expect("an authority is visible ASCII"),
+            preserves_host: settings.preserve_host,
+            pool: Pool::new(upstream.clone(), settings.timeouts.clone(), idle),
+            passed_over: AtomicU64::new(0),
+            gate: settings.inflight.map(|limit| Gate::new(&name, limit, before)),
+            name,
+        }
+    }
+
+    /// Sends a request, over a new connection if `fresh` is true, and waits for the head of the
+    /// response. `upload` is the progress of a body that is on its way.
+    pub(crate) async fn attempt(
+        &self,
+        timeouts: &Timeouts,
+        fresh: bool,
+        request: Request<Sent>,
+        upload: Option<&Upload>,
+    ) -> Attempted {
+        let upstream = &*self.name;
+        let began = Instant::now();
+        let last = || upload.map_or(began, |upload| upload.last().max(began));
+        let mut answer = std::pin::pin!(self.pool.send(request, fresh));
+        loop {
+            let until = last() + timeouts.response_head;
+            match timeout_at(until, answer.as_mut()).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(failed)) => {
+                    // A fault of the client ends the attempt, too.
+                    if matches!(progress(upload), Progress::Untouched | Progress::Reading) {
+                        tracing::warn!(upstream, error = %failed.0, "the upstream failed");
+                    }
+                    return Err(failed);
+                }
+                // The client has sent a part meanwhile, or the proxy waits for the client.
+                Err(_) if last() + timeouts.response_head > Instant::now() => (),
+                Err(_) => {
+                    tracing::warn!(upstream, "the upstream did not begin to respond in time");
+                    return Err((Failure::TooLate, None));
+                }
+            }
+        }
+    }
+
+    /// Names the host of this upstream in a request.
+    pub(crate) fn name_host(&self, request: &mut Request<Sent>) {
+        request.headers_mut().insert(header::HOST, self.host.clone());
+    }
+}
+
+/// Returns the progress of a body, which is untouched if it is not on its way.
+pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
+    upload.map_or(Progress::Untouched, Upload::progress)
+}
+
+/// Returns the outcome of an attempt at the upstream.
+pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
+    match attempt {
+        // The time to an upgrade is that of a handshake: it is no sample.
+        Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
+        Ok((response, _)) => Answer::from(response).outcome(),
+        // The fault of the client.
+        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut) => Outcome::Failed,
+        Err((Failure::Broken(_) | Failure::Mismatched, _)) => Outcome::Failed,
+        Err(_) => Outcome::Overloaded,
+    }
+}
+
+/// Returns the event of a failure, and its answer.
+pub(crate) fn answer(failure: &Failure, progress: Progress) -> (Event, StatusCode, &'static str) {
+    match (progress, failure) {
+        (Progress::TimedOut, _) => {
+            (Event::BodyTimeout, StatusCode::REQUEST_TIMEOUT, "Request timeout: the body came too slowly.\n")
+        }
+        (Progress::Broken, _) => {
+            (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
+        }
+        (_, Failure::Unreached(_)) => {
+            (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream cannot be reached.\n")
+        }
+        (_, Failure::NotAccepted) => (
+            Event::ConnectTimeout,
+            StatusCode::GATEWAY_TIMEOUT,
+            "Gateway timeout: the upstream does not accept connections.\n",
+        ),
+        (_, Failure::Broken(_) | Failure::Mismatched) => {
+            (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream failed.\n")
+        }
+        (_, Failure::TooLate) => (
+            Event::ResponseHeadTimeout,
+            StatusCode::GATEWAY_TIMEOUT,
+            "Gateway timeout: the upstream does not answer.\n",
+        ),
+    }
+}
+
+/// A request without a body that is on its way, for another attempt. Most are dropped, and a list
+/// costs a third of another map.
+pub(crate) struct Spare {
+    method: Method,
+    uri: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Full<Bytes>,
+}
+
+impl Spare {
+    pub(crate) fn of(request: &Request<Sent>) -> Spare {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let mut headers = Vec::with_capacity(request.headers().len());
+        headers.extend(request.headers().iter().map(|(name, value)| (name.clone(), value.clone())));
+        let body = match request.body() {
+            Either::Left(whole) => whole.clone(),
+            Either::Right(_) => Full::default(),
+        };
+        Spare { method, uri, headers, body }
+    }
+
+    pub(crate) fn request(self) -> Request<Sent> {
+        let mut request = Request::new(Either::Left(self.body));
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        for (name, value) in self.headers {
+            request.headers_mut().append(name, value);
+        }
+        request
+    }
+}

@@ -1,0 +1,103 @@
+//! Connections of clients: from a listener to a stream of requests.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::BufReader;
+use tracing::debug;
+
+use super::crowd::Activity;
+use super::header;
+use super::slow_reader::SlowReader;
+use super::socket::Socket;
+use super::tls::Tls;
+use crate::config::settings::Settings;
+use crate::counters::{Counters, Event};
+use crate::io::Io;
+
+/// The stream of bytes from a client, once its connection is open.
+///
+/// A write fails with [`io::ErrorKind::TimedOut`] when the client reads nothing for the time-out
+/// `slow_reader`.
+pub(crate) type Stream = Box<dyn Io>;
+
+/// The settings for a connection, at the time when it is accepted.
+pub(crate) struct Door {
+    pub(crate) settings: Arc<Settings>,
+    /// The certificate, if connections are TLS.
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) counters: Arc<Counters>,
+    /// Notes the bytes of the client.
+    pub(crate) activity: Arc<Activity>,
+}
+
+/// The client of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// The source in the connection's PROXY header. Without a header it is the same as `connected`.
+    pub(crate) address: IpAddr,
+    /// The other end of the socket.
+    pub(crate) connected: IpAddr,
+    pub(crate) is_tls: bool,
+}
+
+/// Reads the PROXY header and shakes hands for TLS, where the settings ask for it.
+///
+/// A connection that fails to do so in time is counted and closed, and the result is `None`. Each
+/// of the two may take the time-out `request_head`. The function waits for the client, so it
+/// belongs in the connection's own task.
+pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> {
+    let Socket { io, peer: connected } = socket;
+    let settings = &*door.settings;
+    let limit = settings.timeouts.request_head;
+    let (counters, activity) = (door.counters.clone(), door.activity.clone());
+    let io = SlowReader::new(io, settings.timeouts.slow_reader, counters, activity);
+    let (mut io, mut address): (Stream, IpAddr) = (Box::new(io), connected);
+
+    if settings.proxy_protocol {
+        let mut buffered = BufReader::with_capacity(header::BUFFER, io);
+        match within(limit, source(&mut buffered, settings.trusts(connected))).await {
+            Ok(Some(source)) => address = source,
+            Ok(None) => {}
+            Err(error) => {
+                debug!(%connected, %error, "closed for its PROXY header");
+                door.counters.add(Event::ProxyHeader);
+                return None;
+            }
+        }
+        // The buffer may hold bytes from behind the header.
+        io = Box::new(buffered);
+    }
+
+    let Some(tls) = &door.tls else {
+        return Some((io, Peer { address, connected, is_tls: false }));
+    };
+    match within(limit, tls.accept(io)).await {
+        Ok(io) => Some((Box::new(io), Peer { address, connected, is_tls: true })),
+        Err(error) => {
+            debug!(%address, %connected, %error, "closed for its TLS handshake");
+            door.counters.add(Event::TlsHandshake);
+            None
+        }
+    }
+}
+
+/// Returns the source that a trusted peer names, or `None` if the peer speaks for itself.
+async fn source(io: &mut BufReader<Stream>, is_trusted: bool) -> io::Result<Option<IpAddr>> {
+    if !is_trusted {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the peer is not trusted"));
+    }
+    header::read(io).await
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,602 @@
+use std::fs;
+use std::io::{Cursor, ErrorKind};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::{TlsConnector, client};
+
+use super::*;
+use crate::config::settings::{Address, Certificate};
+use crate::io::Io;
+use crate::listen::socket::Listener;
+
+/// A folder that is removed when this value is dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let path = std::env::temp_dir().join(format!("tollgate-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const LOAD_BALANCER: &str = "10.0.0.1";
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn door(settings: Settings, tls: Option<&Arc<Tls>>) -> Door {
+    Door {
+        settings: Arc::new(settings),
+        tls: tls.cloned(),
+        counters: Arc::default(),
+        activity: Arc::new(Activity::new()),
+    }
+}
+
+/// Returns settings under which every connection begins with a header, and the load balancer is
+/// trusted.
+fn behind_load_balancer() -> Settings {
+    let trust_proxy = vec!["10.0.0.0/8".parse().unwrap()];
+    Settings { proxy_protocol: true, trust_proxy, ..Settings::default() }
+}
+
+fn of_load_balancer(io: impl Io + 'static) -> Socket {
+    Socket { io: Box::new(io), peer: ip(LOAD_BALANCER) }
+}
+
+/// Returns a connection that sends the two parts, each in a read of its own, and then its end.
+fn sends(first: &[u8], second: &[u8]) -> Socket {
+    let read = Cursor::new(first.to_vec()).chain(Cursor::new(second.to_vec()));
+    of_load_balancer(tokio::io::join(read, tokio::io::sink()))
+}
+
+fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
+    [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, rest].concat()
+}
+
+fn v2_ipv4(tlvs: &[u8]) -> Vec<u8> {
+    v2(0x21, 0x11, &[&[192, 0, 2, 7, 10, 0, 0, 2, 0x30, 0x39, 0, 80], tlvs].concat())
+}
+
+fn v2_ipv6(source: &str) -> Vec<u8> {
+    let IpAddr::V6(source) = ip(source) else { panic!("{source} is no address of IPv6") };
+    v2(0x21, 0x21, &[&source.octets()[..], &[0; 16], &[0x30, 0x39, 0, 80]].concat())
+}
+
+/// Returns headers, each with the address that it announces.
+fn headers() -> Vec<(Vec<u8>, &'static str)> {
+    vec![
+        (b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 80\r\n".to_vec(), "192.0.2.7"),
+        (b"PROXY TCP6 2001:db8::7 2001:db8::1 12345 80\r\n".to_vec(), "2001:db8::7"),
+        (b"PROXY TCP6 ::ffff:192.0.2.7 ::1 12345 80\r\n".to_vec(), "192.0.2.7"),
+        (v2_ipv4(b""), "192.0.2.7"),
+        (v2_ipv4(&[4, 0, 3, 0, 0, 0]), "192.0.2.7"),
+        (v2_ipv6("2001:db8::7"), "2001:db8::7"),
+        (v2_ipv6("::ffff:192.0.2.7"), "192.0.2.7"),
+    ]
+}
+
+fn assert_time(elapsed: Duration, limit: Duration) {
+    assert!(elapsed >= limit && elapsed < limit + Duration::from_millis(10), "{elapsed:?}");
+}
+
+/// Returns the address for the connection, and all bytes that are read from it.
+async fn opened(socket: Socket, door: &Door) -> Option<(IpAddr, Vec<u8>)> {
+    let (mut stream, peer) = open(socket, door).await?;
+    assert_eq!(peer.connected, ip(LOAD_BALANCER));
+    assert!(!peer.is_tls);
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    Some((peer.address, rest))
+}
+
+#[tokio::test]
+async fn a_header_is_read_whatever_the_parts_it_comes_in() {
+    let door = door(behind_load_balancer(), None);
+    for (header, address) in headers() {
+        let bytes = [&header, REQUEST].concat();
+        for at in 0..=bytes.len() {
+            let (first, second) = bytes.split_at(at);
+            let found = opened(sends(first, second), &door).await;
+            assert_eq!(found, Some((ip(address), REQUEST.to_vec())), "{header:?} split at {at}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_header_is_read_byte_by_byte() {
+    let door = door(behind_load_balancer(), None);
+    for (header, address) in headers() {
+        let (mut client, server) = duplex(1);
+        let sending = async {
+            client.write_all(&header).await.unwrap();
+            client.write_all(REQUEST).await.unwrap();
+            drop(client);
+        };
+        let ((), found) = tokio::join!(sending, opened(of_load_balancer(server), &door));
+        assert_eq!(found, Some((ip(address), REQUEST.to_vec())), "{header:?}");
+    }
+}
+
+#[tokio::test]
+async fn headers_without_a_source_of_tcp_leave_the_address_of_the_connection() {
+    let door = door(behind_load_balancer(), None);
+    let unix = [7; 216];
+    for header in [
+        b"PROXY UNKNOWN\r\n".to_vec(),
+        b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n".to_vec(),
+        b"PROXY UNKNOWN and any words that may come, \xff\xff\r\n".to_vec(),
+        v2(0x20, 0x00, b""),
+        v2(0x20, 0x11, b""),
+        v2(0x20, 0x11, &[192, 0, 2, 7, 10, 0, 0, 2, 0x30, 0x39, 0, 80]),
+        v2(0x21, 0x00, b""),
+        v2(0x21, 0x00, &[1, 2, 3]),
+        v2(0x21, 0x12, &[192, 0, 2, 7, 10, 0, 0, 2, 0x30, 0x39, 0, 80]),
+        v2(0x21, 0x31, &unix),
+    ] {
+        let found = opened(sends(&header, REQUEST), &door).await;
+        assert_eq!(found, Some((ip(LOAD_BALANCER), REQUEST.to_vec())), "{header:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_proper_header_is_counted_and_closed() {
+    let door = door(behind_load_balancer(), None);
+    let mut refused = 0;
+    for bytes in [
+        REQUEST.to_vec(),
+        b"POST / HTTP/1.1\r\n\r\n".to_vec(),
+        b"\r\n\r\nGET / HTTP/1.1\r\n\r\n".to_vec(),
+        b"proxy TCP4 192.0.2.7 10.0.0.2 12345 80\r\n".to_vec(),
+        b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 80\n".to_vec(),
+        b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 80 \n".to_vec(),
+        b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 80 1\r\n".to_vec(),
+        b"PROXY TCP4 192.0.2.7 10.0.0.2 12345\r\n".to_vec(),
+        b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 65536\r\n".to_vec(),
+        b"PROXY TCP4 192.0.2.256 10.0.0.2 12345 80\r\n".to_vec(),
+        b"PROXY TCP4 2001:db8::7 2001:db8::1 12345 80\r\n".to_vec(),
+        b"PROXY TCP6 192.0.2.7 10.0.0.2 12345 80\r\n".to_vec(),
+        b"PROXY UDP4 192.0.2.7 10.0.0.2 12345 80\r\n".to_vec(),
+        b"PROXY UNKNOWNS\r\n".to_vec(),
+        b"PROXY\r\n".to_vec(),
+        v2(0x11, 0x11, &[0; 12]),
+        v2(0x22, 0x11, &[0; 12]),
+        v2(0x21, 0x10, &[0; 12]),
+        v2(0x21, 0x01, b""),
+        v2(0x21, 0x13, &[0; 12]),
+        v2(0x21, 0x41, &[0; 12]),
+        v2(0x21, 0x11, &[0; 11]),
+        v2(0x21, 0x21, &[0; 35]),
+    ] {
+        assert_eq!(opened(sends(&bytes, REQUEST), &door).await, None, "{bytes:?}");
+        refused += 1;
+        assert_eq!(door.counters.count(Event::ProxyHeader), refused, "{bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_is_cut_off_is_counted_and_closed() {
+    let door = door(behind_load_balancer(), None);
+    let mut refused = 0;
+    for (header, _) in headers() {
+        for end in 0..header.len() {
+            assert_eq!(opened(sends(&header[..end], b""), &door).await, None, "{end} of {header:?}");
+            refused += 1;
+        }
+    }
+    assert_eq!(door.counters.count(Event::ProxyHeader), refused);
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_are_bounded() {
+    let door = door(behind_load_balancer(), None);
+    let line = |length: usize| format!("PROXY UNKNOWN {}\r\n", "f".repeat(length - 16)).into_bytes();
+    let longest = v2_ipv4(&[0; 2_048 - 12]);
+    for header in [line(107), longest] {
+        assert_eq!(opened(sends(&header, REQUEST), &door).await.unwrap().1, REQUEST);
+    }
+    assert_eq!(opened(sends(&line(108), REQUEST), &door).await, None);
+    assert_eq!(door.counters.count(Event::ProxyHeader), 1);
+
+    // A longer header is refused for its length, before the rest has come.
+    let start = Instant::now();
+    let (mut client, server) = duplex(4_096);
+    client.write_all(&v2_ipv4(&[0; 2_049 - 12])[..16]).await.unwrap();
+    assert_eq!(opened(of_load_balancer(server), &door).await, None);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(door.counters.count(Event::ProxyHeader), 2);
+}
+
+#[tokio::test]
+async fn a_header_with_any_byte_changed_is_read_or_refused() {
+    let door = door(behind_load_balancer(), None);
+    let mut read = 0;
+    for (header, _) in headers() {
+        for at in 0..header.len() {
+            for byte in 0..=u8::MAX {
+                let mut header = header.clone();
+                header[at] = byte;
+                read += u64::from(opened(sends(&header, b""), &door).await.is_some());
+            }
+        }
+    }
+    let all: usize = headers().iter().map(|(header, _)| header.len() * 256).sum();
+    assert_eq!(read + door.counters.count(Event::ProxyHeader), all as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_not_trusted_is_counted_and_closed_whatever_it_sends() {
+    let door = door(Settings { trust_proxy: Vec::new(), ..behind_load_balancer() }, None);
+    for header in [b"PROXY TCP4 192.0.2.7 10.0.0.2 12345 80\r\n".to_vec(), v2(0x20, 0, b""), Vec::new()] {
+        assert_eq!(opened(sends(&header, REQUEST), &door).await, None);
+    }
+    // The proxy does not wait for a peer that sends nothing.
+    let start = Instant::now();
+    let (_client, server) = duplex(1);
+    assert_eq!(opened(of_load_balancer(server), &door).await, None);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(door.counters.count(Event::ProxyHeader), 4);
+}
+
+#[tokio::test]
+async fn a_header_is_not_looked_for_where_none_is_expected() {
+    let door = door(Settings { proxy_protocol: false, ..behind_load_balancer() }, None);
+    for (header, _) in headers() {
+        assert_eq!(opened(sends(&header, b""), &door).await, Some((ip(LOAD_BALANCER), header)));
+    }
+}
+
+/// A client of a Unix socket is trusted if 127.0.0.1 is. A task can accept and open a connection.
+#[tokio::test]
+async fn a_header_is_read_of_a_real_socket() {
+    let folder = Folder::new();
+    let path = folder.path("socket");
+    let listener = Arc::new(Listener::bind(&Address::Unix(path.clone())).unwrap());
+    for (trusted, source) in [("127.0.0.1/32", Some(ip("192.0.2.7"))), ("10.0.0.0/8", None)] {
+        let trust_proxy = vec![trusted.parse().unwrap()];
+        let door = door(Settings { trust_proxy, ..behind_load_balancer() }, None);
+        let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
+        client.write_all(&v2_ipv4(b"")).await.unwrap();
+        let listener = listener.clone();
+        let opening =
+            tokio::spawn(async move { open(listener.accept(Duration::from_secs(3_600)).await, &door).await });
+        let peer = opening.await.unwrap().map(|(_, peer)| peer);
+        let connected = ip("127.0.0.1");
+        assert_eq!(peer, source.map(|address| Peer { address, connected, is_tls: false }));
+    }
+}
+
+/// The time is for the header as a whole, so a byte does not begin it anew.
+#[tokio::test(start_paused = true)]
+async fn a_header_that_is_not_finished_in_time_is_counted_and_closed() {
+    let door = door(behind_load_balancer(), None);
+    for header in [&b"PROXY TCP4 192.0.2.7 10."[..], b"\r\n\r\n", b""] {
+        let start = Instant::now();
+        let (mut client, server) = duplex(64);
+        let trickling = async {
+            for byte in header {
+                client.write_u8(*byte).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(400)).await;
+            }
+            tokio::time::sleep_until(start + Duration::from_secs(60)).await;
+        };
+        let opening = async {
+            assert_eq!(opened(of_load_balancer(server), &door).await, None);
+            start.elapsed()
+        };
+        let ((), elapsed) = tokio::join!(trickling, opening);
+        assert_time(elapsed, door.settings.timeouts.request_head);
+    }
+    assert_eq!(door.counters.count(Event::ProxyHeader), 3);
+}
+
+/// Writes a certificate to two files of a folder.
+fn certificate(folder: &Folder, name: &str) -> (Certificate, CertificateDer<'static>) {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files =
+        Certificate { chain: folder.path(&format!("{name}.pem")), key: folder.path(&format!("{name}.key")) };
+    fs::write(&files.chain, cert.pem()).unwrap();
+    fs::write(&files.key, signing_key.serialize_pem()).unwrap();
+    (files, cert.der().clone())
+}
+
+type Client<T> = client::TlsStream<T>;
+
+/// Shakes hands as a client that trusts one certificate.
+async fn shake<T: Io>(
+    io: T,
+    trusted: &CertificateDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+    alpn: &str,
+) -> io::Result<Client<T>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), io).await
+}
+
+async fn shake_any<T: Io>(io: T, trusted: &CertificateDer<'static>) -> io::Result<Client<T>> {
+    shake(io, trusted, rustls::ALL_VERSIONS, "h2").await
+}
+
+/// Opens a connection of TLS within this process.
+async fn tls_pair(door: &Door, trusted: &CertificateDer<'static>) -> (Client<DuplexStream>, Stream) {
+    let (client, server) = duplex(4_096);
+    let (client, server) = tokio::join!(shake_any(client, trusted), open(of_load_balancer(server), door));
+    (client.unwrap(), server.unwrap().0)
+}
+
+async fn ping(server: &mut Stream, client: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    client.write_all(b"?").await.unwrap();
+    assert_eq!(server.read_u8().await.unwrap(), b'?');
+    server.write_all(b"!").await.unwrap();
+    server.flush().await.unwrap();
+    assert_eq!(client.read_u8().await.unwrap(), b'!');
+}
+
+#[tokio::test]
+async fn tls_of_both_versions_and_both_protocols_is_opened() {
+    let folder = Folder::new();
+    let (files, trusted) = certificate(&folder, "own");
+    let door = door(Settings::default(), Some(&Arc::new(Tls::read(&files).unwrap())));
+    let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        for alpn in ["h2", "http/1.1"] {
+            let client = TcpStream::connect(listener.address().to_string()).await.unwrap();
+            let socket = listener.accept(Duration::from_secs(3_600)).await;
+            let versions = [version];
+            let shaking = shake(client, &trusted, &versions, alpn);
+            let (client, server) = tokio::join!(shaking, open(socket, &door));
+            let (mut client, (mut server, peer)) = (client.unwrap(), server.unwrap());
+            assert_eq!(client.get_ref().1.alpn_protocol(), Some(alpn.as_bytes()));
+            assert_eq!(client.get_ref().1.protocol_version(), Some(version.version));
+            let address = ip("127.0.0.1");
+            assert_eq!(peer, Peer { address, connected: address, is_tls: true });
+            ping(&mut server, &mut client).await;
+        }
+    }
+    assert_eq!(door.counters.count(Event::TlsHandshake), 0);
+}
+
+/// The header and the handshake are there before the first read.
+#[tokio::test]
+async fn a_header_and_a_handshake_may_come_in_one_part() {
+    let folder = Folder::new();
+    let (files, trusted) = certificate(&folder, "own");
+    let tls = Arc::new(Tls::read(&files).unwrap());
+    for (header, address) in headers() {
+        let door = door(behind_load_balancer(), Some(&tls));
+        let (mut client, server) = duplex(4_096);
+        client.write_all(&header).await.unwrap();
+        let (client, server) =
+            tokio::join!(shake_any(client, &trusted), open(of_load_balancer(server), &door));
+        let (mut client, (mut server, peer)) = (client.unwrap(), server.unwrap());
+        assert_eq!(peer, Peer { address: ip(address), connected: ip(LOAD_BALANCER), is_tls: true });
+        ping(&mut server, &mut client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_not_tls_is_counted_and_closed() {
+    let folder = Folder::new();
+    let (files, trusted) = certificate(&folder, "own");
+    let tls = Arc::new(Tls::read(&files).unwrap());
+    let door = door(Settings::default(), Some(&tls));
+    assert!(open(sends(REQUEST, b""), &door).await.is_none());
+    assert_eq!(door.counters.count(Event::TlsHandshake), 1);
+    assert!(open(sends(b"", b""), &door).await.is_none());
+    assert_eq!(door.counters.count(Event::TlsHandshake), 2);
+
+    // The two sides have no protocol in common.
+    let (client, server) = duplex(4_096);
+    let shaking = shake(client, &trusted, rustls::ALL_VERSIONS, "h3");
+    let (client, server) = tokio::join!(shaking, open(of_load_balancer(server), &door));
+    assert!(client.is_err() && server.is_none());
+    assert_eq!(door.counters.count(Event::TlsHandshake), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_is_not_finished_in_time_is_counted_and_closed() {
+    let folder = Folder::new();
+    let (files, _) = certificate(&folder, "own");
+    let tls = Arc::new(Tls::read(&files).unwrap());
+    let door = door(Settings::default(), Some(&tls));
+    let start = Instant::now();
+    let (mut client, server) = duplex(64);
+    client.write_all(&[22, 3, 1]).await.unwrap();
+    assert!(open(of_load_balancer(server), &door).await.is_none());
+    assert_time(start.elapsed(), door.settings.timeouts.request_head);
+    assert_eq!(door.counters.count(Event::TlsHandshake), 1);
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_certificate_is_replaced_under_a_live_connection() {
+    let folder = Folder::new();
+    let (files, old) = certificate(&folder, "own");
+    let tls = Arc::new(Tls::read(&files).unwrap());
+    let door = door(Settings::default(), Some(&tls));
+    let (mut before, mut before_server) = tls_pair(&door, &old).await;
+
+    let (next, new) = certificate(&folder, "next");
+    tls.replace(&next).unwrap();
+    ping(&mut before_server, &mut before).await;
+    let (mut after, mut after_server) = tls_pair(&door, &new).await;
+    ping(&mut after_server, &mut after).await;
+    assert_eq!(after.get_ref().1.peer_certificates(), Some(&[new.clone()][..]));
+
+    // Files that cannot be used change nothing.
+    fs::write(&files.chain, "").unwrap();
+    assert_eq!(tls.replace(&files), Err(format!("no certificate in {}", files.chain.display())));
+    tls_pair(&door, &new).await;
+    ping(&mut before_server, &mut before).await;
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_its_fault() {
+    let folder = Folder::new();
+    let (own, _) = certificate(&folder, "own");
+    let (other, _) = certificate(&folder, "other");
+    let file = |name: &str, content: &str| {
+        let path = folder.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    };
+    let fault = |chain: &Path, key: &Path| {
+        let files = Certificate { chain: chain.to_owned(), key: key.to_owned() };
+        let error = Tls::read(&files).err().expect("the files cannot be used");
+        error.replace(&format!("{}/", folder.0.display()), "")
+    };
+    let pem = fs::read_to_string(&own.chain).unwrap();
+    let none = folder.path("none");
+    let empty = file("empty", "");
+    let cut = file("cut", &pem[..pem.len() / 2]);
+    let broken = file("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let broken_key = file("broken_key", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    let not_base64 = file("not_base64", "-----BEGIN PRIVATE KEY-----\n?\n-----END PRIVATE KEY-----\n");
+
+    let no_file = "No such file or directory (os error 2)";
+    assert_eq!(fault(&none, &own.key), format!("cannot read the certificate in none: {no_file}"));
+    assert_eq!(fault(&own.chain, &none), format!("cannot read the private key in none: {no_file}"));
+    assert_eq!(fault(&empty, &own.key), "no certificate in empty");
+    assert_eq!(fault(&own.key, &own.key), "no certificate in own.key");
+    assert_eq!(fault(&own.chain, &empty), "no unencrypted private key in empty");
+    assert_eq!(fault(&own.chain, &own.chain), "no unencrypted private key in own.pem");
+    let mismatch = "the private key in other.key is not the one of the certificate in own.pem";
+    assert_eq!(fault(&own.chain, &other.key), mismatch);
+    for (chain, key, begin) in [
+        (&cut, &own.key, "the certificate in cut is malformed: "),
+        (&broken, &own.key, "the certificate in broken is malformed: "),
+        (&own.chain, &not_base64, "the private key in not_base64 is malformed: "),
+        (&own.chain, &broken_key, "cannot use the private key in broken_key: "),
+    ] {
+        let fault = fault(chain, key);
+        assert!(fault.starts_with(begin) && !fault.contains('\n'), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_chain_of_two_certificates_is_sent_whole() {
+    let folder = Folder::new();
+    let (own, first) = certificate(&folder, "own");
+    let (other, second) = certificate(&folder, "other");
+    let text = fs::read_to_string(&own.chain).unwrap() + &fs::read_to_string(&other.chain).unwrap();
+    fs::write(&own.chain, text).unwrap();
+    let door = door(Settings::default(), Some(&Arc::new(Tls::read(&own).unwrap())));
+    let (client, _server) = tls_pair(&door, &first).await;
+    assert_eq!(client.get_ref().1.peer_certificates(), Some(&[first, second][..]));
+}
+
+/// Sends until a write fails. Returns the time until then, and the kind of the error.
+async fn send_on(stream: &mut Stream) -> (Duration, ErrorKind) {
+    let start = Instant::now();
+    loop {
+        let sending = async {
+            stream.write_all(&[0; 1_024]).await?;
+            stream.flush().await
+        };
+        let day = Duration::from_secs(86_400);
+        if let Err(error) = tokio::time::timeout(day, sending).await.expect("it fails long before") {
+            return (start.elapsed(), error.kind());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_is_counted_once() {
+    let door = door(Settings::default(), None);
+    let (_client, server) = duplex(4_096);
+    let (mut stream, _) = open(of_load_balancer(server), &door).await.unwrap();
+    let (elapsed, error) = send_on(&mut stream).await;
+    assert_time(elapsed, door.settings.timeouts.slow_reader);
+    assert_eq!(error, ErrorKind::TimedOut);
+    assert_eq!(door.counters.count(Event::SlowReader), 1);
+    assert_eq!(send_on(&mut stream).await.1, ErrorKind::TimedOut);
+    assert_eq!(door.counters.count(Event::SlowReader), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_under_tls_is_counted() {
+    let folder = Folder::new();
+    let (files, trusted) = certificate(&folder, "own");
+    let tls = Arc::new(Tls::read(&files).unwrap());
+    let door = door(Settings::default(), Some(&tls));
+    let (_client, mut stream) = tls_pair(&door, &trusted).await;
+    let (elapsed, error) = send_on(&mut stream).await;
+    assert_time(elapsed, door.settings.timeouts.slow_reader);
+    assert_eq!(error, ErrorKind::TimedOut);
+    assert_eq!(door.counters.count(Event::SlowReader), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_of_a_real_socket_that_does_not_read_is_counted() {
+    let door = door(Settings::default(), None);
+    let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    let _client = TcpStream::connect(listener.address().to_string()).await.unwrap();
+    let (mut stream, _) = open(listener.accept(Duration::from_secs(3_600)).await, &door).await.unwrap();
+    let (_, error) = send_on(&mut stream).await;
+    assert_eq!(error, ErrorKind::TimedOut);
+    assert_eq!(door.counters.count(Event::SlowReader), 1);
+}
+
+/// A byte every 9 of 10 seconds is slow, but no fault of this kind.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_on_is_not_closed() {
+    let door = door(Settings::default(), None);
+    let (mut client, server) = duplex(64);
+    let (mut stream, _) = open(of_load_balancer(server), &door).await.unwrap();
+    let reading = async {
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            client.read_u8().await.unwrap();
+        }
+        Instant::now()
+    };
+    let start = Instant::now();
+    let (last, (elapsed, _)) = tokio::join!(reading, send_on(&mut stream));
+    assert_time(elapsed, (last - start) + door.settings.timeouts.slow_reader);
+    assert_eq!(door.counters.count(Event::SlowReader), 1);
+}
+
+/// A client may be silent here for any time: the server of requests bounds that.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_nothing_to_read_is_not_closed() {
+    let door = door(Settings::default(), None);
+    let (mut client, server) = duplex(64);
+    let (mut stream, _) = open(of_load_balancer(server), &door).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    ping(&mut stream, &mut client).await;
+    let silence = tokio::time::timeout(Duration::from_secs(3_600), stream.read_u8()).await;
+    assert!(silence.is_err());
+    ping(&mut stream, &mut client).await;
+    assert_eq!(door.counters.count(Event::SlowReader), 0);
+}

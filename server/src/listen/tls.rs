@@ -1,0 +1,79 @@
+//! TLS of clients, with certificates that can be replaced.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{Error, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::config::settings::Certificate;
+use crate::io::Io;
+
+/// The certificate of new connections, for TLS 1.2 and 1.3. ALPN selects HTTP/2 or HTTP/1.1.
+pub(crate) struct Tls(RwLock<Arc<ServerConfig>>);
+
+impl Tls {
+    /// Reads both files. The error is one sentence that names the file and its fault.
+    pub(crate) fn read(files: &Certificate) -> Result<Tls, String> {
+        Ok(Tls(RwLock::new(config(files)?)))
+    }
+
+    /// Reads both files again, for new connections. An error changes nothing.
+    pub(crate) fn replace(&self, files: &Certificate) -> Result<(), String> {
+        let config = config(files)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    pub(super) async fn accept<T: Io>(&self, io: T) -> io::Result<TlsStream<T>> {
+        let config = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        TlsAcceptor::from(config).accept(io).await
+    }
+}
+
+fn config(files: &Certificate) -> Result<Arc<ServerConfig>, String> {
+    let (chain, key) = (read_chain(&files.chain)?, read_key(&files.key)?);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("cannot set up TLS: {error}"))?;
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(|error| {
+        let (chain, key) = (files.chain.display(), files.key.display());
+        match error {
+            Error::InconsistentKeys(_) => {
+                format!("the private key in {key} is not the one of the certificate in {chain}")
+            }
+            Error::InvalidCertificate(_) => format!("the certificate in {chain} is malformed: {error}"),
+            _ => format!("cannot use the private key in {key}: {error}"),
+        }
+    })?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let file = read_file(path, "certificate")?;
+    let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&file).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(format!("no certificate in {}", path.display())),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(format!("the certificate in {} is malformed: {error}", path.display())),
+    }
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let file = read_file(path, "private key")?;
+    match PrivateKeyDer::from_pem_slice(&file) {
+        Ok(key) => Ok(key),
+        Err(pem::Error::NoItemsFound) => Err(format!("no unencrypted private key in {}", path.display())),
+        Err(error) => Err(format!("the private key in {} is malformed: {error}", path.display())),
+    }
+}
+
+fn read_file(path: &Path, content: &str) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("cannot read the {content} in {}: {error}", path.display()))
+}

@@ -1,0 +1,391 @@
+//! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
+
+use std::convert::Infallible;
+use std::hash::RandomState;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::{Instant, interval, sleep, timeout};
+use tollgate::http::ClientIp;
+use tollgate::{InflightLimiter, OwnedKeyFlight};
+
+use super::log::Line;
+use crate::config::settings::{Settings, Timeouts};
+use crate::counters::{Counters, Event};
+use crate::forward::answers::{Held, Served};
+use crate::forward::attempts::Forward;
+use crate::forward::bodies::{Delivery, Download, End};
+use crate::forward::places::share;
+use crate::limits::in_force::Limits;
+use crate::limits::keys::Client;
+use crate::listen::crowd::{Crowd, Member};
+use crate::listen::open::{Door, Peer, Stream, open};
+use crate::listen::socket::{Listener, Socket};
+use crate::listen::tls::Tls;
+use crate::output::say;
+use crate::pace::Patience;
+
+/// The time for which a connection may be silent after a stop, before it is closed. A client that
+/// goes on asking learns of the stop by its next response. To close at once would reset the
+/// connection under a request that is on its way.
+const SILENCE: Duration = Duration::from_secs(1);
+/// The longest head of a request. With the rest of a connection it takes 65 KB: 10,000 connections
+/// whose heads never end take less than 700 MB.
+const HEAD: usize = 48 << 10;
+/// The most requests of one HTTP/2 connection at a time.
+const STREAMS: u32 = 128;
+/// The most bytes of request bodies of one HTTP/2 connection in the proxy.
+const WINDOW: u32 = 256 << 10;
+/// The most bytes of a response that wait in an HTTP/2 connection. Responses take turns of this
+/// length.
+const SEND_BUFFER: usize = 16 << 10;
+/// The factor by which a response may wait longer while the client takes others of its connection.
+const TURNS: u32 = 6;
+
+/// The state that every connection shares.
+pub(crate) struct Proxy {
+    settings: RwLock<Arc<Settings>>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) forward: Forward,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) counters: Arc<Counters>,
+    /// The connections.
+    pub(crate) clients: Arc<Crowd>,
+    /// The connections of each address.
+    addresses: InflightLimiter<IpAddr>,
+    /// Whether each response is the last of its connection.
+    closing: AtomicBool,
+    /// Whether [`SILENCE`] after a stop is over. A connection that is not open by then is dropped.
+    late: watch::Sender<bool>,
+}
+
+impl Proxy {
+    pub(crate) fn new(
+        settings: Settings,
+        limits: Arc<Limits>,
+        forward: Forward,
+        tls: Option<Arc<Tls>>,
+        counters: Arc<Counters>,
+        clients: usize,
+    ) -> Proxy {
+        let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
+        let (settings, clients) = (RwLock::new(Arc::new(settings)), Crowd::new(clients));
+        let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
+        Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late }
+    }
+
+    /// Replaces the settings that are read for each connection and each request.
+    pub(crate) fn set(&self, settings: Settings) {
+        // It is within the bounds of a limit.
+        let _ = self.addresses.set_limit(count(settings.bounds.connections_per_address));
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the connection is open, but not beyond the silence after a stop, and not if it
+    /// is to leave for a newcomer.
+    async fn open(&self, socket: Socket, settings: Arc<Settings>, member: &Member) -> Option<(Stream, Peer)> {
+        let (tls, activity) = (self.tls.clone(), member.activity.clone());
+        let door = Door { settings, tls, counters: self.counters.clone(), activity };
+        let mut late = self.late.subscribe();
+        tokio::select! {
+            opened = open(socket, &door) => opened,
+            () = member.activity.dismissed() => {
+                self.counters.add(Event::ConnectionIdle);
+                None
+            }
+            _ = late.wait_for(|late| *late) => None,
+        }
+    }
+
+    async fn answer(
+        &self,
+        peer: &Peer,
+        watch: &Arc<Watch>,
+        mut request: Request<Incoming>,
+    ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
+        let settings = self.settings();
+        let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
+        let asking = self.limits.ask(peer.address, &mut request);
+        let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
+        let is_multiplexed = request.version() == Version::HTTP_2;
+        let has_body = !request.body().is_end_stream();
+        let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
+        let mut response = asking.send(request, send).await;
+        if has_body && !is_multiplexed && response.body().served.is_none() {
+            // hyper sees that the body is left unread. It drains one that has arrived, or the
+            // response tells that it is the last.
+            yield_now().await;
+        }
+        // Relaxed: no other data is read that was written before the flag.
+        let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
+        if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let served = response.body_mut().served.take().map(|served| *served).unwrap_or_default();
+        let Served { flight, upstream, entered, used } = served;
+        if let Some(line) = &mut line {
+            (line.status, line.upstream) = (Some(response.status()), upstream.clone());
+        }
+        let counters = self.counters.clone();
+        let at_end = move |end, bytes| {
+            // The upstream is done with a response before the client has taken its last part.
+            drop(entered);
+            if let Some(used) = used.filter(|_| end == End::Whole) {
+                used.keep();
+            }
+            note_end(end, upstream.as_deref(), &counters);
+            if let Some(line) = &mut line {
+                (line.end, line.bytes) = (end, bytes);
+            }
+            drop(line);
+        };
+        let Timeouts { response_body: longest, whole_body: whole, .. } = settings.timeouts;
+        let patience = Patience { longest, rate: None, whole };
+        let held = [flight, Some(asked)];
+        let mut response = response.map(|body| Download::new(body.bytes, patience, held, at_end));
+        if is_multiplexed {
+            watch.places.0.activity.is_multiplexed.store(true, Relaxed);
+            watch.add(response.body_mut().among_others());
+        }
+        response
+    }
+
+    /// Takes a place among the connections of the address. Networks of proxies have no bound.
+    /// Returns `None`, and counts it, if the address has its share.
+    fn place_of(&self, address: IpAddr) -> Option<Option<OfAddress>> {
+        let settings = self.settings();
+        if settings.trusts(address) {
+            return Some(None);
+        }
+        let (taken, most) = self.clients.size();
+        let share = share(most, taken, settings.bounds.connections_per_address);
+        let address = ClientIp::peer().group(address);
+        let held = self.addresses.in_flight(&address) as usize;
+        let place = self.addresses.try_enter_owned(&address).ok().filter(|_| held < share.max(1));
+        if place.is_none() {
+            self.counters.add(Event::ConnectionRefused);
+        }
+        place.map(Some)
+    }
+}
+
+/// Returns the number as a limit, which is at most 2^20.
+fn count(most: usize) -> u32 {
+    most.clamp(1, 1 << 20) as u32
+}
+
+/// The activity of a connection, by which its own task sees that it stands still.
+pub(crate) struct Watch {
+    /// The places of the connection, until its last request has ended: an upgraded connection goes
+    /// on.
+    places: ConnectionPlaces,
+    deliveries: Mutex<Vec<Weak<Delivery>>>,
+}
+
+/// The places of a connection: among all, of the socket's address, and of the client's address if
+/// that is another one.
+type ConnectionPlaces = (Member, Option<OfAddress>, Option<OfAddress>);
+type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
+
+impl Watch {
+    fn new(places: ConnectionPlaces) -> Arc<Watch> {
+        Arc::new(Watch { places, deliveries: Mutex::default() })
+    }
+
+    fn add(&self, delivery: &Arc<Delivery>) {
+        let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
+        deliveries.push(Arc::downgrade(delivery));
+        // Deliveries that have ended are dropped: at most `STREAMS` streams are open at a time.
+        if deliveries.len() > STREAMS as usize {
+            deliveries.retain(|delivery| delivery.strong_count() > 0);
+        }
+    }
+
+    /// Returns whether the client does not take a response, out of those that wait.
+    fn is_slow(&self, longest: Duration) -> bool {
+        let deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = deliveries.iter().filter_map(Weak::upgrade).filter_map(|delivery| delivery.paused());
+        let (least, most) = waiting.fold((Duration::MAX, Duration::ZERO), |(least, most), pause| {
+            (least.min(pause), most.max(pause))
+        });
+        most > longest.saturating_mul(TURNS) || most > longest && least > longest
+    }
+
+    /// Returns once the connection is to leave for a newcomer, has had no request for too long, or
+    /// the client does not take a response. The first two hold only while no request is under way.
+    /// The last holds for a response of several at a time.
+    async fn stands_still(&self, settings: &Settings, counters: &Counters) {
+        let Timeouts { request_head, keep_alive, slow_reader, .. } = settings.timeouts;
+        let shortest = request_head.min(keep_alive).min(slow_reader);
+        let activity = &self.places.0.activity;
+        let mut ticks = interval((shortest / 4).max(Duration::from_millis(1)));
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = activity.dismissed() => return counters.add(Event::ConnectionIdle),
+            }
+            if activity.is_late(request_head, keep_alive) {
+                return counters.add(Event::HeadTimeout);
+            }
+            if self.is_slow(slow_reader) {
+                return counters.add(Event::SlowReader);
+            }
+        }
+    }
+}
+
+/// Serves connections until `stop`, and then answers the requests under way. Returns `true` if each
+/// was answered, and `false` if some were cut.
+pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
+    let draining = GracefulShutdown::new();
+    let (connections, per_address) =
+        (proxy.clients.size().1, proxy.settings().bounds.connections_per_address);
+    if connections / 2 < per_address {
+        tracing::warn!(connections, per_address, "the limit on open files leaves room for fewer connections");
+    }
+    let mut stop = std::pin::pin!(stop);
+    // The connection that waits for a place, if all are taken by busy ones. Others wait in the
+    // listener's backlog.
+    let mut newcomer = None;
+    loop {
+        let next = async {
+            if newcomer.is_none() {
+                let socket = listener.accept(proxy.settings().timeouts.slow_reader).await;
+                newcomer = proxy.place_of(socket.peer).map(|of_address| (socket, of_address));
+            }
+            match newcomer {
+                Some(_) => Some(proxy.clients.enter().await),
+                None => None,
+            }
+        };
+        let member = tokio::select! {
+            member = next => member,
+            () = &mut stop => break,
+        };
+        if let (Some(member), Some((socket, of_address))) = (member, newcomer.take()) {
+            connect(&proxy, &draining, member, socket, of_address);
+        }
+    }
+    proxy.closing.store(true, Relaxed);
+    let backlog = listener.into_backlog(proxy.settings().timeouts.slow_reader);
+    let backlog =
+        backlog.filter_map(|socket| proxy.place_of(socket.peer).map(|of_address| (socket, of_address)));
+    for (socket, of_address) in newcomer.into_iter().chain(backlog) {
+        let Some(member) = proxy.clients.try_enter() else { break };
+        connect(&proxy, &draining, member, socket, of_address);
+    }
+    say(format_args!("draining {} connections", draining.count()));
+    let silent = Instant::now() + SILENCE;
+    let idle = || draining.count() == 0 && proxy.forward.under_way() == 0;
+    while !idle() && Instant::now() < silent {
+        sleep(Duration::from_millis(10)).await;
+    }
+    proxy.late.send_replace(true);
+    let forward = &proxy.forward;
+    let all = async {
+        draining.shutdown().await;
+        while forward.under_way() > 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(proxy.settings().timeouts.drain, all).await.is_ok()
+}
+
+fn connect(
+    proxy: &Arc<Proxy>,
+    draining: &GracefulShutdown,
+    member: Member,
+    socket: Socket,
+    of_address: Option<OfAddress>,
+) {
+    let connected = socket.peer;
+    let (proxy, watcher) = (proxy.clone(), draining.watcher());
+    tokio::spawn(async move {
+        let settings = proxy.settings();
+        let Some((stream, peer)) = proxy.open(socket, settings.clone(), &member).await else { return };
+        member.activity.touch();
+        // A PROXY header has named another address.
+        let of_client = match peer.address == connected {
+            true => None,
+            false => {
+                let Some(of_client) = proxy.place_of(peer.address) else { return };
+                of_client
+            }
+        };
+        let watch = Watch::new((member, of_address, of_client));
+        let service = {
+            let (proxy, watch) = (proxy.clone(), watch.clone());
+            service_fn(move |request| {
+                let (proxy, watch) = (proxy.clone(), watch.clone());
+                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, request).await) }
+            })
+        };
+        let server = server(&settings);
+        let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let ended = tokio::select! {
+            ended = watcher.watch(connection) => ended,
+            () = watch.stands_still(&settings, &proxy.counters) => return,
+        };
+        if let Err(error) = ended {
+            note(&*error, &proxy.counters);
+        }
+    });
+}
+
+fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    let Timeouts { request_head: head, keep_alive, .. } = settings.timeouts;
+    // hyper's time begins with the silence before a head. The connection's own task sees both.
+    server.http1().timer(TokioTimer::new()).header_read_timeout(keep_alive + head).max_buf_size(HEAD);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(head)
+        .keep_alive_timeout(head)
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(HEAD as u32);
+    server
+}
+
+/// Counts and logs the fault of an upstream whose response ended too soon.
+fn note_end(end: End, upstream: Option<&str>, counters: &Counters) {
+    let (event, fault) = match end {
+        End::Broken => (Event::BrokenResponse, "the upstream broke its response off"),
+        End::TimedOut => (Event::ResponseBodyTimeout, "the upstream paused its response for too long"),
+        End::TooLong => (Event::ResponseBodyTimeout, "the response took too long as a whole"),
+        End::Whole | End::Dropped => return,
+    };
+    counters.add(event);
+    tracing::warn!(upstream, "{fault}");
+}
+
+/// Counts the fault of a client whose connection has ended. Most ends are no fault: the client
+/// left.
+fn note(error: &(dyn std::error::Error + 'static), counters: &Counters) {
+    let Some(error) = error.downcast_ref::<hyper::Error>() else { return };
+    if error.is_parse_too_large() {
+        counters.add(Event::HeadTooLarge);
+    } else if error.is_parse() {
+        counters.add(Event::BadRequest);
+    } else if error.is_timeout() {
+        counters.add(Event::HeadTimeout);
+    }
+}
