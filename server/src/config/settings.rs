@@ -148,6 +148,8 @@ pub(crate) struct Admin {
     pub(crate) at: SocketAddr,
     /// Host names, besides `localhost` and addresses, that requests may name.
     pub(crate) hosts: Vec<String>,
+    /// Others than this host may reach it.
+    pub(crate) public: bool,
 }
 
 /// How much clients may hold at a time.
@@ -235,7 +237,7 @@ pub(crate) enum LogFormat {
 }
 
 /// A certificate chain and its private key, as PEM files. A reload reads them again.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Certificate {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,

@@ -322,7 +322,7 @@ impl Forward {
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
-                    let served = Box::new(Served { flight, upstream, entered, used: Some(used) });
+                    let served = Box::new(Served { flight, upstream, entered, used });
                     return self.handed_back(timeouts, response, handshake, served);
                 }
                 Err(failed) => failed,

@@ -5,6 +5,7 @@ pub(crate) mod answers;
 pub(crate) mod attempts;
 pub(crate) mod bodies;
 pub(crate) mod connect;
+pub(crate) mod exchange;
 pub(crate) mod forwarded;
 pub(crate) mod inflight;
 pub(crate) mod places;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::bodies::Sent;
 use super::connect::{BoxError, Unreached, causes, connect, is_stall};
+use super::exchange::exchange;
 use crate::config::settings::{Timeouts, Upstream};
 
 /// The time for which an idle connection is kept, and a quarter of that more.
@@ -81,24 +82,28 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Request<Sent>,
         fresh: bool,
-    ) -> Result<(Response<Incoming>, Used), Failed> {
-        while let Some(mut sender) = if fresh { None } else { self.take() } {
-            match sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, Used { pool: self.clone(), sender })),
+    ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
+        while let Some(sender) = if fresh { None } else { self.take() } {
+            match exchange(sender, request).await {
+                Ok((response, sender)) => return Ok((response, self.used(sender))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err((Failure::of(error.into_error()), None)),
                 },
             }
         }
-        let mut sender = match self.open().await {
+        let sender = match self.open().await {
             Ok(sender) => sender,
             Err(failure) => return Err((failure, Some(Box::new(request)))),
         };
-        match sender.send_request(request).await {
-            Ok(response) => Ok((response, Used { pool: self.clone(), sender })),
-            Err(error) => Err((Failure::of(error), None)),
+        match exchange(sender, request).await {
+            Ok((response, sender)) => Ok((response, self.used(sender))),
+            Err(error) => Err((Failure::of(error.into_error()), None)),
         }
+    }
+
+    fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>) -> Option<Used> {
+        sender.map(|sender| Used { pool: self.clone(), sender })
     }
 
     async fn open(&self) -> Result<SendRequest<Sent>, Failure> {
@@ -202,7 +207,7 @@ mod tests {
             connection
         };
         let (sent, connection) = tokio::join!(pool.send(request(), true), upstream);
-        let Ok((response, mut used)) = sent else { panic!("there is a response") };
+        let Ok((response, Some(mut used))) = sent else { panic!("there is a response") };
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
         used.sender.ready().await.unwrap();
         (used, connection)

@@ -34,7 +34,7 @@ pub(crate) struct Target {
 }
 
 /// The outcome of an attempt. A request that was not sent comes back.
-pub(crate) type Attempted = Result<(Response<Incoming>, Used), Failed>;
+pub(crate) type Attempted = Result<(Response<Incoming>, Option<Used>), Failed>;
 
 impl Target {
     pub(crate) fn new(upstream: &Upstream, settings: &Settings, before: &[Arc<Gate>]) -> Target {

@@ -5,6 +5,7 @@
 //! decides. An upstream in the test holds back each response that has to come later. Every read
 //! gives up after [`PATIENCE`].
 
+mod check;
 mod exempt;
 mod forwarding;
 mod http2;
@@ -15,6 +16,7 @@ mod prefixes;
 mod process;
 mod proxy_protocol;
 mod reload;
+mod reread;
 mod start;
 mod stopping;
 mod support;

@@ -44,7 +44,7 @@ fn a_bad_option_is_one_line_and_exit_code_2() {
         (&["--workers", "2", "--upstream", "http://a"], "--upstream"),
         (&["--config", "no-such-file.toml"], "no-such-file.toml"),
         (&["--upstreem", "http://a"], "did you mean '--upstream'?"),
-        (&["--timeout", "connec=5s"], "did you mean \"connect\"?"),
+        (&["--timeout", "connec=5s"], "did you mean `connect`?"),
         (&["--limit"], "--limit"),
         (&["--nonsense"], "--nonsense"),
         (&["nonsense"], "nonsense"),
