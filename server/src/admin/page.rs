@@ -35,6 +35,7 @@ use tollgate::{LatencyCounts, Rule};
 use super::sources::{self, Sources};
 use crate::forward::forwarded::only_value;
 use crate::forward::inflight::Gate;
+use crate::forward::target::{self, Target};
 use crate::limits::tally::Sums;
 use crate::listen::crowd::{Activity, Busy, Crowd, Member};
 use crate::serve::connections::Proxy;
@@ -216,7 +217,7 @@ fn is_named(name: &str, hosts: &[String]) -> bool {
 fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
     let in_force = proxy.limits.in_force();
-    let mut text = prometheus(&in_force.all().map(|limit| limit.stats()).collect::<Vec<_>>());
+    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.stats()).collect::<Vec<_>>());
     let odd = in_force.client_stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
@@ -225,6 +226,7 @@ fn metrics(proxy: &Proxy) -> String {
         let name = format!("tollgate_{name}_total");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
+    target::prometheus(&proxy.forward.targets(), &mut text);
     let gates = proxy.forward.gates();
     text += &prometheus_inflight(&gates.iter().map(|gate| gate.stats()).collect::<Vec<_>>());
     sources::prometheus(&in_force, &mut text);
@@ -291,25 +293,34 @@ impl Counts {
     }
 }
 
+/// The names of the upstreams that do not answer.
+fn down(targets: &[Target]) -> Vec<&str> {
+    targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name).collect()
+}
+
 /// The decisions of a time, and the state after it.
 fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
     let in_force = proxy.limits.in_force();
-    let limit = in_force.everywhere_else.as_ref().map(|limit| {
+    let limit = in_force.everywhere_else.as_ref().map(|routed| {
+        let limit = &routed.limits.limits[0];
         let (now, most) = (limit.rule(), limit.most());
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
-    let routes = in_force.routes.iter().map(|route| {
-        let (limit, stats) = (&route.limit, route.limit.stats());
+    let of_routes = in_force.routes.iter().flat_map(|route| {
+        let exempt = route.limits.stats().exempt;
+        route.limits.with_stats().map(move |(limit, stats)| (route, limit, stats, exempt))
+    });
+    let routes = of_routes.map(|(route, limit, stats, exempt)| {
         json!({
             "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
-            "granted": stats.granted, "refused": stats.refused + stats.shadow_refused, "exempt": stats.exempt,
+            "granted": stats.granted, "refused": stats.refused + stats.banned + stats.shadow_refused, "exempt": exempt,
         })
     });
     let mut top: Vec<(u64, Value)> = Vec::new();
-    for limit in in_force.all() {
-        let burst = limit.rule().capacity();
-        for (key, refused, left) in limit.top_refused(TOP) {
+    for routed in in_force.all() {
+        for (limit, key, refused, left) in routed.limits.top_refused(TOP) {
+            let burst = limit.rule().capacity();
             let (name, key) = (&limit.name, key.to_string());
             top.push((
                 refused,
@@ -325,11 +336,12 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
+        "keys": in_force.all().map(|routed| routed.limits.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
+        "down": down(&proxy.forward.targets()),
         "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
         "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
     })

@@ -44,12 +44,14 @@ fn apply_routes(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
     }
     for (name, table) in named.iter().skip(1).zip(&given.file.routes) {
         let prefix = &table.texts["prefix"];
+        let own = &prefix.texts[0].text;
+        // Routes of one prefix hold together.
         let is_same =
-            |route: &&Route| is_same_prefix(&route.prefix, &prefix.texts[0].text, to.case_sensitive);
+            |route: &&Route| route.prefix != *own && is_same_prefix(&route.prefix, own, to.case_sensitive);
         if let Some(other) = to.routes.iter().filter(is_same).find(|route| route.name != *name) {
             let hint = if named.contains(&other.name) { "" } else { "; remove_routes removes it" };
-            let same = if other.prefix == prefix.texts[0].text { "too" } else { "which has the same paths" };
-            let what = format!("the route {:?} has the prefix {:?}, {same}{hint}", other.name, other.prefix);
+            let (name, other) = (&other.name, &other.prefix);
+            let what = format!("the route {name:?} has the prefix {other:?}, which has the same paths{hint}");
             return Err(fault(prefix.at, what));
         }
     }
@@ -69,6 +71,9 @@ fn apply_route(table: &RouteTable, routes: &mut Vec<Route>) -> Result<(String, O
         rule: Quota::per_second(1).into(),
         cost: 1,
         priority: Priority::Critical,
+        key: None,
+        ban: None,
+        delay: None,
     });
     for setting in ROUTE {
         if let Some(texts) = table.texts.get(setting.name) {

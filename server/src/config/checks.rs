@@ -8,11 +8,15 @@ use tollgate::Rule;
 use super::fault::{Fault, fault};
 use super::given::Origins;
 use super::rows::settings;
-use super::settings::{Address, Settings, Upstream};
+use super::settings::{Address, KeyPart, Settings, Upstream};
 use super::shared::{counts, window_in_store};
+use super::upstream::read_roots;
 
 /// The settings without which others of their table have no effect.
 const OWNERS: [&str; 3] = ["admin.listen", "inflight.limit", "store.url"];
+
+/// The most parts of a key.
+const MOST_PARTS: usize = 8;
 
 /// Checks the settings that a file and options have together.
 pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
@@ -20,7 +24,10 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     check_admin(given, to)?;
     check_addresses(given, to)?;
     check_bounds(given, to)?;
-    check_store(given, to)
+    check_store(given, to)?;
+    check_limits(given, to)?;
+    check_prefixes(given, to)?;
+    read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
 }
 
 /// Returns whether two prefixes have the same paths.
@@ -69,10 +76,10 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
     for (index, upstream) in to.upstreams.iter().enumerate() {
         let is_listener = match (upstream, &to.listen) {
             (Upstream::Unix(path), Address::Unix(own)) => path == own,
-            (Upstream::Tcp(authority), Address::Tcp(own)) => names(authority, *own),
+            (upstream, Address::Tcp(own)) => names(upstream, *own),
             _ => false,
         };
-        let is_admin = |at| matches!(upstream, Upstream::Tcp(name) if names(name, at));
+        let is_admin = |at| names(upstream, at);
         let what = match (is_listener, to.admin.as_ref().is_some_and(|admin| is_admin(admin.at))) {
             (false, false) => continue,
             (true, _) => "the address that clients connect to",
@@ -86,10 +93,10 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
 }
 
 /// Returns whether an upstream is named by the address of a listener. Other names are not resolved.
-fn names(upstream: &Authority, listener: SocketAddr) -> bool {
-    let host = upstream.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let port = upstream.port_u16().unwrap_or(80);
-    host.is_ok_and(|host| reaches(SocketAddr::new(host, port), listener))
+fn names(upstream: &Upstream, listener: SocketAddr) -> bool {
+    let Some(host) = upstream.authority().map(Authority::host) else { return false };
+    let host = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.is_ok_and(|host| reaches(SocketAddr::new(host, upstream.port()), listener))
 }
 
 /// Returns whether a connection to the first address reaches a listener at the second one.
@@ -139,8 +146,63 @@ fn check_store(given: Origins<'_>, settings: &Settings) -> Result<(), Fault> {
         can_share(rule).map_err(|what| fault(given.at("limit"), what))?;
     }
     for route in &settings.routes {
-        let at = given.limit_of(&route.name);
+        let at = given.at_route(&route.name, "limit");
         can_share(route.rule).map_err(|what| fault(at, format!("the route {:?}: {what}", route.name)))?;
+    }
+    Ok(())
+}
+
+/// Checks that the key of each ban is one that no other client can write, and that each delay is of
+/// a limit whose requests can wait.
+fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+    for route in std::iter::once(None).chain(to.routes.iter().map(Some)) {
+        let at = || route.map_or(given.at("key"), |route| given.at_route(&route.name, "key"));
+        let parts = to.key_of(route).len();
+        if !(1..=MOST_PARTS).contains(&parts) {
+            let what = format!("a key has from 1 to {MOST_PARTS} parts, such as `peer`, and not {parts}");
+            return Err(fault(at(), what));
+        }
+    }
+    let default = to.limit.map(|rule| (None, rule));
+    for (route, rule) in default.into_iter().chain(to.routes.iter().map(|route| (Some(route), route.rule))) {
+        let at = |field| route.and_then(|route| given.at_route(&route.name, field)).or(given.at(field));
+        let of = route.map_or("the default limit".to_owned(), |route| format!("the route {:?}", route.name));
+        if to.ban_of(route).is_some() && !to.key_of(route).contains(&KeyPart::Peer) {
+            let what =
+                "a ban needs `peer` in the key: a client could be banned by others, who send its value";
+            return Err(fault(at("ban"), format!("{of}: {what}")));
+        }
+        let what = match (to.delay_of(route), rule) {
+            (None, _) => continue,
+            (Some(_), Rule::Window(_)) => "no request can wait for a window, as it has no tokens to come",
+            (Some(_), _) if to.store.is_some() => "no request can wait for the tokens of a store",
+            _ => continue,
+        };
+        return Err(fault(at("delay"), format!("{of}: {what}; `delay` is \"none\" there")));
+    }
+    Ok(())
+}
+
+/// The routes of one prefix decide together, so they have one cost, one priority and one delay.
+fn check_prefixes(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+    for (index, route) in to.routes.iter().enumerate() {
+        let Some(first) = to.routes[..index].iter().find(|first| first.prefix == route.prefix) else {
+            continue;
+        };
+        let fields = [
+            ("cost", first.cost == route.cost),
+            ("priority", first.priority == route.priority),
+            ("delay", to.delay_of(Some(first)) == to.delay_of(Some(route))),
+        ];
+        if let Some((field, _)) = fields.into_iter().find(|(_, is_same)| !is_same) {
+            let names = [(route, field), (first, field), (route, "prefix"), (first, "prefix")];
+            let at = names.into_iter().find_map(|(route, field)| given.at_route(&route.name, field));
+            let (one, other, prefix) = (&first.name, &route.name, &route.prefix);
+            let what = format!(
+                "the routes {one:?} and {other:?} of {prefix} hold together, so they have one {field}"
+            );
+            return Err(fault(at, what));
+        }
     }
     Ok(())
 }

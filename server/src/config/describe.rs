@@ -4,7 +4,7 @@ use humantime::format_duration;
 use tollgate::Rule;
 
 use super::rows::{ROUTE, client, settings};
-use super::settings::Settings;
+use super::settings::{KeyPart, Route, Settings};
 use super::table::Setting;
 
 /// A setting: its name, its value, and a sentence about it.
@@ -43,7 +43,8 @@ pub(super) fn entries(of: &Settings) -> Vec<Entry> {
     for route in &of.routes {
         let mut values: Vec<String> = ROUTE.iter().filter_map(|part| Some((part.show)(route)?.0)).collect();
         values.push(route.prefix.clone());
-        let meaning = format!("of {}, for {} and paths below it", client(of), route.prefix);
+        let meaning =
+            format!("of {}, for {} and paths below it", client(of.key_of(Some(route))), route.prefix);
         entries.push(Entry { name: format!("route {}", route.name), value: values.join(", "), meaning });
     }
     entries
@@ -66,6 +67,7 @@ fn warnings(settings: &Settings) -> Vec<String> {
         ));
     }
     warnings.extend(inflight_warnings(settings));
+    warnings.extend(key_warnings(settings));
     let Some(default) = settings.limit else {
         if settings.routes.is_empty() {
             warnings.push("limit is none and there are no routes: no request is limited".to_owned());
@@ -73,9 +75,33 @@ fn warnings(settings: &Settings) -> Vec<String> {
         return warnings;
     };
     for route in &settings.routes {
-        if looser(route.rule, route.cost, default) {
+        let mut together = settings.routes.iter().filter(|other| other.prefix == route.prefix);
+        if together.all(|other| looser(other.rule, other.cost, default)) {
             let (name, rule, cost) = (&route.name, route.rule, route.cost);
             warnings.push(format!("route {name}, {rule} and cost {cost}, is looser than limit, {default}"));
+        }
+    }
+    warnings
+}
+
+/// The keys that a client can make up, where no limit of the same paths is by its address.
+fn key_warnings(settings: &Settings) -> Vec<String> {
+    let is_made_up = |route: Option<&Route>| {
+        let parts = settings.key_of(route);
+        parts.iter().any(|part| matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_)))
+    };
+    let mut warnings = Vec::new();
+    let mut warn = |name: String, key: &[KeyPart]| {
+        let key = client(key);
+        warnings.push(format!("{name} is of {key}: a client that makes values up has as many buckets"));
+    };
+    if settings.limit.is_some() && is_made_up(None) {
+        warn("limit".to_owned(), &settings.key);
+    }
+    for route in &settings.routes {
+        let mut together = settings.routes.iter().filter(|other| other.prefix == route.prefix);
+        if together.all(|other| is_made_up(Some(other))) {
+            warn(format!("route {}", route.name), settings.key_of(Some(route)));
         }
     }
     warnings

@@ -111,11 +111,11 @@ impl<'a> Origins<'a> {
         self.texts(name)?.at
     }
 
-    /// Returns the place of the limit of a route.
-    pub(super) fn limit_of(&self, route: &str) -> Option<usize> {
+    /// Returns the place of a field of a route.
+    pub(super) fn at_route(&self, route: &str, field: &str) -> Option<usize> {
         let table =
             self.file.routes.iter().find(|table| table.name().texts.iter().any(|name| name.text == route));
-        table?.texts.get("limit")?.at
+        table?.texts.get(field)?.at
     }
 }
 

@@ -12,6 +12,7 @@ use super::describe::{Entry, entries};
 use super::file::File;
 use super::given::{Given, Origins};
 use super::settings::Settings;
+use super::upstream::read_roots;
 use super::values::{self, DAY};
 
 /// The options of the proxy.
@@ -85,7 +86,10 @@ pub(crate) fn check_upstream(options: &Options, settings: &Settings) -> Result<(
 /// A setting that the file does not name stays as it is. A file that is missing, or that [`load`]
 /// refuses, is an error. Without a file there is nothing to change.
 pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, Vec<String>), String> {
-    let Some(path) = &options.config else { return Ok((before.clone(), Vec::new())) };
+    let Some(path) = &options.config else {
+        let mut after = before.clone();
+        return read_roots(&mut after).map(|()| (after, Vec::new()));
+    };
     let file = File::read(path)?;
     let restarted = file.over(&Settings::default(), &options.given)?;
     let mut after = file.over(before, &options.given)?;

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use humantime::format_duration;
-use hyper::header::HeaderName;
 use tollgate::Priority;
 
-use super::settings::{Admin, Certificate, InflightLimit, LogFormat, Outage, Route, Settings, Store};
+use super::settings::{
+    Admin, Certificate, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store,
+};
 use super::store;
 use super::table::{Set::*, Setting, list, or_none, plain, switch, with};
 use super::values::*;
 
 const NONE: Duration = Duration::ZERO;
 const NANO: Duration = Duration::from_nanos(1);
+const MILLI: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Makes a table of rows: the name in the file, the option and the sentence of a [`Setting`], then
 /// the way to set it and the way to show it.
@@ -52,10 +55,14 @@ table! { static SETTINGS: Settings;
     "proxy_protocol", "proxy-protocol", "each connection begins with a PROXY header, version 1 or 2":
         Switch(|to, on| to.proxy_protocol = on),
         |of| switch(of.proxy_protocol, "each connection begins with a PROXY header", "");
-    "upstream", "upstream http://HOST[:PORT]|unix:PATH",
+    "upstream", "upstream http://HOST[:PORT]|https://..|h2c://..|unix:PATH",
         "where requests go [a server in this process, without a file]":
         Each(|to, v| add(&mut to.upstreams, v, parsed)),
         |of| if of.upstreams.is_empty() { with("none", "a server in this process answers") } else { list(&of.upstreams) };
+    "upstream_ca", "upstream-ca FILE",
+        "the authorities that https upstreams are checked by, a PEM file [those of this host]":
+        One(|to, v, folder| put(&mut to.upstream_ca, Ok(Some(folder.join(v))))),
+        |of| or_none(of.upstream_ca.as_ref().map(|file| file.display()), "those of this host check https upstreams");
     "preserve_host", "preserve-host", "the upstream sees the client's Host instead of its own name":
         Switch(|to, on| to.preserve_host = on),
         |of| switch(of.preserve_host, "the upstream sees the client's Host", "the upstream sees its own name in Host");
@@ -65,19 +72,27 @@ table! { static SETTINGS: Settings;
     "limit", "limit QUOTA|none", "the quota or window of each key under no route; `none` is no limit":
         One(|to, v, _| put(&mut to.limit, limit(v))),
         |of| match of.limit {
-            Some(rule) => with(rule, format!("of {}, for requests under no route", client(of))),
+            Some(rule) => with(rule, format!("of {}, for requests under no route", client(&of.key))),
             None => with("none", "requests under no route are not limited"),
         };
-    "key", "key peer|header:NAME",
-        "`peer` limits each client address, `header:NAME` each value of a header":
-        One(|to, v, _| put(&mut to.key, key(v))),
-        |of| match &of.key {
-            Some(name) => with(
-                format!("header:{name}"),
-                "a request without exactly one value is limited by its client address",
-            ),
-            None => with("peer", "each client address"),
+    "key", "key peer|header:NAME|cookie:NAME|method",
+        "the parts of a key: `peer` is the client's address":
+        Each(|to, v| add(&mut to.key, v, key_part)),
+        |of| match of.key[..] {
+            [KeyPart::Peer] => with("peer", "each client address"),
+            _ => list(&of.key),
         };
+    "ban", "ban N/WINDOW for TIME|none",
+        "refusals of a key in a window that ban it for a time, such as 20/1m for 10m; `none` is no ban":
+        One(|to, v, _| put(&mut to.ban, or_none_of(v, ban))),
+        |of| or_none(of.ban, "a key may be refused for ever");
+    "delay", "delay DURATION|none",
+        "the longest wait of a request for its tokens; `none` refuses it at once":
+        One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)))),
+        |of| or_none(of.delay.map(format_duration), "a request over a limit is refused at once");
+    "max_waiting", "max-waiting N", "requests that wait at a time, at the limits of a route":
+        One(|to, v, _| put(&mut to.max_waiting, count(v))),
+        |of| of.delay.and_then(|_| plain(of.max_waiting));
     "trust_proxy", "trust-proxy CIDR|IP",
         "networks of proxies whose forwarding headers are believed":
         Each(|to, v| add(&mut to.trust_proxy, v, network)),
@@ -148,6 +163,10 @@ table! { static SETTINGS: Settings;
         "bytes of a request's body that make up for a second of waiting; `none` is no bound":
         One(|to, v, _| put(&mut to.bounds.least_rate, or_none_of(v, |v| number(v, 1, MOST)))),
         |of| or_none(of.bounds.least_rate, "a body of a request may be slow");
+    "bounds.request_body", "request-body BYTES|none",
+        "bytes of a request's body, such as 10MiB, beyond which it gets 413; `none` is no bound":
+        One(|to, v, _| put(&mut to.bounds.request_body, or_none_of(v, bytes))),
+        |of| or_none(of.bounds.request_body, "a body of a request may be large");
     "inflight.limit", "inflight N|none",
         "requests in flight to each upstream, beyond which they get 503 at once; `none` is no limit":
         One(|to, v, _| {
@@ -214,6 +233,9 @@ table! { static SETTINGS: Settings;
     "log.access", "access-log", "a line for each request":
         Switch(|to, on| to.log.access = on),
         |of| switch(of.log.access, "a line for each request", "");
+    "log.refusals", "log-refusals", "a line for each refusal, up to 5 a second of each limit":
+        Switch(|to, on| to.log.refusals = on),
+        |of| switch(of.log.refusals, "a line for each refusal, up to 5 a second of each limit", "");
     "remove_routes", "", "names of routes that go at a reload":
         Each(|to, v| {
             to.routes.retain(|route| v != Some(&*route.name));
@@ -251,6 +273,15 @@ table! { pub(super) static ROUTE: Route;
             Priority::Critical => None,
             lower => plain(format_args!("priority {}", lower.name())),
         };
+    "key", "", "":
+        Each(|to, v| add(to.key.get_or_insert_default(), v, key_part)),
+        |of| plain(format_args!("key {}", list(of.key.as_ref()?)?.0));
+    "ban", "", "":
+        One(|to, v, _| put(&mut to.ban, or_none_of(v, ban).map(Some))),
+        |of| of.ban?.map_or_else(|| plain("no ban"), |ban| plain(format_args!("ban {ban}")));
+    "delay", "", "":
+        One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)).map(Some))),
+        |of| of.delay?.map_or_else(|| plain("no delay"), |wait| plain(format_args!("delay {}", format_duration(wait))));
 }
 
 fn certificate(to: &mut Settings) -> &mut Certificate {
@@ -258,15 +289,12 @@ fn certificate(to: &mut Settings) -> &mut Certificate {
 }
 
 /// Returns the client that a limit is for, in words.
-pub(super) fn client(settings: &Settings) -> String {
-    settings.key.as_ref().map_or("each client address".to_owned(), |name| format!("each value of {name}"))
-}
-
-/// Returns the header whose values are limited; without one, addresses are.
-fn key(text: &str) -> Result<Option<HeaderName>, String> {
-    match text.strip_prefix("header:") {
-        Some(name) => name.parse().map(Some).map_err(|_| format!("{name:?} is not a header name")),
-        None if text == "peer" => Ok(None),
-        None => Err("expected `peer` or `header:NAME`".to_owned()),
-    }
+pub(crate) fn client(key: &[KeyPart]) -> String {
+    let of = |part: &KeyPart| match part {
+        KeyPart::Peer => "client address".to_owned(),
+        KeyPart::Header(name) => format!("value of {name}"),
+        KeyPart::Cookie(name) => format!("cookie {name}"),
+        KeyPart::Method => "method".to_owned(),
+    };
+    format!("each {}", key.iter().map(of).collect::<Vec<_>>().join(" and "))
 }

@@ -2,18 +2,18 @@
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use humantime::format_duration;
 use hyper::Method;
-use hyper::http::uri::{Authority, Scheme, Uri};
 use ipnet::IpNet;
-use tollgate::http::ClientIp;
-use tollgate::{InvalidRule, Priority, Quota, Rule};
+use tollgate::http::{ClientIp, Head};
+use tollgate::tower::LimitBy;
+use tollgate::{InvalidRule, Priority, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, ExemptPath, LogFormat, Outage, Upstream};
+use super::settings::{Address, Ban, ExemptPath, KeyPart, LogFormat, Outage};
+use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
 /// The longest time of a setting.
@@ -126,6 +126,45 @@ pub(super) fn limit(text: &str) -> Result<Option<Rule>, String> {
     })
 }
 
+/// Returns a part of a key.
+pub(super) fn key_part(text: &str) -> Result<KeyPart, String> {
+    match text.split_once(':') {
+        Some(("header", name)) => {
+            name.parse().map(KeyPart::Header).map_err(|_| format!("{name:?} is not a header name"))
+        }
+        Some(("cookie", name)) => token(name).map(KeyPart::Cookie),
+        _ if text == "peer" => Ok(KeyPart::Peer),
+        _ if text == "method" => Ok(KeyPart::Method),
+        _ => Err("expected `peer`, `header:NAME`, `cookie:NAME` or `method`".to_owned()),
+    }
+}
+
+/// Returns a ban such as `20/1m for 10m`.
+pub(super) fn ban(text: &str) -> Result<Ban, String> {
+    const FORM: &str = "expected refusals in a window and a time, such as 20/1m for 10m";
+    let (refusals, time) = text.split_once(" for ").ok_or(FORM)?;
+    let (refusals, window) = refusals.split_once('/').ok_or(FORM)?;
+    let refusals = number(refusals, 1, MOST)?;
+    let window =
+        if window.starts_with(|c: char| c.is_ascii_digit()) { window } else { &format!("1{window}") };
+    let [window, time] = [window, time].map(|time| self::time(time, Duration::from_millis(1), 30 * DAY));
+    let ban = Ban { refusals, window: window?, time: time? };
+    // The layer has the rule of the bans that it can count.
+    let limit = LimitBy::new(RateLimiter::<()>::new(Quota::per_second(1))).key(|_: Head<'_>| None);
+    limit.ban_after(ban.refusals, ban.window).for_(ban.time).map(|_| ban).map_err(|why| why.to_string())
+}
+
+/// Returns a number of bytes, such as `10MiB`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let units = [("", 0), ("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.iter().find(|(name, _)| *name == unit.trim()).map(|(_, shift)| 1 << shift);
+    let bytes = unit.and_then(|unit: u64| number.parse::<u64>().ok()?.checked_mul(unit));
+    let bytes = bytes.filter(|bytes| (1..=1 << 50).contains(bytes));
+    bytes.ok_or("expected from 1 to 2^50 bytes, such as 65536, 64KiB or 10MiB".to_owned())
+}
+
 /// Returns a network, or that of one address.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
@@ -201,46 +240,6 @@ impl FromStr for Address {
         }
         let address = text.parse().map(Address::Tcp);
         address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH")
-    }
-}
-
-impl FromStr for Upstream {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Upstream, &'static str> {
-        match text.strip_prefix("unix:") {
-            Some(path) => socket_path(path).map(Upstream::Unix),
-            None => authority(text).map(Upstream::Tcp),
-        }
-    }
-}
-
-fn socket_path(path: &str) -> Result<PathBuf, &'static str> {
-    if path.is_empty() || path.contains('\0') {
-        return Err("expected the path of a socket after unix:");
-    }
-    Ok(path.into())
-}
-
-fn authority(text: &str) -> Result<Authority, &'static str> {
-    const FORM: &str = "expected http://HOST, http://HOST:PORT or unix:PATH";
-    let url = text.parse::<Uri>().map_err(|_| FORM)?;
-    if url.scheme() == Some(&Scheme::HTTPS) {
-        return Err("https upstreams are not supported, only http");
-    }
-    // A parsed URL has no fragment left, and its path is `/` where the text has none.
-    let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && !text.contains(['?', '#']);
-    let authority = url.authority().filter(|_| bare).ok_or(FORM)?;
-    if authority.as_str().contains('@') {
-        return Err("a user in the URL of an upstream is not supported");
-    }
-    // `port` is `None`, too, for one that is no number below 65,536.
-    if authority.port().is_none() && authority.as_str() != authority.host() {
-        return Err("expected a port from 1 to 65535");
-    }
-    match authority.port_u16() {
-        Some(0) => Err("expected a port from 1 to 65535"),
-        _ => Ok(authority.clone()),
     }
 }
 

@@ -12,10 +12,12 @@ upstream = [
     "http://10.0.0.1:8000",
     "unix:/run/app.sock",
 ]
+upstream_ca = "chain.pem"
 preserve_host = true
 via = "edge"
 limit = "1000/s burst 2000"
-key = "header:x-api-key"
+key = ["peer", "header:x-api-key"]
+ban = "20/1m for 10m"
 trust_proxy = ["10.0.0.0/8", "192.0.2.1"]
 ipv4_prefix = 24
 ipv6_prefix = 56
@@ -46,6 +48,7 @@ in_flight = 512
 in_flight_per_key = 100
 least_rate = 90
 keys_per_limit = 5000
+request_body = "10MiB"
 
 [inflight]
 limit = 100
@@ -74,6 +77,7 @@ share = 0.25
 [log]
 format = "json"
 access = true
+refusals = true
 
 [[route]]
 prefix = "/login"
@@ -185,10 +189,13 @@ fn each_setting_of_the_file_is_one_that_can_be_described() {
     let (rich, default) = (lines(RICH), lines("shadow = false\n"));
     // Each setting differs from its default, or the file above has forgotten it.
     let same: Vec<_> = rich.iter().filter(|entry| default.contains(entry)).map(|entry| &*entry.0).collect();
-    assert_eq!(same, ["listen"]);
+    // A store has no line of waiting requests.
+    assert_eq!(same, ["listen", "delay"]);
     let named = |name: &str| RICH.contains(&format!("\n{} = ", name.rsplit('.').next().unwrap_or(name)));
-    let unnamed: Vec<_> =
-        rich.iter().filter(|(name, _)| !named(name) && !name.starts_with("route ")).collect();
+    let unnamed: Vec<_> = rich
+        .iter()
+        .filter(|(name, _)| !named(name) && !name.starts_with("route ") && name != "delay")
+        .collect();
     assert!(unnamed.is_empty(), "{unnamed:?}");
 }
 
@@ -325,8 +332,8 @@ fn routes_can_exchange_prefixes_but_not_take_one() {
         assert!(error.contains(part), "{error}");
     };
     refused(
-        "[[route]]\nname = \"a\"\nprefix = \"/1\"\nlimit = \"9/s\"\n",
-        "3:10: the route \"b\" has the prefix \"/1\", too; remove_routes removes it",
+        "[[route]]\nname = \"a\"\nprefix = \"/1/\"\nlimit = \"9/s\"\n",
+        "3:10: the route \"b\" has the prefix \"/1\", which has the same paths; remove_routes removes it",
     );
     // A cost that stays may be too much for a new limit.
     refused(

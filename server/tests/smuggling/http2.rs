@@ -295,8 +295,7 @@ fn judge(bench: &mut Bench, shape: &Shape) -> Result<(), String> {
     if outcome == expected { Ok(()) } else { Err(format!("{outcome:?}, not {expected:?}")) }
 }
 
-fn run(options: &[&str]) {
-    let mut bench = Bench::start(options);
+fn run(mut bench: Bench) {
     let mut faults = Vec::new();
     for (number, shape) in table().iter().enumerate() {
         faults.extend(judge(&mut bench, shape).err().map(|why| format!("{number}, {}: {why}", shape.name)));
@@ -307,11 +306,19 @@ fn run(options: &[&str]) {
 
 #[test]
 fn no_request_gets_through_in_frames() {
-    run(&[]);
+    run(Bench::start(&[]));
 }
 
 /// The upstream gets the client's host.
 #[test]
 fn no_request_gets_through_in_frames_to_another_host() {
-    run(&["--preserve-host"]);
+    run(Bench::start(&["--preserve-host"]));
+}
+
+/// The frames become others, and then a request of HTTP/1.1.
+#[test]
+fn no_request_gets_through_an_upstream_of_http2() {
+    for tls in [false, true] {
+        run(Bench::start_two(tls));
+    }
 }

@@ -52,10 +52,9 @@ fn listen(bench: &mut Bench, shape: &Shape) -> Result<(), String> {
     compare(&bench.settle()?, &expected)
 }
 
-fn run(options: &[&str]) {
+fn run(mut bench: Bench) {
     let shapes = table();
     assert!(shapes.len() >= 103, "{} shapes", shapes.len());
-    let mut bench = Bench::start(options);
     let mut faults = Vec::new();
     for (number, shape) in shapes.iter().enumerate() {
         let sides = [talk(&bench, shape), listen(&mut bench, shape)];
@@ -68,13 +67,19 @@ fn run(options: &[&str]) {
 
 #[test]
 fn no_request_gets_through_in_another_one() {
-    run(&[]);
+    run(Bench::start(&[]));
 }
 
 /// The upstream gets the client's host.
 #[test]
 fn no_request_gets_through_to_another_host() {
-    run(&["--preserve-host"]);
+    run(Bench::start(&["--preserve-host"]));
+}
+
+/// The requests become frames, and then requests of HTTP/1.1 again.
+#[test]
+fn no_request_gets_through_an_upstream_of_http2() {
+    run(Bench::start_two(true));
 }
 
 /// The upstream pretends to upgrade the connection.
