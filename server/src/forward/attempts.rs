@@ -295,7 +295,7 @@ impl Forward {
         let mut turn = self.turns.first(&targets);
         loop {
             let entered = self.turns.enter(&targets, &mut turn, priority);
-            let Some(mut entered) = entered else { return self.crowded() };
+            let Some(entered) = entered else { return self.crowded() };
             let target = &targets[turn.at];
             if target.takes_no_upgrade && handshake.is_some() {
                 return no_upgrade();
@@ -312,9 +312,8 @@ impl Forward {
                 outcome = Err((Failure::Mismatched, None));
             }
             let progress = progress(upload.as_ref());
-            if let Some(entered) = &mut entered {
-                entered.note(told(&outcome, progress), upload.as_ref().map(Upload::last));
-            }
+            let sent = upload.as_ref().map(Upload::last);
+            let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
                     target.note_answer();

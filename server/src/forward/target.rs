@@ -10,11 +10,12 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
+use tollgate::tower::Answer;
 
 use super::admission::TOO_LARGE;
 use super::bodies::{Progress, Sent, Upload};
 use super::health::{Health, Probe};
-use super::inflight::{Gate, escaped, outcome};
+use super::inflight::Gate;
 use super::pool::{Failed, Failure, Pool, Used};
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::Event;
@@ -126,8 +127,7 @@ impl Target {
         let is_down = match failure {
             Failure::Unreached(_) | Failure::NotAccepted => true,
             Failure::TooLate | Failure::Refused(_) => {
-                let of_client = matches!(progress, Progress::Broken | Progress::TimedOut);
-                !of_client && self.health.answers() == answers
+                !progress.is_of_client() && self.health.answers() == answers
             }
             Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => false,
         };
@@ -153,6 +153,11 @@ pub(crate) fn prometheus(targets: &[Target], text: &mut String) {
     }
 }
 
+/// Returns the value of a label: the path of a Unix socket may have any byte but 0.
+pub(crate) fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 /// Returns the progress of a body, which is untouched if it is not on its way.
 pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
     upload.map_or(Progress::Untouched, Upload::progress)
@@ -161,11 +166,11 @@ pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
 /// Returns the outcome of an attempt at the upstream.
 pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
     match attempt {
-        Ok((response, _)) => outcome(response.status()),
+        // The time to an upgrade is that of a handshake: it is no sample.
+        Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
+        Ok((response, _)) => Answer::from(response).outcome(),
         // The fault of the client.
-        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut | Progress::TooLarge) => {
-            Outcome::Failed
-        }
+        Err(_) if progress.is_of_client() => Outcome::Failed,
         Err((Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched, _)) => Outcome::Failed,
         Err(_) => Outcome::Overloaded,
     }
