@@ -5,17 +5,16 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{Either, Map};
+use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tollgate::http::{ClientIpStats, Head};
 use tollgate::{Priority, Rule};
-use tower::{Layer, Service};
+use tower::{Layer, Service, service_fn};
 
 use super::keys::{Client, Key, KeySource, Keys};
 use super::limit::{Asked, Limit, Terms, Together};
@@ -348,32 +347,8 @@ impl Asking<'_> {
         let keys = std::iter::once(&asked.key).chain(&asked.others);
         limits.limits.iter().zip(keys).for_each(|(limit, key)| limit.past.carry(key, &limit.limiter));
         request.extensions_mut().insert(asked);
-        let answer = limits.layer.layer(Passed { client, forward }).call(request);
+        let passed = service_fn(move |request| forward(client, request).map(Ok::<_, Infallible>));
+        let answer = limits.layer.layer(passed).call(request);
         Either::Right(answer.map(|Ok(response)| response.map(|body| body.into_inner_or_else(B::from))))
-    }
-}
-
-/// The service behind a limit.
-#[derive(Clone)]
-struct Passed<F> {
-    client: Client,
-    forward: F,
-}
-
-impl<F, T> Service<Request<Incoming>> for Passed<F>
-where
-    F: Fn(Client, Request<Incoming>) -> T,
-    T: Future,
-{
-    type Response = T::Output;
-    type Error = Infallible;
-    type Future = Map<T, fn(T::Output) -> Result<T::Output, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        (self.forward)(self.client, request).map(Ok)
     }
 }
