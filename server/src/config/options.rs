@@ -12,8 +12,9 @@ use super::describe::{Entry, entries};
 use super::file::File;
 use super::given::{Given, Origins};
 use super::settings::Settings;
+use super::table::{self, DAY};
 use super::upstream::read_roots;
-use super::values::{self, DAY};
+use super::values;
 
 /// The options of the proxy.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -50,7 +51,7 @@ fn workers(text: &str) -> Result<usize, String> {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    values::time(text, Duration::ZERO, DAY)
+    table::time(text, Duration::ZERO, DAY)
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].

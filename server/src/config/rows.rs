@@ -6,14 +6,12 @@ use humantime::format_duration;
 use tollgate::Priority;
 
 use super::settings::{
-    Admin, Certificate, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store,
+    Admin, Certificate, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store, TIMES,
 };
 use super::store;
-use super::table::{Set::*, Setting, list, or_none, plain, switch, with};
+use super::table::{Set::*, Setting, list, or_none, plain, switch, time, with};
 use super::values::*;
 
-const NONE: Duration = Duration::ZERO;
-const NANO: Duration = Duration::from_nanos(1);
 const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -23,17 +21,6 @@ macro_rules! table {
     ($visible:vis static $table:ident: $of:ty; $($name:literal, $option:literal, $help:literal: $set:expr, $show:expr;)*) => {
         $visible static $table: &[Setting<$of>] =
             &[$(Setting { name: $name, option: $option, help: $help, set: $set, show: $show },)*];
-    };
-}
-
-/// Makes the table of the times, each with its least.
-macro_rules! times {
-    ($($name:literal, $option:literal, $help:literal: $field:ident, $least:expr;)*) => {
-        table! { static TIMES: Settings; $(
-            $name, $option, $help:
-                One(|to, v, _| put(&mut to.timeouts.$field, time(v, $least, DAY))),
-                |of| plain(format_duration(of.timeouts.$field));
-        )* }
     };
 }
 
@@ -242,21 +229,6 @@ table! { static SETTINGS: Settings;
             Ok(())
         }),
         |_| None;
-}
-
-times! {
-    "timeouts.request_head", "", "for each request head, a TLS handshake, a PROXY header": request_head, NANO;
-    "timeouts.keep_alive", "", "between two requests of a connection": keep_alive, NANO;
-    "timeouts.request_body", "", "for a part of a request's body, or all parts that are late": request_body, NANO;
-    "timeouts.whole_body", "", "for a whole body, of a request or of a response": whole_body, NANO;
-    "timeouts.queue", "", "for a place among the requests in flight": queue, NANO;
-    "timeouts.connect", "", "for a connection to the upstream": connect, NANO;
-    "timeouts.response_head", "", "from the end of a request to the head of its response": response_head, NANO;
-    "timeouts.response_body", "", "between two parts of a response's body": response_body, NANO;
-    "timeouts.slow_reader", "", "for a client that does not read its response": slow_reader, NANO;
-    "timeouts.tunnel", "", "without a byte from the upstream in an upgraded connection": tunnel, NANO;
-    "lame_duck", "lame-duck DURATION", "from a stop signal to the end of accepting connections": lame_duck, NONE;
-    "drain", "drain DURATION", "from then on, for the requests under way": drain, NONE;
 }
 
 // The settings of a route.

@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use humantime::format_duration;
 use hyper::Method;
 use ipnet::IpNet;
 use tollgate::http::{ClientIp, Head};
@@ -13,11 +12,10 @@ use tollgate::tower::LimitBy;
 use tollgate::{InvalidRule, Priority, Quota, RateLimiter, Rule};
 
 use super::settings::{Address, Ban, ExemptPath, KeyPart, LogFormat, Outage};
+use super::table::{self, DAY};
 use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
-/// The longest time of a setting.
-pub(super) const DAY: Duration = Duration::from_secs(86_400);
 /// The most connections, requests or bytes: far below what a semaphore can count.
 pub(super) const MOST: u64 = 100_000_000;
 
@@ -37,30 +35,11 @@ pub(super) fn count(text: &str) -> Result<usize, String> {
     number(text, 1, MOST).map(|number| number as usize)
 }
 
-/// Returns a time such as `1m 30s`.
-pub(super) fn time(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("expected a time such as 10s or 1m 30s: {error}"))?;
-    match (least..=most).contains(&time) {
-        true => Ok(time),
-        false => {
-            let [least, most] = [least, most].map(format_duration);
-            Err(format!("out of the bounds of {least} and {most}"))
-        }
-    }
-}
-
 /// Returns a value of a few by its name.
 pub(super) fn choice<T: Copy>(text: &str, of: &[(&str, T)]) -> Result<T, String> {
     let names = || of.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let known = of.iter().find(|(name, _)| *name == text);
     known.map(|(_, value)| *value).ok_or_else(|| format!("expected one of {}", names()))
-}
-
-pub(super) const FLAG: &str = "expected true or false, without quotes";
-
-pub(super) fn flag(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| FLAG.to_owned())
 }
 
 /// Returns a value that has a text form of its own.
@@ -147,7 +126,7 @@ pub(super) fn ban(text: &str) -> Result<Ban, String> {
     let refusals = number(refusals, 1, MOST)?;
     let window =
         if window.starts_with(|c: char| c.is_ascii_digit()) { window } else { &format!("1{window}") };
-    let [window, time] = [window, time].map(|time| self::time(time, Duration::from_millis(1), 30 * DAY));
+    let [window, time] = [window, time].map(|time| table::time(time, Duration::from_millis(1), 30 * DAY));
     let ban = Ban { refusals, window: window?, time: time? };
     // The layer has the rule of the bans that it can count.
     let limit = LimitBy::new(RateLimiter::<()>::new(Quota::per_second(1))).key(|_: Head<'_>| None);
