@@ -47,7 +47,7 @@ pub(crate) struct Demo {
 }
 
 fn workers(text: &str) -> Result<usize, String> {
-    values::number(text, 1, 1_000_000).map(|workers| workers as usize)
+    values::number(text, 1, 1_000_000)
 }
 
 fn time(text: &str) -> Result<Duration, String> {

@@ -5,14 +5,14 @@ use std::time::Duration;
 use humantime::format_duration;
 use tollgate::Priority;
 
-use super::settings::{
-    Admin, Certificate, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store, TIMES,
-};
+use super::settings::{Admin, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store, TIMES};
 use super::store;
 use super::table::{Set::*, Setting, list, or_none, plain, switch, time, with};
 use super::values::*;
 
+const MICRO: Duration = Duration::from_micros(1);
 const MILLI: Duration = Duration::from_millis(1);
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Makes a table of rows: the name in the file, the option and the sentence of a [`Setting`], then
@@ -34,10 +34,10 @@ table! { static SETTINGS: Settings;
         One(|to, v, _| put(&mut to.listen, parsed(v))),
         |of| plain(&of.listen);
     "tls.cert", "tls-cert FILE", "the certificate chain of TLS, a PEM file [off]":
-        One(|to, v, folder| put(&mut certificate(to).chain, Ok(folder.join(v)))),
+        One(|to, v, folder| put(&mut to.tls.get_or_insert_default().chain, Ok(folder.join(v)))),
         |of| of.tls.as_ref().map_or(with("off", "connections are not encrypted"), |tls| plain(tls.chain.display()));
     "tls.key", "tls-key FILE", "the private key of TLS, a PEM file":
-        One(|to, v, folder| put(&mut certificate(to).key, Ok(folder.join(v)))),
+        One(|to, v, folder| put(&mut to.tls.get_or_insert_default().key, Ok(folder.join(v)))),
         |of| plain(of.tls.as_ref()?.key.display());
     "proxy_protocol", "proxy-protocol", "each connection begins with a PROXY header, version 1 or 2":
         Switch(|to, on| to.proxy_protocol = on),
@@ -85,10 +85,10 @@ table! { static SETTINGS: Settings;
         Each(|to, v| add(&mut to.trust_proxy, v, network)),
         |of| list(&of.trust_proxy);
     "ipv4_prefix", "ipv4-prefix 8..=32", "leading bits of an IPv4 address that are one client":
-        One(|to, v, _| put(&mut to.ipv4_prefix, number(v, 8, 32).map(|bits| bits as u8))),
+        One(|to, v, _| put(&mut to.ipv4_prefix, number(v, 8, 32))),
         |of| plain(of.ipv4_prefix);
     "ipv6_prefix", "ipv6-prefix 32..=64", "leading bits of an IPv6 address that are one client":
-        One(|to, v, _| put(&mut to.ipv6_prefix, number(v, 32, 64).map(|bits| bits as u8))),
+        One(|to, v, _| put(&mut to.ipv6_prefix, number(v, 32, 64))),
         |of| plain(of.ipv6_prefix);
     "case_sensitive", "case-sensitive", "/LOGIN is not under the route /login":
         Switch(|to, on| to.case_sensitive = on),
@@ -142,13 +142,11 @@ table! { static SETTINGS: Settings;
         |of| plain(of.bounds.in_flight_per_key);
     "bounds.keys_per_limit", "keys-per-limit N|none", "keys of each limit, in a table; `none` is a map":
         // The bound is that of a table.
-        One(|to, v, _| {
-            put(&mut to.bounds.keys_per_limit, or_none_of(v, |v| number(v, 1, 1 << 28).map(|keys| keys as usize)))
-        }),
+        One(|to, v, _| put(&mut to.bounds.keys_per_limit, or_none_of(v, |v| number(v, 1, 1 << 28)))),
         |of| or_none(of.bounds.keys_per_limit, "a map of each limit grows, up to 2^20 keys");
     "bounds.least_rate", "least-rate N|none",
         "bytes of a request's body that make up for a second of waiting; `none` is no bound":
-        One(|to, v, _| put(&mut to.bounds.least_rate, or_none_of(v, |v| number(v, 1, MOST)))),
+        One(|to, v, _| put(&mut to.bounds.least_rate, or_none_of(v, |v| number(v, 1, MOST.into())))),
         |of| or_none(of.bounds.least_rate, "a body of a request may be slow");
     "bounds.request_body", "request-body BYTES|none",
         "bytes of a request's body, such as 10MiB, beyond which it gets 413; `none` is no bound":
@@ -158,8 +156,7 @@ table! { static SETTINGS: Settings;
         "requests in flight to each upstream, beyond which they get 503 at once; `none` is no limit":
         One(|to, v, _| {
             let target = to.inflight.and_then(|limit| limit.target);
-            // The bound is below that of a `u32`.
-            let ceiling = or_none_of(v, |v| number(v, 1, MOST).map(|most| most as u32))?;
+            let ceiling = or_none_of(v, |v| number(v, 1, MOST))?;
             to.inflight = ceiling.map(|ceiling| InflightLimit { ceiling, target });
             Ok(())
         }),
@@ -172,10 +169,7 @@ table! { static SETTINGS: Settings;
         };
     "inflight.target", "target DURATION|none",
         "the limit adapts: nine in ten requests are answered within this time; `none` fixes it [none]":
-        One(|to, v, _| {
-            let bounds = (Duration::from_micros(1), Duration::from_secs(60));
-            put_in(&mut to.inflight, |limit| &mut limit.target, or_none_of(v, |v| time(v, bounds.0, bounds.1)))
-        }),
+        One(|to, v, _| put_in(&mut to.inflight, |to| &mut to.target, or_none_of(v, |v| time(v, MICRO, MINUTE)))),
         |of| or_none(of.inflight.and_then(|limit| limit.target).map(format_duration), "the limit stays as it is");
     "store.url", "store URL|none",
         "the limits are shared with other proxies by it; `none` is this process's memory":
@@ -192,20 +186,20 @@ table! { static SETTINGS: Settings;
         |of| plain(&of.store.as_ref()?.name);
     "store.mode", "store-mode leased|exact",
         "the store is asked for each decision (`exact`), or for leases (`leased`) [leased]":
-        One(|to, v, _| put_in(&mut to.store, |store| &mut store.exact, choice(v, &MODES))),
+        One(|to, v, _| put_in(&mut to.store, |store| &mut store.exact, choice(v, &[("leased", false), ("exact", true)]))),
         |of| match of.store.as_ref()?.exact {
             true => with("exact", "each decision asks the store"),
             false => with("leased", "tokens of busy keys are taken from the store for 100 ms ahead"),
         };
     "store.deadline", "store-deadline DURATION", "for an answer of the store [50ms]":
-        One(|to, v, _| {
-            let bounds = (Duration::from_millis(1), Duration::from_secs(10));
-            put_in(&mut to.store, |store| &mut store.deadline, time(v, bounds.0, bounds.1))
-        }),
+        One(|to, v, _| put_in(&mut to.store, |store| &mut store.deadline, time(v, MILLI, Duration::from_secs(10)))),
         |of| plain(format_duration(of.store.as_ref()?.deadline));
     "store.on_outage", "store-on-outage local|deny|allow",
         "without the store: limit by a share (`local`), refuse, or let all pass [local]":
-        One(|to, v, _| put_in(&mut to.store, |store| &mut store.on_outage, choice(v, &OUTAGES))),
+        One(|to, v, _| {
+            let known = [("local", Outage::Local), ("deny", Outage::Deny), ("allow", Outage::Allow)];
+            put_in(&mut to.store, |store| &mut store.on_outage, choice(v, &known))
+        }),
         |of| match of.store.as_ref()?.on_outage {
             Outage::Local => with("local", "without the store, this process limits by its share"),
             Outage::Deny => with("deny", "without the store, requests get 503"),
@@ -215,7 +209,7 @@ table! { static SETTINGS: Settings;
         One(|to, v, _| put_in(&mut to.store, |store| &mut store.share, share(v))),
         |of| plain(of.store.as_ref()?.share);
     "log.format", "log text|json", "the form of the log":
-        One(|to, v, _| put(&mut to.log.format, choice(v, &FORMATS))),
+        One(|to, v, _| put(&mut to.log.format, choice(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)]))),
         |of| plain(if of.log.format == LogFormat::Json { "json" } else { "text" });
     "log.access", "access-log", "a line for each request":
         Switch(|to, on| to.log.access = on),
@@ -254,10 +248,6 @@ table! { pub(super) static ROUTE: Route;
     "delay", "", "":
         One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)).map(Some))),
         |of| of.delay?.map_or_else(|| plain("no delay"), |wait| plain(format_args!("delay {}", format_duration(wait))));
-}
-
-fn certificate(to: &mut Settings) -> &mut Certificate {
-    to.tls.get_or_insert_default()
 }
 
 /// Returns the client that a limit is for, in words.

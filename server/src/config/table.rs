@@ -60,11 +60,6 @@ impl<T> Setting<T> {
         self.help.split([';', '[']).next().unwrap_or_default().trim_end()
     }
 
-    /// Returns the name in its table.
-    pub(super) fn field(&self) -> &'static str {
-        self.name.rsplit('.').next().unwrap_or_default()
-    }
-
     /// Returns the option without the form of its value.
     pub(super) fn long(&self) -> &'static str {
         self.option.split(' ').next().unwrap_or_default()
@@ -109,7 +104,9 @@ impl<T> Setting<T> {
     fn usage(&self) -> String {
         match self.option.split_once(' ') {
             Some((long, form)) => format!("--{long} <{form}>"),
-            None if self.option.is_empty() => format!("--timeout {}=DURATION", self.field()),
+            None if self.option.is_empty() => {
+                format!("--timeout {}=DURATION", self.name.trim_start_matches("timeouts."))
+            }
             None => format!("--{}", self.option),
         }
     }

@@ -11,28 +11,25 @@ use tollgate::http::{ClientIp, Head};
 use tollgate::tower::LimitBy;
 use tollgate::{InvalidRule, Priority, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, Ban, ExemptPath, KeyPart, LogFormat, Outage};
+use super::settings::{Address, Ban, ExemptPath, KeyPart};
 use super::table::{self, DAY};
 use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
 /// The most connections, requests or bytes: far below what a semaphore can count.
-pub(super) const MOST: u64 = 100_000_000;
+pub(super) const MOST: u32 = 100_000_000;
 
-pub(super) const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-pub(super) const MODES: [(&str, bool); 2] = [("leased", false), ("exact", true)];
-pub(super) const OUTAGES: [(&str, Outage); 3] =
-    [("local", Outage::Local), ("deny", Outage::Deny), ("allow", Outage::Allow)];
-
-pub(super) fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+pub(super) fn number<T>(text: &str, least: T, most: T) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
     number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
 }
 
 /// Returns a number of connections or requests.
 pub(super) fn count(text: &str) -> Result<usize, String> {
-    // The bound is below that of a `usize` of 32 bits.
-    number(text, 1, MOST).map(|number| number as usize)
+    number(text, 1, MOST as usize)
 }
 
 /// Returns a value of a few by its name.
@@ -123,7 +120,7 @@ pub(super) fn ban(text: &str) -> Result<Ban, String> {
     const FORM: &str = "expected refusals in a window and a time, such as 20/1m for 10m";
     let (refusals, time) = text.split_once(" for ").ok_or(FORM)?;
     let (refusals, window) = refusals.split_once('/').ok_or(FORM)?;
-    let refusals = number(refusals, 1, MOST)?;
+    let refusals = number(refusals, 1, MOST.into())?;
     let window =
         if window.starts_with(|c: char| c.is_ascii_digit()) { window } else { &format!("1{window}") };
     let [window, time] = [window, time].map(|time| table::time(time, Duration::from_millis(1), 30 * DAY));
