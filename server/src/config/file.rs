@@ -177,23 +177,16 @@ fn scalar(value: &Spanned<DeValue<'_>>) -> Result<Text, Fault> {
     }
 }
 
-/// The text without commands to a terminal, which a name in the file may have.
-fn printable(text: &str) -> String {
-    let mut printable = String::new();
-    for char in text.chars() {
-        match char.is_control() {
-            true => printable.extend(char.escape_default()),
-            false => printable.push(char),
-        }
-    }
-    printable
-}
-
 /// `FILE:LINE:COLUMN: ...` for a byte of the text. Columns are counted in characters.
 fn place(path: &Path, text: &str, at: usize, what: &str) -> String {
     let before = text.get(..at).unwrap_or(text);
     let line_begins = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = 1 + before.matches('\n').count();
     let column = 1 + before[line_begins..].chars().count();
-    format!("{}:{line}:{column}: {}", path.display(), printable(what))
+    // A name in the file may have commands to a terminal.
+    let printable = |char: char| match char.is_control() {
+        true => char.escape_default().to_string(),
+        false => char.to_string(),
+    };
+    format!("{}:{line}:{column}: {}", path.display(), what.chars().map(printable).collect::<String>())
 }
