@@ -9,7 +9,7 @@ use super::fault::{Fault, fault};
 use super::given::Origins;
 use super::rows::settings;
 use super::settings::{Address, KeyPart, Settings, Upstream};
-use super::shared::{counts, window_in_store};
+use super::store::counts;
 use super::upstream::read_roots;
 
 /// The settings without which others of their table have no effect.
@@ -138,16 +138,13 @@ fn check_bounds(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
 /// Checks that the store can count all limits.
 fn check_store(given: Origins<'_>, settings: &Settings) -> Result<(), Fault> {
     let Some(store) = &settings.store else { return Ok(()) };
-    let can_share = |rule: Rule| match rule {
-        Rule::Bucket(quota) => counts(quota, store.exact),
-        Rule::Window(window) => Err(window_in_store(window)),
-    };
     if let Some(rule) = settings.limit {
-        can_share(rule).map_err(|what| fault(given.at("limit"), what))?;
+        counts(rule, store.exact).map_err(|what| fault(given.at("limit"), what))?;
     }
     for route in &settings.routes {
         let at = given.at_route(&route.name, "limit");
-        can_share(route.rule).map_err(|what| fault(at, format!("the route {:?}: {what}", route.name)))?;
+        counts(route.rule, store.exact)
+            .map_err(|what| fault(at, format!("the route {:?}: {what}", route.name)))?;
     }
     Ok(())
 }

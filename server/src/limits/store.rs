@@ -12,7 +12,7 @@ use tollgate_distributed::{
 
 use super::keys::Key;
 use crate::config::settings::{Outage, Store, StoreUrl};
-use crate::config::shared::{counts, open};
+use crate::config::store::{counts, open};
 
 /// A limiter that the proxies of a fleet share.
 pub(crate) type SharedLimiter = DistributedLimiter<Key, Arc<AnyStore>>;
@@ -115,7 +115,7 @@ impl Fleet {
     }
 
     pub(crate) fn counts(&self, quota: Quota) -> bool {
-        counts(quota, self.settings.exact).is_ok()
+        counts(quota.into(), self.settings.exact).is_ok()
     }
 }
 
