@@ -66,8 +66,8 @@ fn warnings(settings: &Settings) -> Vec<String> {
              slow all others down"
         ));
     }
-    warnings.extend(inflight_warnings(settings));
-    warnings.extend(key_warnings(settings));
+    warn_of_inflight(settings, &mut warnings);
+    warn_of_keys(settings, &mut warnings);
     let Some(default) = settings.limit else {
         if settings.routes.is_empty() {
             warnings.push("limit is none and there are no routes: no request is limited".to_owned());
@@ -85,12 +85,11 @@ fn warnings(settings: &Settings) -> Vec<String> {
 }
 
 /// The keys that a client can make up, where no limit of the same paths is by its address.
-fn key_warnings(settings: &Settings) -> Vec<String> {
+fn warn_of_keys(settings: &Settings, warnings: &mut Vec<String>) {
     let is_made_up = |route: Option<&Route>| {
         let parts = settings.key_of(route);
         parts.iter().any(|part| matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_)))
     };
-    let mut warnings = Vec::new();
     let mut warn = |name: String, key: &[KeyPart]| {
         let key = client(key);
         warnings.push(format!("{name} is of {key}: a client that makes values up has as many buckets"));
@@ -104,13 +103,12 @@ fn key_warnings(settings: &Settings) -> Vec<String> {
             warn(format!("route {}", route.name), settings.key_of(Some(route)));
         }
     }
-    warnings
 }
 
 /// The bounds that keep a limit in flight from its work.
-fn inflight_warnings(settings: &Settings) -> Vec<String> {
-    let Some(limit) = settings.inflight else { return Vec::new() };
-    let (mut warnings, all) = (Vec::new(), settings.bounds.in_flight);
+fn warn_of_inflight(settings: &Settings, warnings: &mut Vec<String>) {
+    let Some(limit) = settings.inflight else { return };
+    let all = settings.bounds.in_flight;
     let most = limit.ceiling as usize * settings.upstreams.len().max(1);
     if most > all {
         warnings.push(format!(
@@ -125,7 +123,6 @@ fn inflight_warnings(settings: &Settings) -> Vec<String> {
              before they show"
         ));
     }
-    warnings
 }
 
 /// Whether a rule grants more requests of this cost, at once or over time, than the default does.
