@@ -64,20 +64,23 @@ fn apply_route(table: &RouteTable, routes: &mut Vec<Route>) -> Result<(String, O
     table.texts.get("prefix").ok_or_else(|| missing("prefix"))?;
     let named = table.name();
     let name = named.texts.first().map(|text| text.text.clone()).unwrap_or_default();
-    let before = routes.iter().position(|route| route.name == name);
-    let mut route = before.map(|at| routes[at].clone()).unwrap_or_else(|| Route {
-        name: name.clone(),
-        prefix: String::new(),
-        rule: Quota::per_second(1).into(),
-        cost: 1,
-        priority: Priority::Critical,
-        key: None,
-        ban: None,
-        delay: None,
-    });
+    let place = routes.iter().position(|route| route.name == name).unwrap_or(routes.len());
+    if place == routes.len() {
+        routes.push(Route {
+            name: name.clone(),
+            prefix: String::new(),
+            rule: Quota::per_second(1).into(),
+            cost: 1,
+            priority: Priority::Critical,
+            key: None,
+            ban: None,
+            delay: None,
+        });
+    }
+    let route = &mut routes[place];
     for setting in ROUTE {
         if let Some(texts) = table.texts.get(setting.name) {
-            setting.apply(&mut route, texts, Path::new(""))?;
+            setting.apply(route, texts, Path::new(""))?;
         }
     }
     let limit = table.texts.get("limit").ok_or_else(|| missing("limit"))?;
@@ -95,10 +98,6 @@ fn apply_route(table: &RouteTable, routes: &mut Vec<Route>) -> Result<(String, O
         let at = table.texts.get("cost").unwrap_or(limit).at;
         let what = format!("a cost of {cost} is out of the bounds of 1 and the burst, {most}");
         return Err(fault(at, what));
-    }
-    match before {
-        Some(at) => routes[at] = route,
-        None => routes.push(route),
     }
     Ok((name, named.at))
 }
