@@ -17,7 +17,10 @@ use super::table::{Text, Texts};
 /// The most bytes of a file.
 const MOST: u64 = 1 << 20;
 
-/// A file that was read, and is TOML with known names.
+type Name<'i> = Spanned<std::borrow::Cow<'i, str>>;
+
+/// A file that was read, and is TOML with known names. The default is no file.
+#[derive(Default)]
 pub(super) struct File {
     path: PathBuf,
     text: String,
@@ -108,9 +111,7 @@ fn given(text: &str) -> Result<Given, Fault> {
 }
 
 /// Returns the fields in the order of the file, so that its first mistake is the one that is told.
-fn in_order<'a, 'i>(
-    table: &'a DeTable<'i>,
-) -> Vec<(&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>)> {
+fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Name<'i>, &'a Spanned<DeValue<'i>>)> {
     let mut fields: Vec<_> = table.iter().collect();
     fields.sort_by_key(|(key, _)| key.span().start);
     fields
@@ -133,7 +134,7 @@ fn add(
 /// Adds the texts of a field, if there is a setting of its name.
 fn add_one(
     to: &mut BTreeMap<&'static str, Texts>,
-    key: &Spanned<std::borrow::Cow<'_, str>>,
+    key: &Name<'_>,
     value: &Spanned<DeValue<'_>>,
     table: &str,
     names: &[&'static str],

@@ -7,10 +7,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::build::over;
 use super::describe::{Entry, entries};
 use super::file::File;
-use super::given::{Given, Origins};
+use super::given::Given;
 use super::settings::Settings;
 use super::table::{self, DAY};
 use super::upstream::read_roots;
@@ -59,13 +58,8 @@ const NEED_RESTART: [&str; 6] = ["listen", "tls.cert", "tls.key", "proxy_protoco
 
 /// Reads the settings at the start.
 pub(crate) fn load(options: &Options) -> Result<Settings, String> {
-    match &options.config {
-        Some(path) => File::read(path)?.over(&Settings::default(), &options.given),
-        None => {
-            let given = Origins { file: &Given::default(), options: &options.given };
-            over(given, &Settings::default()).map_err(|fault| fault.what)
-        }
-    }
+    let file = options.config.as_deref().map(File::read).transpose()?;
+    file.unwrap_or_default().over(&Settings::default(), &options.given)
 }
 
 /// Refuses the settings of a file without an upstream: the server in this process would answer
