@@ -62,8 +62,7 @@ table! { static SETTINGS: Settings;
             Some(rule) => with(rule, format!("of {}, for requests under no route", client(&of.key))),
             None => with("none", "requests under no route are not limited"),
         };
-    "key", "key peer|header:NAME|cookie:NAME|method",
-        "the parts of a key: `peer` is the client's address":
+    "key", "key peer|header:NAME|cookie:NAME|method", "the parts of a key: `peer` is the client's address":
         Each(|to, v| add(&mut to.key, v, key_part)),
         |of| match of.key[..] {
             [KeyPart::Peer] => with("peer", "each client address"),
@@ -73,15 +72,13 @@ table! { static SETTINGS: Settings;
         "refusals of a key in a window that ban it for a time, such as 20/1m for 10m; `none` is no ban":
         One(|to, v, _| put(&mut to.ban, or_none_of(v, ban))),
         |of| or_none(of.ban, "a key may be refused for ever");
-    "delay", "delay DURATION|none",
-        "the longest wait of a request for its tokens; `none` refuses it at once":
+    "delay", "delay DURATION|none", "the longest wait of a request for its tokens; `none` refuses it at once":
         One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)))),
         |of| or_none(of.delay.map(format_duration), "a request over a limit is refused at once");
     "max_waiting", "max-waiting N", "requests that wait at a time, at the limits of a route":
         One(|to, v, _| put(&mut to.max_waiting, count(v))),
         |of| of.delay.and_then(|_| plain(of.max_waiting));
-    "trust_proxy", "trust-proxy CIDR|IP",
-        "networks of proxies whose forwarding headers are believed":
+    "trust_proxy", "trust-proxy CIDR|IP", "networks of proxies whose forwarding headers are believed":
         Each(|to, v| add(&mut to.trust_proxy, v, network)),
         |of| list(&of.trust_proxy);
     "ipv4_prefix", "ipv4-prefix 8..=32", "leading bits of an IPv4 address that are one client":
@@ -93,12 +90,10 @@ table! { static SETTINGS: Settings;
     "case_sensitive", "case-sensitive", "/LOGIN is not under the route /login":
         Switch(|to, on| to.case_sensitive = on),
         |of| switch(of.case_sensitive, "/LOGIN is not under a route /login", "/LOGIN is under a route /login");
-    "exempt.networks", "exempt-network CIDR|IP",
-        "networks of clients that no limit applies to":
+    "exempt.networks", "exempt-network CIDR|IP", "networks of clients that no limit applies to":
         Each(|to, v| add(&mut to.exempt.networks, v, network)),
         |of| list(&of.exempt.networks);
-    "exempt.paths", "exempt-path PATH|PATH/*",
-        "paths under no limit as they are sent, with /* all below":
+    "exempt.paths", "exempt-path PATH|PATH/*", "paths under no limit as they are sent, with /* all below":
         Each(|to, v| add(&mut to.exempt.paths, v, parsed)),
         |of| list(&of.exempt.paths);
     "exempt.methods", "exempt-method METHOD", "methods under no limit":
@@ -115,7 +110,7 @@ table! { static SETTINGS: Settings;
         };
     "admin.listen", "admin IP:PORT", "a live page and /metrics [127.0.0.1:8081 if no address is given]":
         One(|to, v, _| {
-            let at = admin_address(v)?;
+            let at = v.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8081")?;
             to.admin.get_or_insert(Admin { at, hosts: Vec::new(), public: false }).at = at;
             Ok(())
         }),
@@ -124,16 +119,14 @@ table! { static SETTINGS: Settings;
         "the admin page may be at an address that others reach: each of them can change the limit":
         Switch(|to, on| drop(put_in(&mut to.admin, |admin| &mut admin.public, Ok(on)))),
         |of| switch(of.admin.as_ref()?.public, "others may reach it, and change the limit", "this host alone reaches it");
-    "admin.hosts", "admin-host NAME",
-        "names in Host of its requests, besides localhost and addresses":
+    "admin.hosts", "admin-host NAME", "names in Host of its requests, besides localhost and addresses":
         Each(|to, v| add(to.admin.as_mut().map_or(&mut Vec::new(), |admin| &mut admin.hosts), v, host)),
         |of| list(&of.admin.as_ref()?.hosts);
     "bounds.connections_per_address", "connections-per-address N",
         "connections of one client address (of IPv6 its /64), but not of trust_proxy":
         One(|to, v, _| put(&mut to.bounds.connections_per_address, count(v))),
         |of| plain(of.bounds.connections_per_address);
-    "bounds.in_flight", "in-flight N",
-        "requests under way at a time, or as many as open files have room for":
+    "bounds.in_flight", "in-flight N", "requests under way at a time, or as many as open files have room for":
         One(|to, v, _| put(&mut to.bounds.in_flight, count(v))),
         |of| plain(of.bounds.in_flight);
     "bounds.in_flight_per_key", "in-flight-per-key N",
@@ -234,7 +227,7 @@ table! { pub(super) static ROUTE: Route;
         One(|to, v, _| put(&mut to.cost, number(v, 1, u64::MAX))),
         |of| plain(format_args!("cost {}", of.cost));
     "priority", "", "":
-        One(|to, v, _| put(&mut to.priority, priority(v))),
+        One(|to, v, _| put(&mut to.priority, choice(v, &Priority::ALL.map(|priority| (priority.name(), priority))))),
         |of| match of.priority {
             Priority::Critical => None,
             lower => plain(format_args!("priority {}", lower.name())),

@@ -1,7 +1,7 @@
 //! The values of options and of the file, each from its text form.
 
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use hyper::Method;
 use ipnet::IpNet;
 use tollgate::http::{ClientIp, Head};
 use tollgate::tower::LimitBy;
-use tollgate::{InvalidRule, Priority, Quota, RateLimiter, Rule};
+use tollgate::{InvalidRule, Quota, RateLimiter, Rule};
 
 use super::settings::{Address, Ban, ExemptPath, KeyPart};
 use super::table::{self, DAY};
@@ -192,19 +192,10 @@ pub(super) fn method(text: &str) -> Result<Method, String> {
     method.ok_or("expected a method in capitals such as OPTIONS".to_owned())
 }
 
-pub(super) fn priority(text: &str) -> Result<Priority, String> {
-    choice(text, &Priority::ALL.map(|priority| (priority.name(), priority)))
-}
-
 /// Returns a part of all.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or("expected a number above 0 and at most 1".to_owned())
-}
-
-/// Returns the address of the admin listener.
-pub(super) fn admin_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8081".to_owned())
 }
 
 impl FromStr for Address {
@@ -227,27 +218,20 @@ impl FromStr for ExemptPath {
             Some(prefix) => (&text[..=prefix.len()], true),
             None => (text, false),
         };
-        if !path.starts_with('/') {
-            return Err("an exempt path begins with `/`");
-        }
-        if text == "/*" {
-            return Err("this exempts all requests: `limit = \"none\"` without routes limits none");
-        }
-        if path.contains('*') {
-            return Err("the `*` of an exempt path is its last segment, as in /static/*");
-        }
-        if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) {
-            return Err(
-                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`",
-            );
-        }
-        if !has_one_reading(path) {
-            return Err(
+        let why = match text {
+            _ if !path.starts_with('/') => "an exempt path begins with `/`",
+            "/*" => "this exempts all requests: `limit = \"none\"` without routes limits none",
+            _ if path.contains('*') => "the `*` of an exempt path is its last segment, as in /static/*",
+            _ if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) => {
+                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`"
+            }
+            _ if !has_one_reading(path) => {
                 "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, \
-                        `;` or escape that can be avoided",
-            );
-        }
-        let to = if is_prefix { ExemptPath::Under } else { ExemptPath::Exact };
-        Ok(to(path.to_owned()))
+                 `;` or escape that can be avoided"
+            }
+            _ if is_prefix => return Ok(ExemptPath::Under(path.to_owned())),
+            _ => return Ok(ExemptPath::Exact(path.to_owned())),
+        };
+        Err(why)
     }
 }
