@@ -85,8 +85,8 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
-    /// Returns the limits of these settings, with a line for each change. A limit that stays, by its
-    /// name and its store, keeps its buckets and its counts.
+    /// Returns the limits of these settings, with a line for each change. A limit that stays, by
+    /// its name and its store, keeps its buckets and its counts.
     fn new(
         settings: &Settings,
         fleet: Option<Fleet>,
@@ -146,7 +146,7 @@ impl InForce {
 
     /// The addresses of clients as the forwarding headers had them.
     pub(crate) fn client_stats(&self) -> ClientIpStats {
-        self.keys.stats()
+        self.keys.client.stats()
     }
 
     /// Returns the limits of a path.
