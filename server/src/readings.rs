@@ -162,29 +162,14 @@ fn without_authority(path: &[u8]) -> Vec<u8> {
 
 /// Turns `/a;b=1/c` into `/a/c`.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(path.len());
-    let mut is_parameter = false;
-    for byte in path {
-        match byte {
-            b'/' => is_parameter = false,
-            b';' => is_parameter = true,
-            _ => {}
-        }
-        if !is_parameter {
-            kept.push(*byte);
-        }
-    }
-    kept
+    let bare = |segment: &[u8]| segment.iter().copied().take_while(|byte| *byte != b';').collect();
+    path.split(|byte| *byte == b'/').map(bare).collect::<Vec<Vec<u8>>>().join(&b'/')
 }
 
 /// Turns `/a//b` into `/a/b`.
 pub(crate) fn without_empty(path: &[u8]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(path.len());
-    for byte in path {
-        if *byte != b'/' || kept.last() != Some(&b'/') {
-            kept.push(*byte);
-        }
-    }
+    let mut kept = path.to_vec();
+    kept.dedup_by(|byte, before| [*before, *byte] == *b"//");
     kept
 }
 
