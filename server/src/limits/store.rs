@@ -55,10 +55,10 @@ impl Fleet {
     /// Creates the tables of the store, if it has tables and they are missing. While its server
     /// does not answer, it is asked again in the background.
     pub(crate) async fn prepare(self) {
-        let Err(error) = timeout(PATIENCE, self.store.migrate()).await.unwrap_or_else(|_| Err(no_answer()))
-        else {
-            return;
-        };
+        let no_answer =
+            |_| Err(StoreError::new(StoreErrorKind::Unknown, format!("no answer within {PATIENCE:?}")));
+        let outcome = timeout(PATIENCE, self.store.migrate()).await.unwrap_or_else(no_answer);
+        let Err(error) = outcome else { return };
         self.warn(&error);
         if error.kind() != StoreErrorKind::Permanent {
             tokio::spawn(self.prepare_later());
@@ -117,10 +117,6 @@ impl Fleet {
     pub(crate) fn counts(&self, quota: Quota) -> bool {
         counts(quota.into(), self.settings.exact).is_ok()
     }
-}
-
-fn no_answer() -> StoreError {
-    StoreError::new(StoreErrorKind::Unknown, format!("no answer within {PATIENCE:?}"))
 }
 
 /// Gives the tokens of leases back, as far as the store takes them soon.
