@@ -54,6 +54,12 @@ pub(super) struct Texts {
     pub(super) at: Option<usize>,
 }
 
+impl Texts {
+    pub(super) fn one(text: Text) -> Texts {
+        Texts { at: text.at, texts: vec![text], is_list: false }
+    }
+}
+
 impl<T> Setting<T> {
     /// Returns the sentence without the default, and without what is for options alone.
     pub(super) fn meaning(&self) -> &'static str {
