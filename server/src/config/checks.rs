@@ -10,6 +10,7 @@ use super::given::Origins;
 use super::rows::settings;
 use super::settings::{Address, KeyPart, Settings, Upstream};
 use super::store::counts;
+use super::table::Texts;
 use super::upstream::read_roots;
 
 /// The settings without which others of their table have no effect.
@@ -46,11 +47,9 @@ fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
     for (owner, _) in OWNERS.into_iter().zip(is_there).filter(|(_, is_there)| !is_there) {
         let table = owner.split_inclusive('.').next().unwrap_or_default();
         let is_off = given.texts(owner).is_some();
-        let needy = |name: &str| name.starts_with(table) && name != owner;
         let is_needy = |name: &str| {
-            let is_none =
-                given.texts(name).is_some_and(|texts| texts.texts.iter().all(|text| text.text == "none"));
-            needy(name) && !is_none
+            let is_some = |texts: &Texts| texts.texts.iter().any(|text| text.text != "none");
+            name.starts_with(table) && name != owner && given.texts(name).is_some_and(is_some)
         };
         for setting in settings().filter(|setting| is_needy(setting.name)) {
             let long = |name| settings().find(|other| other.name == name).map_or("", |other| other.long());
