@@ -24,7 +24,7 @@ const NANO: Duration = Duration::from_nanos(1);
 pub(crate) const IN_FLIGHT: usize = 1_024;
 
 /// All settings. A reload replaces them as a whole.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Settings {
     /// Where clients connect. A change needs a restart.
     pub(crate) listen: Address,
@@ -76,7 +76,7 @@ pub(crate) struct Settings {
 }
 
 /// The store that the proxies of a fleet share, and how this one uses it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Store {
     pub(crate) url: StoreUrl,
     /// Proxies of one name share their limits.
@@ -116,12 +116,6 @@ impl fmt::Display for StoreUrl {
             None => write!(f, "{engine}://{place}")?,
         }
         f.write_str(if query.is_some() { "?..." } else { "" })
-    }
-}
-
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 
