@@ -5,7 +5,7 @@ use std::path::Path;
 use tollgate::http::Policy;
 use tollgate::{Priority, Quota};
 
-use super::checks::{check, is_same_prefix};
+use super::checks::check;
 use super::fault::{Fault, fault};
 use super::given::{Origins, RouteTable};
 use super::rows::{ROUTE, settings};
@@ -45,9 +45,12 @@ fn apply_routes(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
     for (name, table) in named.iter().skip(1).zip(&given.file.routes) {
         let prefix = &table.texts["prefix"];
         let own = &prefix.texts[0].text;
-        // Routes of one prefix hold together.
-        let is_same =
-            |route: &&Route| route.prefix != *own && is_same_prefix(&route.prefix, own, to.case_sensitive);
+        let is_same = |route: &&Route| {
+            let [one, other] = [&route.prefix, own].map(|prefix| prefix.trim_end_matches('/'));
+            let same = if to.case_sensitive { one == other } else { one.eq_ignore_ascii_case(other) };
+            // Routes of one prefix hold together.
+            route.prefix != *own && same
+        };
         if let Some(other) = to.routes.iter().filter(is_same).find(|route| route.name != *name) {
             let hint = if named.contains(&other.name) { "" } else { "; remove_routes removes it" };
             let (name, other) = (&other.name, &other.prefix);

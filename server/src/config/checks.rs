@@ -31,12 +31,6 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
 }
 
-/// Returns whether two prefixes have the same paths.
-pub(super) fn is_same_prefix(one: &str, other: &str, case_sensitive: bool) -> bool {
-    let [one, other] = [one, other].map(|prefix| prefix.trim_end_matches('/'));
-    if case_sensitive { one == other } else { one.eq_ignore_ascii_case(other) }
-}
-
 /// A setting that has no effect without another one needs that. The options may turn the other one
 /// of the file off.
 fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {

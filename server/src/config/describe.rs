@@ -36,7 +36,9 @@ pub(crate) fn describe(settings: &Settings) -> String {
 pub(super) fn entries(of: &Settings) -> Vec<Entry> {
     let entry = |setting: &Setting<Settings>| {
         let (value, meaning) = (setting.show)(of)?;
-        let meaning = meaning.unwrap_or(setting.meaning().into());
+        // The default and what is for options alone are no part of it.
+        let usual = setting.help.split([';', '[']).next().unwrap_or_default().trim_end();
+        let meaning = meaning.unwrap_or(usual.into());
         Some(Entry { name: setting.name.to_owned(), value, meaning: meaning.into_owned() })
     };
     let mut entries: Vec<Entry> = settings().filter_map(entry).collect();

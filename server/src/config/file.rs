@@ -36,10 +36,6 @@ impl File {
         if bytes.len() as u64 > MOST {
             return Err(format!("{} is over the bound of {MOST} bytes", path.display()));
         }
-        File::parse(path, bytes)
-    }
-
-    fn parse(path: &Path, bytes: Vec<u8>) -> Result<File, String> {
         let text = String::from_utf8(bytes).map_err(|error| {
             let (at, before) = (error.utf8_error().valid_up_to(), String::from_utf8_lossy(error.as_bytes()));
             place(path, &before, at, "a byte that is not UTF-8")

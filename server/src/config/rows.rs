@@ -1,5 +1,6 @@
 //! All settings, in the order in which `check` has them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use humantime::format_duration;
@@ -31,13 +32,13 @@ pub(super) fn settings() -> impl Iterator<Item = &'static Setting<Settings>> {
 
 table! { static SETTINGS: Settings;
     "listen", "listen IP:PORT|unix:PATH", "where clients connect; port 0 takes a free one":
-        One(|to, v, _| put(&mut to.listen, parsed(v))),
+        One(|to, v, _| parsed(v).map(|it| to.listen = it)),
         |of| plain(&of.listen);
     "tls.cert", "tls-cert FILE", "the certificate chain of TLS, a PEM file [off]":
-        One(|to, v, folder| put(&mut to.tls.get_or_insert_default().chain, Ok(folder.join(v)))),
+        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.tls.get_or_insert_default().chain = folder.join(it))),
         |of| of.tls.as_ref().map_or(with("off", "connections are not encrypted"), |tls| plain(tls.chain.display()));
     "tls.key", "tls-key FILE", "the private key of TLS, a PEM file":
-        One(|to, v, folder| put(&mut to.tls.get_or_insert_default().key, Ok(folder.join(v)))),
+        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.tls.get_or_insert_default().key = folder.join(it))),
         |of| plain(of.tls.as_ref()?.key.display());
     "proxy_protocol", "proxy-protocol", "each connection begins with a PROXY header, version 1 or 2":
         Switch(|to, on| to.proxy_protocol = on),
@@ -48,16 +49,16 @@ table! { static SETTINGS: Settings;
         |of| if of.upstreams.is_empty() { with("none", "a server in this process answers") } else { list(&of.upstreams) };
     "upstream_ca", "upstream-ca FILE",
         "the authorities that https upstreams are checked by, a PEM file [those of this host]":
-        One(|to, v, folder| put(&mut to.upstream_ca, Ok(Some(folder.join(v))))),
+        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.upstream_ca = Some(folder.join(it)))),
         |of| or_none(of.upstream_ca.as_ref().map(|file| file.display()), "those of this host check https upstreams");
     "preserve_host", "preserve-host", "the upstream sees the client's Host instead of its own name":
         Switch(|to, on| to.preserve_host = on),
         |of| switch(of.preserve_host, "the upstream sees the client's Host", "the upstream sees its own name in Host");
     "via", "via NAME", "the name of this proxy in Via [one that is made up at the start]":
-        One(|to, v, _| put(&mut to.via, token(v).map(Some))),
+        One(|to, v, _| token(v).map(|it| to.via = Some(it))),
         |of| of.via.as_ref().map_or(with("made up", "at the start, the name of this proxy in Via"), plain);
     "limit", "limit QUOTA|none", "the quota or window of each key under no route; `none` is no limit":
-        One(|to, v, _| put(&mut to.limit, limit(v))),
+        One(|to, v, _| limit(v).map(|it| to.limit = it)),
         |of| match of.limit {
             Some(rule) => with(rule, format!("of {}, for requests under no route", client(&of.key))),
             None => with("none", "requests under no route are not limited"),
@@ -70,22 +71,22 @@ table! { static SETTINGS: Settings;
         };
     "ban", "ban N/WINDOW for TIME|none",
         "refusals of a key in a window that ban it for a time, such as 20/1m for 10m; `none` is no ban":
-        One(|to, v, _| put(&mut to.ban, or_none_of(v, ban))),
+        One(|to, v, _| or_none_of(v, ban).map(|it| to.ban = it)),
         |of| or_none(of.ban, "a key may be refused for ever");
     "delay", "delay DURATION|none", "the longest wait of a request for its tokens; `none` refuses it at once":
-        One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)))),
+        One(|to, v, _| or_none_of(v, |v| time(v, MILLI, HOUR)).map(|it| to.delay = it)),
         |of| or_none(of.delay.map(format_duration), "a request over a limit is refused at once");
     "max_waiting", "max-waiting N", "requests that wait at a time, at the limits of a route":
-        One(|to, v, _| put(&mut to.max_waiting, count(v))),
+        One(|to, v, _| count(v).map(|it| to.max_waiting = it)),
         |of| of.delay.and_then(|_| plain(of.max_waiting));
     "trust_proxy", "trust-proxy CIDR|IP", "networks of proxies whose forwarding headers are believed":
         Each(|to, v| add(&mut to.trust_proxy, v, network)),
         |of| list(&of.trust_proxy);
     "ipv4_prefix", "ipv4-prefix 8..=32", "leading bits of an IPv4 address that are one client":
-        One(|to, v, _| put(&mut to.ipv4_prefix, number(v, 8, 32))),
+        One(|to, v, _| number(v, 8, 32).map(|it| to.ipv4_prefix = it)),
         |of| plain(of.ipv4_prefix);
     "ipv6_prefix", "ipv6-prefix 32..=64", "leading bits of an IPv6 address that are one client":
-        One(|to, v, _| put(&mut to.ipv6_prefix, number(v, 32, 64))),
+        One(|to, v, _| number(v, 32, 64).map(|it| to.ipv6_prefix = it)),
         |of| plain(of.ipv6_prefix);
     "case_sensitive", "case-sensitive", "/LOGIN is not under the route /login":
         Switch(|to, on| to.case_sensitive = on),
@@ -124,26 +125,26 @@ table! { static SETTINGS: Settings;
         |of| list(&of.admin.as_ref()?.hosts);
     "bounds.connections_per_address", "connections-per-address N",
         "connections of one client address (of IPv6 its /64), but not of trust_proxy":
-        One(|to, v, _| put(&mut to.bounds.connections_per_address, count(v))),
+        One(|to, v, _| count(v).map(|it| to.bounds.connections_per_address = it)),
         |of| plain(of.bounds.connections_per_address);
     "bounds.in_flight", "in-flight N", "requests under way at a time, or as many as open files have room for":
-        One(|to, v, _| put(&mut to.bounds.in_flight, count(v))),
+        One(|to, v, _| count(v).map(|it| to.bounds.in_flight = it)),
         |of| plain(of.bounds.in_flight);
     "bounds.in_flight_per_key", "in-flight-per-key N",
         "requests of each client address, and of each key, under way at a time":
-        One(|to, v, _| put(&mut to.bounds.in_flight_per_key, count(v))),
+        One(|to, v, _| count(v).map(|it| to.bounds.in_flight_per_key = it)),
         |of| plain(of.bounds.in_flight_per_key);
     "bounds.keys_per_limit", "keys-per-limit N|none", "keys of each limit, in a table; `none` is a map":
         // The bound is that of a table.
-        One(|to, v, _| put(&mut to.bounds.keys_per_limit, or_none_of(v, |v| number(v, 1, 1 << 28)))),
+        One(|to, v, _| or_none_of(v, |v| number(v, 1, 1 << 28)).map(|it| to.bounds.keys_per_limit = it)),
         |of| or_none(of.bounds.keys_per_limit, "a map of each limit grows, up to 2^20 keys");
     "bounds.least_rate", "least-rate N|none",
         "bytes of a request's body that make up for a second of waiting; `none` is no bound":
-        One(|to, v, _| put(&mut to.bounds.least_rate, or_none_of(v, |v| number(v, 1, MOST.into())))),
+        One(|to, v, _| or_none_of(v, |v| number(v, 1, MOST.into())).map(|it| to.bounds.least_rate = it)),
         |of| or_none(of.bounds.least_rate, "a body of a request may be slow");
     "bounds.request_body", "request-body BYTES|none",
         "bytes of a request's body, such as 10MiB, beyond which it gets 413; `none` is no bound":
-        One(|to, v, _| put(&mut to.bounds.request_body, or_none_of(v, bytes))),
+        One(|to, v, _| or_none_of(v, bytes).map(|it| to.bounds.request_body = it)),
         |of| or_none(of.bounds.request_body, "a body of a request may be large");
     "inflight.limit", "inflight N|none",
         "requests in flight to each upstream, beyond which they get 503 at once; `none` is no limit":
@@ -155,7 +156,7 @@ table! { static SETTINGS: Settings;
         }),
         |of| match of.inflight {
             Some(limit) if limit.target.is_some() => {
-                let begin = limit.first();
+                let begin = limit.inflight(None).map_or(limit.ceiling, |inflight| inflight.limit());
                 with(limit.ceiling, format!("the most in flight to each upstream; the limit begins at {begin}"))
             }
             limit => or_none(limit.map(|limit| limit.ceiling), "on requests in flight to each upstream"),
@@ -179,13 +180,13 @@ table! { static SETTINGS: Settings;
         |of| plain(&of.store.as_ref()?.name);
     "store.mode", "store-mode leased|exact",
         "the store is asked for each decision (`exact`), or for leases (`leased`) [leased]":
-        One(|to, v, _| put_in(&mut to.store, |store| &mut store.exact, choice(v, &[("leased", false), ("exact", true)]))),
+        One(|to, v, _| put_in(&mut to.store, |to| &mut to.exact, choice(v, &[("leased", false), ("exact", true)]))),
         |of| match of.store.as_ref()?.exact {
             true => with("exact", "each decision asks the store"),
             false => with("leased", "tokens of busy keys are taken from the store for 100 ms ahead"),
         };
     "store.deadline", "store-deadline DURATION", "for an answer of the store [50ms]":
-        One(|to, v, _| put_in(&mut to.store, |store| &mut store.deadline, time(v, MILLI, Duration::from_secs(10)))),
+        One(|to, v, _| put_in(&mut to.store, |to| &mut to.deadline, time(v, MILLI, Duration::from_secs(10)))),
         |of| plain(format_duration(of.store.as_ref()?.deadline));
     "store.on_outage", "store-on-outage local|deny|allow",
         "without the store: limit by a share (`local`), refuse, or let all pass [local]":
@@ -202,7 +203,7 @@ table! { static SETTINGS: Settings;
         One(|to, v, _| put_in(&mut to.store, |store| &mut store.share, share(v))),
         |of| plain(of.store.as_ref()?.share);
     "log.format", "log text|json", "the form of the log":
-        One(|to, v, _| put(&mut to.log.format, choice(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)]))),
+        One(|to, v, _| choice(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)]).map(|it| to.log.format = it)),
         |of| plain(if of.log.format == LogFormat::Json { "json" } else { "text" });
     "log.access", "access-log", "a line for each request":
         Switch(|to, on| to.log.access = on),
@@ -220,14 +221,14 @@ table! { static SETTINGS: Settings;
 
 // The settings of a route.
 table! { pub(super) static ROUTE: Route;
-    "prefix", "", "": One(|to, v, _| put(&mut to.prefix, prefix(v))), |_| None;
+    "prefix", "", "": One(|to, v, _| prefix(v).map(|it| to.prefix = it)), |_| None;
     "name", "", "": One(|_, _, _| Ok(())), |_| None;
-    "limit", "", "": One(|to, v, _| put(&mut to.rule, counted(v))), |of| plain(of.rule);
+    "limit", "", "": One(|to, v, _| counted(v).map(|it| to.rule = it)), |of| plain(of.rule);
     "cost", "", "":
-        One(|to, v, _| put(&mut to.cost, number(v, 1, u64::MAX))),
+        One(|to, v, _| number(v, 1, u64::MAX).map(|it| to.cost = it)),
         |of| plain(format_args!("cost {}", of.cost));
     "priority", "", "":
-        One(|to, v, _| put(&mut to.priority, choice(v, &Priority::ALL.map(|priority| (priority.name(), priority))))),
+        One(|to, v, _| choice(v, &Priority::ALL.map(|it| (it.name(), it))).map(|it| to.priority = it)),
         |of| match of.priority {
             Priority::Critical => None,
             lower => plain(format_args!("priority {}", lower.name())),
@@ -236,10 +237,10 @@ table! { pub(super) static ROUTE: Route;
         Each(|to, v| add(to.key.get_or_insert_default(), v, key_part)),
         |of| plain(format_args!("key {}", list(of.key.as_ref()?)?.0));
     "ban", "", "":
-        One(|to, v, _| put(&mut to.ban, or_none_of(v, ban).map(Some))),
+        One(|to, v, _| or_none_of(v, ban).map(|it| to.ban = Some(it))),
         |of| of.ban?.map_or_else(|| plain("no ban"), |ban| plain(format_args!("ban {ban}")));
     "delay", "", "":
-        One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)).map(Some))),
+        One(|to, v, _| or_none_of(v, |v| time(v, MILLI, HOUR)).map(|it| to.delay = Some(it))),
         |of| of.delay?.map_or_else(|| plain("no delay"), |wait| plain(format_args!("delay {}", format_duration(wait))));
 }
 

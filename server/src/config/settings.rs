@@ -239,11 +239,6 @@ impl InflightLimit {
             None => builder.build(),
         }
     }
-
-    /// Returns the limit that is in force at first.
-    pub(super) fn first(self) -> u32 {
-        self.inflight(None).map_or(self.ceiling, |inflight| inflight.limit())
-    }
 }
 
 /// Makes the longest times, and the table of their rows: each with its default in seconds and its

@@ -61,11 +61,6 @@ impl Texts {
 }
 
 impl<T> Setting<T> {
-    /// Returns the sentence without the default, and without what is for options alone.
-    pub(super) fn meaning(&self) -> &'static str {
-        self.help.split([';', '[']).next().unwrap_or_default().trim_end()
-    }
-
     /// Returns the option without the form of its value.
     pub(super) fn long(&self) -> &'static str {
         self.option.split(' ').next().unwrap_or_default()

@@ -44,12 +44,6 @@ pub(super) fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> 
     text.parse().map_err(|why: T::Err| why.to_string())
 }
 
-/// Sets a value, if there is one.
-pub(super) fn put<T>(to: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *to = value?;
-    Ok(())
-}
-
 /// Empties a list, or adds an item to it.
 pub(super) fn add<T>(
     to: &mut Vec<T>,
