@@ -6,6 +6,7 @@
 //! nothing that needs this. The page is in one piece; its `Content-Security-Policy` lets nothing
 //! else in, and no other page frame it. Text from outside is put on it as text.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -28,12 +29,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
-use tollgate::tower::prometheus;
-use tollgate::{Priority, Rule};
+use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
+use tollgate::{LatencyCounts, Rule};
 
 use super::sources::{self, Sources};
 use crate::forward::forwarded::only_value;
-use crate::forward::inflight::{self, Gate, slow_tenth};
+use crate::forward::inflight::Gate;
 use crate::forward::target::{self, Target};
 use crate::limits::tally::Sums;
 use crate::listen::crowd::{Activity, Busy, Crowd, Member};
@@ -226,7 +227,8 @@ fn metrics(proxy: &Proxy) -> String {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
     target::prometheus(&proxy.forward.targets(), &mut text);
-    inflight::prometheus(&proxy.forward.gates(), &mut text);
+    let gates = proxy.forward.gates();
+    text += &prometheus_inflight(&gates.iter().map(|gate| gate.stats()).collect::<Vec<_>>());
     sources::prometheus(&in_force, &mut text);
     proxy.limits.tally().prometheus(&mut text);
     proxy.counters.prometheus(&mut text);
@@ -254,16 +256,13 @@ fn events(proxy: Arc<Proxy>, place: (OwnedSemaphorePermit, Busy)) -> Body {
 struct Counts {
     at: Instant,
     sums: Sums,
-    gates: Vec<(Arc<Gate>, Vec<u64>, [u64; 4])>,
+    gates: Vec<(Arc<Gate>, InflightLayerStats, LatencyCounts)>,
     sources: Sources,
 }
 
 impl Counts {
     fn of(proxy: &Proxy) -> Counts {
-        let counts = |gate: Arc<Gate>| {
-            let (latencies, refused) = (gate.latencies(), gate.refused());
-            (gate, latencies, refused)
-        };
+        let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
         let sources = Sources::of(&proxy.limits.in_force());
         Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
@@ -272,37 +271,26 @@ impl Counts {
     /// The limits on requests in flight, and the requests since the counts before. Times are in
     /// seconds.
     fn inflight(&self, before: &Counts) -> Vec<Value> {
-        let limits = self.gates.iter().map(|(gate, latencies, refused)| {
-            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, gate));
-            let (since, refused_before) = known.map_or((&[][..], *refused), |known| (&known.1[..], known.2));
-            let stats = gate.stats();
+        let limits = self.gates.iter().map(|now| {
+            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, &now.0));
+            let (gate, InflightLayerStats { inflight, priorities, .. }, latencies) = now;
+            let (_, before, since) = known.unwrap_or(now);
+            let refused = priorities.iter().zip(&before.priorities);
+            let refused = refused.map(|(now, before)| (now.priority.name(), now.refused - before.refused));
             json!({
                 "name": &*gate.name,
-                "limit": stats.limit,
+                "limit": inflight.limit,
                 "ceiling": gate.limit.ceiling,
-                "in_flight": stats.in_flight,
+                "in_flight": inflight.in_flight,
                 "peak": gate.peak(),
-                "target": stats.target.map(|target| target.as_secs_f64()),
+                "target": inflight.target.map(|target| target.as_secs_f64()),
                 "asked": gate.limit.target.map(|target| target.as_secs_f64()),
-                "slow": slow_tenth(since, latencies).map(|slow| slow.as_secs_f64()),
-                "refused": by_priority(*refused, refused_before),
+                "slow": latencies.since(since).quantile(900).map(|slow| slow.as_secs_f64()),
+                "refused": refused.collect::<BTreeMap<_, _>>(),
             })
         });
         limits.collect()
     }
-}
-
-/// The requests refused since the counts before, by the names of their priorities.
-fn by_priority(now: [u64; 4], before: [u64; 4]) -> Value {
-    let of = |(priority, (now, before)): (Priority, (u64, u64))| {
-        (priority.name().to_owned(), (now - before).into())
-    };
-    Priority::ALL
-        .into_iter()
-        .zip(now.into_iter().zip(before))
-        .map(of)
-        .collect::<serde_json::Map<_, _>>()
-        .into()
 }
 
 /// The names of the upstreams that do not answer.

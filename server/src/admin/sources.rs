@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use tollgate_distributed::DistributedStats;
 
-use crate::forward::inflight::escaped;
+use crate::forward::target::escaped;
 use crate::limits::in_force::InForce;
 use crate::limits::store::Fleet;
 

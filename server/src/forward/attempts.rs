@@ -295,11 +295,10 @@ impl Forward {
         let mut turn = self.turns.first(&targets);
         loop {
             let entered = self.turns.enter(&targets, &mut turn, priority);
-            let Some(mut entered) = entered else { return self.crowded() };
+            let Some(entered) = entered else { return self.crowded() };
             let target = &targets[turn.at];
             if target.takes_no_upgrade && handshake.is_some() {
-                let line = "Not implemented: an upstream of HTTP/2 alone takes no upgrade.\n";
-                return text(StatusCode::NOT_IMPLEMENTED, line);
+                return no_upgrade();
             }
             if !keeps_host {
                 target.name_host(&mut request);
@@ -313,22 +312,21 @@ impl Forward {
                 outcome = Err((Failure::Mismatched, None));
             }
             let progress = progress(upload.as_ref());
-            // The first refusal is tried again, and says nothing.
-            if fresh || !matches!(outcome, Err((Failure::Refused(_), _))) {
-                let now = || self.turns.now();
-                target.note(&outcome, progress, answers, now, turn.probe.take());
-            }
-            if let Some(entered) = &mut entered {
-                entered.note(told(&outcome, progress), upload.as_ref().map(Upload::last));
-            }
+            let sent = upload.as_ref().map(Upload::last);
+            let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
+                    target.note_answer();
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
                     let served = Box::new(Served { flight, upstream, entered, used });
                     return self.handed_back(timeouts, response, handshake, served);
                 }
                 Err(failed) => failed,
             };
+            // The first refusal is tried again, and says nothing.
+            if fresh || !matches!(failure, Failure::Refused(_)) {
+                target.note_failure(&failure, progress, answers, self.turns.now(), turn.probe.take());
+            }
             let again = match failure {
                 Failure::Unreached(_) | Failure::NotAccepted => {
                     failed += 1;
@@ -408,4 +406,9 @@ impl Forward {
 fn switches_as_asked(response: &Response<Incoming>, handshake: Option<&Handshake>) -> bool {
     response.status() != StatusCode::SWITCHING_PROTOCOLS
         || handshake.is_some_and(|handshake| handshake.matches(response.headers()))
+}
+
+#[cold]
+fn no_upgrade() -> Response<Body> {
+    text(StatusCode::NOT_IMPLEMENTED, "Not implemented: an upstream of HTTP/2 alone takes no upgrade.\n")
 }

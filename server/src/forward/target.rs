@@ -10,11 +10,12 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
+use tollgate::tower::Answer;
 
 use super::admission::TOO_LARGE;
 use super::bodies::{Progress, Sent, Upload};
 use super::health::{Health, Probe};
-use super::inflight::{Gate, escaped, outcome};
+use super::inflight::Gate;
 use super::pool::{Failed, Failure, Pool, Used};
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::Event;
@@ -82,8 +83,8 @@ impl Target {
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failed)) => {
-                    // A fault of the client ends the attempt, too. An upstream that is down is logged
-                    // once.
+                    // A fault of the client ends the attempt, too. An upstream that is down is
+                    // logged once.
                     let of_upstream = matches!(progress(upload), Progress::Untouched | Progress::Reading);
                     if of_upstream && !matches!(failed.0, Failure::Unreached(_) | Failure::NotAccepted) {
                         tracing::warn!(upstream, error = %failed.0, "the upstream failed");
@@ -100,36 +101,38 @@ impl Target {
         }
     }
 
-    /// Notes the outcome of an attempt for the next requests, and logs each change. `answers` is
-    /// their number before it: one request without an answer tells nothing among others that have
-    /// one.
-    pub(crate) fn note(
+    /// Notes a response for the next requests.
+    pub(crate) fn note_answer(&self) {
+        if self.health.answered() {
+            self.log_return();
+        }
+    }
+
+    #[cold]
+    fn log_return(&self) {
+        tracing::info!(upstream = &*self.name, "the upstream answers again");
+    }
+
+    /// Notes a failure for the next requests, and logs the first. `answers` is their number before
+    /// the attempt: one request without an answer tells nothing among others that have one.
+    #[cold]
+    pub(crate) fn note_failure(
         &self,
-        attempt: &Attempted,
+        failure: &Failure,
         progress: Progress,
         answers: u64,
-        now: impl FnOnce() -> u64,
+        now: u64,
         probe: Option<Probe>,
     ) {
-        let upstream = &*self.name;
-        let failure = match attempt {
-            Ok(_) => {
-                if self.health.answered() {
-                    tracing::info!(upstream, "the upstream answers again");
-                }
-                return;
-            }
-            Err((failure, _)) => failure,
-        };
         let is_down = match failure {
             Failure::Unreached(_) | Failure::NotAccepted => true,
             Failure::TooLate | Failure::Refused(_) => {
-                let of_client = matches!(progress, Progress::Broken | Progress::TimedOut);
-                !of_client && self.health.answers() == answers
+                !progress.is_of_client() && self.health.answers() == answers
             }
             Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => false,
         };
-        if is_down && self.health.failed(now(), probe) {
+        if is_down && self.health.failed(now, probe) {
+            let upstream = &*self.name;
             tracing::error!(upstream, error = %failure, "the upstream is down, and is passed over");
         }
     }
@@ -150,6 +153,11 @@ pub(crate) fn prometheus(targets: &[Target], text: &mut String) {
     }
 }
 
+/// Returns the value of a label: the path of a Unix socket may have any byte but 0.
+pub(crate) fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 /// Returns the progress of a body, which is untouched if it is not on its way.
 pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
     upload.map_or(Progress::Untouched, Upload::progress)
@@ -158,11 +166,11 @@ pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
 /// Returns the outcome of an attempt at the upstream.
 pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
     match attempt {
-        Ok((response, _)) => outcome(response.status()),
+        // The time to an upgrade is that of a handshake: it is no sample.
+        Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
+        Ok((response, _)) => Answer::from(response).outcome(),
         // The fault of the client.
-        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut | Progress::TooLarge) => {
-            Outcome::Failed
-        }
+        Err(_) if progress.is_of_client() => Outcome::Failed,
         Err((Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched, _)) => Outcome::Failed,
         Err(_) => Outcome::Overloaded,
     }

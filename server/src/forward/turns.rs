@@ -54,12 +54,12 @@ impl Turns {
 
     /// Takes a place at the upstream, or at the next one that has a place and is not passed over.
     /// Returns `None` if there is none. The inner `None` is an upstream without a limit.
-    pub(crate) fn enter(
+    pub(crate) fn enter<'a>(
         &self,
-        targets: &[Target],
+        targets: &'a [Target],
         turn: &mut Turn,
         priority: Priority,
-    ) -> Option<Option<Entered>> {
+    ) -> Option<Option<Entered<'a>>> {
         for _ in 0..targets.len() {
             let Some(gate) = &targets[turn.at].gate else { return Some(None) };
             let entered = gate.enter(priority);

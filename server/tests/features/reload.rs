@@ -384,6 +384,12 @@ fn a_reload_keeps_the_limit_on_requests_in_flight() {
         let upstreams = format!("upstream = [\"{}\"]\n", url(holding));
         format!("{upstreams}limit = \"none\"\nlame_duck = \"{via}\"\n[inflight]\nlimit = {limit}\n")
     };
+    let refused = |proxy: &Proxy, count: usize| {
+        let (metrics, priority) = (proxy.ask_admin("GET", "/metrics", "").body, "priority=\"critical\"");
+        let line =
+            format!("tollgate_inflight_refused_total{{name=\"{}\",{priority}}} {count}\n", url(holding));
+        assert!(metrics.contains(&line), "no {line:?} in {metrics}");
+    };
     let file = folder.write("proxy.toml", &text("1", "0s"));
     let proxy = Proxy::start(&["--config", &file, "--admin", "127.0.0.1:0"]);
     let ask = || {
@@ -401,9 +407,17 @@ fn a_reload_keeps_the_limit_on_requests_in_flight() {
     assert_eq!(proxy.reload(), ["inflight.limit: 2, was 1"]);
     let _second = (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked"));
     assert_eq!(ask().read().status, 503);
+    refused(&proxy, 3);
     write(&first.1, OK);
     assert_eq!(first.0.read().status, 200);
+    // One that adapts begins at the limit in force, and goes on with the counts.
+    folder.write("proxy.toml", &text("3\ntarget = \"50ms\"", "1ms"));
+    assert_eq!(proxy.reload(), ["inflight.limit: 3, was 2", "inflight.target: 50ms, was none"]);
+    let third = [(); 2].map(|()| (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked")));
+    assert_eq!(ask().read().status, 503);
+    refused(&proxy, 4);
+    drop(third);
     folder.write("proxy.toml", &text("\"none\"", "1ms"));
-    assert_eq!(proxy.reload(), ["inflight.limit: none, was 2"]);
+    assert_eq!(proxy.reload(), ["inflight.limit: none, was 3", "inflight.target: none, was 50ms"]);
     let _more = [(); 3].map(|()| (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked")));
 }

@@ -20,6 +20,8 @@ fn a_bad_option_is_one_line_and_exit_code_2() {
         (&["--upstream", "http://a:99999"], "65535"),
         (&["--upstream", "http://a/path"], "http://"),
         (&["--upstream", "http://me:secret@a"], "http://"),
+        (&["--upstream", "ftp://a"], "https"),
+        (&["--upstream-ca", "no-such-file.pem"], "no-such-file.pem"),
         (&["--listen", "here"], "127.0.0.1:8080"),
         (&["--listen", &taken.1], "in use"),
         (&["--key", "cookie"], "header:NAME"),
