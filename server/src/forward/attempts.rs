@@ -118,7 +118,7 @@ impl Forward {
         peer: &Peer,
         asked: &Held,
         client: Client,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
         let host = match admitted(&request, settings.bounds.request_body) {
             Ok(host) => host,
@@ -144,20 +144,6 @@ impl Forward {
             Ok(flight) => Arc::new(flight) as Held,
             Err(response) => return response,
         };
-        // Most requests end before this line, so the rest of the state has memory of its own.
-        Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
-    }
-
-    /// Sends a request that has its places.
-    async fn exchange(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        client: Client,
-        host: Option<Authority>,
-        mut request: Request<Incoming>,
-        flight: Held,
-    ) -> Response<Body> {
         self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
         let handshake = Handshake::of(&mut request);
         let (mut parts, body) = request.into_parts();
@@ -312,8 +298,7 @@ impl Forward {
             let Some(entered) = entered else { return self.crowded() };
             let target = &targets[turn.at];
             if target.takes_no_upgrade && handshake.is_some() {
-                let line = "Not implemented: an upstream of HTTP/2 alone takes no upgrade.\n";
-                return text(StatusCode::NOT_IMPLEMENTED, line);
+                return no_upgrade();
             }
             if !keeps_host {
                 target.name_host(&mut request);
@@ -327,21 +312,21 @@ impl Forward {
                 outcome = Err((Failure::Mismatched, None));
             }
             let progress = progress(upload.as_ref());
-            // The first refusal is tried again, and says nothing.
-            if fresh || !matches!(outcome, Err((Failure::Refused(_), _))) {
-                let now = || self.turns.now();
-                target.note(&outcome, progress, answers, now, turn.probe.take());
-            }
             let sent = upload.as_ref().map(Upload::last);
             let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
+                    target.note_answer();
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
                     let served = Box::new(Served { flight, upstream, entered, used });
                     return self.handed_back(timeouts, response, handshake, served);
                 }
                 Err(failed) => failed,
             };
+            // The first refusal is tried again, and says nothing.
+            if fresh || !matches!(failure, Failure::Refused(_)) {
+                target.note_failure(&failure, progress, answers, self.turns.now(), turn.probe.take());
+            }
             let again = match failure {
                 Failure::Unreached(_) | Failure::NotAccepted => {
                     failed += 1;
@@ -421,4 +406,9 @@ impl Forward {
 fn switches_as_asked(response: &Response<Incoming>, handshake: Option<&Handshake>) -> bool {
     response.status() != StatusCode::SWITCHING_PROTOCOLS
         || handshake.is_some_and(|handshake| handshake.matches(response.headers()))
+}
+
+#[cold]
+fn no_upgrade() -> Response<Body> {
+    text(StatusCode::NOT_IMPLEMENTED, "Not implemented: an upstream of HTTP/2 alone takes no upgrade.\n")
 }

@@ -57,6 +57,13 @@ pub(crate) enum Progress {
     TooLarge,
 }
 
+impl Progress {
+    /// Returns whether the body has ended by a fault of the client.
+    pub(crate) fn is_of_client(self) -> bool {
+        matches!(self, Progress::Broken | Progress::TimedOut | Progress::TooLarge)
+    }
+}
+
 impl Upload {
     /// Returns the body to send, and its progress.
     pub(crate) fn new(

@@ -114,7 +114,7 @@ impl Pool {
         fresh: bool,
     ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
         if self.shared.is_some() {
-            return Box::pin(self.send_by_choice(request, fresh)).await;
+            return self.send_by_choice(request, fresh).await;
         }
         while let Some(sender) = if fresh { None } else { self.take() } {
             match exchange(sender, request).await {

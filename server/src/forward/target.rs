@@ -101,36 +101,38 @@ impl Target {
         }
     }
 
-    /// Notes the outcome of an attempt for the next requests, and logs each change. `answers` is
-    /// their number before it: one request without an answer tells nothing among others that have
-    /// one.
-    pub(crate) fn note(
+    /// Notes a response for the next requests.
+    pub(crate) fn note_answer(&self) {
+        if self.health.answered() {
+            self.log_return();
+        }
+    }
+
+    #[cold]
+    fn log_return(&self) {
+        tracing::info!(upstream = &*self.name, "the upstream answers again");
+    }
+
+    /// Notes a failure for the next requests, and logs the first. `answers` is their number before
+    /// the attempt: one request without an answer tells nothing among others that have one.
+    #[cold]
+    pub(crate) fn note_failure(
         &self,
-        attempt: &Attempted,
+        failure: &Failure,
         progress: Progress,
         answers: u64,
-        now: impl FnOnce() -> u64,
+        now: u64,
         probe: Option<Probe>,
     ) {
-        let upstream = &*self.name;
-        let failure = match attempt {
-            Ok(_) => {
-                if self.health.answered() {
-                    tracing::info!(upstream, "the upstream answers again");
-                }
-                return;
-            }
-            Err((failure, _)) => failure,
-        };
         let is_down = match failure {
             Failure::Unreached(_) | Failure::NotAccepted => true,
             Failure::TooLate | Failure::Refused(_) => {
-                let of_client = matches!(progress, Progress::Broken | Progress::TimedOut);
-                !of_client && self.health.answers() == answers
+                !progress.is_of_client() && self.health.answers() == answers
             }
             Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => false,
         };
-        if is_down && self.health.failed(now(), probe) {
+        if is_down && self.health.failed(now, probe) {
+            let upstream = &*self.name;
             tracing::error!(upstream, error = %failure, "the upstream is down, and is passed over");
         }
     }
@@ -168,9 +170,7 @@ pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
         Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
         Ok((response, _)) => Answer::from(response).outcome(),
         // The fault of the client.
-        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut | Progress::TooLarge) => {
-            Outcome::Failed
-        }
+        Err(_) if progress.is_of_client() => Outcome::Failed,
         Err((Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched, _)) => Outcome::Failed,
         Err(_) => Outcome::Overloaded,
     }

@@ -1,6 +1,7 @@
 //! The way of a request to an upstream that may speak HTTP/2: a stream of a connection that is
 //! shared, or a connection of HTTP/1.1.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,6 +18,8 @@ use super::exchange::exchange;
 use super::pool::{Failed, Failure, Pool, Sharing, Used, begin};
 use super::streams::{Stream, Unanswered};
 
+type Answered = Result<(Response<Incoming>, Option<Used>), Failed>;
+
 enum Way {
     Stream(Stream),
     Connection(SendRequest<Sent>),
@@ -25,11 +28,18 @@ enum Way {
 impl Pool {
     /// Sends a request by a stream, or over a connection of HTTP/1.1 if the upstream chose that.
     /// With `fresh` such a connection is a new one.
-    pub(super) async fn send_by_choice(
-        self: &Arc<Self>,
-        mut request: Request<Sent>,
+    ///
+    /// The state has memory of its own, apart from that of other upstreams.
+    #[inline(never)]
+    pub(super) fn send_by_choice<'a>(
+        self: &'a Arc<Self>,
+        request: Request<Sent>,
         fresh: bool,
-    ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
+    ) -> Pin<Box<dyn Future<Output = Answered> + Send + 'a>> {
+        Box::pin(self.choose_and_send(request, fresh))
+    }
+
+    async fn choose_and_send(self: &Arc<Self>, mut request: Request<Sent>, fresh: bool) -> Answered {
         let scheme = if self.to.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
         // An upgrade takes a connection of HTTP/1.1.
         let upgrades = request.headers().contains_key(UPGRADE);

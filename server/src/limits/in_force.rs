@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{Either, Map};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tollgate::http::{ClientIpStats, Head};
@@ -325,19 +327,20 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Passes the request and its client to `forward` if its limits allow.
-    pub(crate) async fn send<F, B>(
+    /// Passes the request and its client to `forward` if its limits allow. An `async fn` would have
+    /// room for each argument twice, and its future is moved for each request.
+    pub(crate) fn send<F, B>(
         self,
         mut request: Request<Incoming>,
         forward: impl Fn(Client, Request<Incoming>) -> F + Clone,
-    ) -> Response<B>
+    ) -> impl Future<Output = Response<B>>
     where
         F: Future<Output = Response<B>>,
         B: From<Bytes>,
     {
         let Asking { in_force, routed, client, asked } = self;
         let Some(Routed { limits, .. }) = routed else {
-            return forward(client, request).await;
+            return Either::Left(forward(client, request));
         };
         if asked.exempt {
             in_force.tally.note_exempt();
@@ -346,8 +349,7 @@ impl Asking<'_> {
         limits.limits.iter().zip(keys).for_each(|(limit, key)| limit.past.carry(key, &limit.limiter));
         request.extensions_mut().insert(asked);
         let answer = limits.layer.layer(Passed { client, forward }).call(request);
-        let Ok(response) = answer.await;
-        response.map(|body| body.into_inner_or_else(B::from))
+        Either::Right(answer.map(|Ok(response)| response.map(|body| body.into_inner_or_else(B::from))))
     }
 }
 
@@ -365,13 +367,13 @@ where
 {
     type Response = T::Output;
     type Error = Infallible;
-    type Future = futures_util::future::Map<T, fn(T::Output) -> Result<T::Output, Infallible>>;
+    type Future = Map<T, fn(T::Output) -> Result<T::Output, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        futures_util::FutureExt::map((self.forward)(self.client, request), Ok)
+        (self.forward)(self.client, request).map(Ok)
     }
 }

@@ -126,7 +126,9 @@ impl Proxy {
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
         let is_grpc = is_multiplexed && is_grpc(request.headers());
-        let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
+        // A refused request ends before: it moves no room for the state of one that goes on.
+        let send =
+            |client: Client, request| Box::pin(self.forward.send(&settings, peer, &asked, client, request));
         let mut response = asking.send(request, send).await;
         if is_grpc && response.body().served.is_none() {
             response = as_grpc(response);

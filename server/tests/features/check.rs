@@ -1,8 +1,8 @@
 //! The settings as `tollgate check` tells them, by the cases of `check.txt`.
 //!
 //! A case is a block of lines: `@` options, `|` a line of the file, and then `!` the mistake, `!~`
-//! a part of it, `=` a line of the description, `~` a part of one, `-` a part that no line has. Runs
-//! of spaces count as one, and a `&` in an option is a space.
+//! a part of it, `=` a line of the description, `~` a part of one, `-` a part that no line has.
+//! Runs of spaces count as one, and a `&` in an option is a space.
 
 use std::fs;
 

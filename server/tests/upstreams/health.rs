@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::net::TcpSocket;
 
-use super::process::{Message, Proxy, recording_upstream, refusing, upstream, url, write};
+use super::process::{Message, Proxy, read_chunk, recording_upstream, refusing, upstream, url, write};
 use super::support::{Folder, await_metric, block_on, count};
 use super::{NO_LIMIT, PATIENCE};
 
@@ -45,6 +45,11 @@ fn an_upstream_that_is_down_is_logged_once_and_asked_again() {
     await_metric(&proxy, &metric(down, 0));
     await_metric(&proxy, &metric(up, 1));
     assert!(count(&proxy, "upstream_retries") <= 3, "few requests ask it");
+    let mut page = proxy.admin();
+    page.write(&format!("GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin));
+    Message::read_head(&mut page.0).expect("a response");
+    let event = read_chunk(&mut page.0);
+    assert!(event.contains(&format!("\"down\":[\"http://{down}\"]")), "{event}");
 
     let listener = block_on(async { socket.listen(64) }).expect("the port is its own");
     let listener = listener.into_std().expect("it is registered");
