@@ -87,7 +87,6 @@ pub mod http;
 mod inflight;
 mod keyed;
 mod limiter;
-pub mod prelude;
 mod quota;
 mod sync;
 #[cfg(test)]
