@@ -127,7 +127,7 @@ impl Case {
                 let bucket = match initial {
                     Some(n) => with_room!(TokenBucket::builder(own).initial_tokens(n)),
                     None if head.is_some() || debt.is_some() => with_room!(TokenBucket::builder(own)),
-                    None => TokenBucket::with_clock(own, clock),
+                    None => TokenBucket::builder(own).clock(clock).build(),
                 };
                 Face::alone(if self.spread { bucket.spread() } else { bucket })
             }

@@ -104,7 +104,7 @@ pub enum ResetFormat {
 /// let quota = Quota::per_second(100).burst(200);
 /// let policy = Policy::new("default", quota)?;
 /// let (clock, _mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(quota, clock);
+/// let bucket = TokenBucket::builder(quota).clock(clock).build();
 ///
 /// let mut response = Response::new(());
 /// match bucket.try_acquire_n(51) {
@@ -237,7 +237,7 @@ impl Policy {
     /// let (clock, _mock) = Clock::mock();
     /// let window = Window::per_minute(1).utc();
     /// let policy = Policy::new("minute", window)?.spread_retries(Duration::from_secs(10));
-    /// let counter = WindowCounter::with_clock(window, clock);
+    /// let counter = WindowCounter::builder(window).clock(clock).build();
     /// assert!(counter.try_acquire().is_ok());
     /// let denied = counter.try_acquire().unwrap_err();
     /// let told = |hash| denied.headers(&policy.for_key(hash)).into_iter().next().unwrap().1;

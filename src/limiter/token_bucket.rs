@@ -58,19 +58,12 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     const_fn! {
-        /// Returns a full bucket on the [processor's counter](Clock::new).
+        /// Returns a full bucket on the [processor's counter](Clock::new). The
+        /// [builder](TokenBucket::builder) has other clocks.
         #[must_use]
         pub const fn new(quota: Quota) -> TokenBucket {
-            TokenBucket::with_clock(quota, Clock::new())
-        }
-    }
-
-    const_fn! {
-        /// Returns a full bucket on the given clock.
-        #[must_use]
-        pub const fn with_clock(quota: Quota, clock: Clock) -> TokenBucket {
             let source = LiveTerms::new(quota, quota.layout());
-            TokenBucket::of(Engine::new(source, clock, None), DecisionHook::NONE, Jitter::NONE)
+            TokenBucket::of(Engine::new(source, Clock::new(), None), DecisionHook::NONE, Jitter::NONE)
         }
     }
 
@@ -131,7 +124,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let service = TokenBucket::with_clock(Quota::per_second(100_000), clock).spread();
+    /// let service = TokenBucket::builder(Quota::per_second(100_000)).clock(clock).spread().build();
     /// let granted = std::thread::scope(|scope| {
     ///     let take_all = || (0..100_000).filter(|_| service.try_acquire().is_ok()).count();
     ///     let threads = [scope.spawn(take_all), scope.spawn(take_all)];
@@ -215,7 +208,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let bytes = TokenBucket::with_clock(Quota::per_second(1_000), clock);
+    /// let bytes = TokenBucket::builder(Quota::per_second(1_000)).clock(clock).build();
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 700);
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 300);
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 0);
@@ -240,7 +233,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(5), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(5)).clock(clock).build();
     /// let _ = bucket.try_acquire_n(3)?;
     /// bucket.refund(2);
     /// assert_eq!(bucket.peek().remaining(), 4);
@@ -292,7 +285,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, Reason, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
     /// let _ = bucket.try_acquire_n(10)?;
     /// let denied = bucket.reserve_within(2, Duration::from_millis(150)).unwrap_err();
     /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Deadline, Some(Duration::from_millis(50))));
@@ -370,7 +363,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
     /// let _ = bucket.try_acquire_n(10)?;
     /// mock.advance(Duration::from_millis(300));
     /// bucket.set_quota(Quota::per_second(1).burst(10))?;

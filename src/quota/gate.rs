@@ -81,7 +81,7 @@ impl Quota {
     ///
     /// let (clock, _mock) = Clock::mock();
     /// let quota = Quota::per_hour(10);
-    /// let bucket = TokenBucket::with_clock(quota, clock);
+    /// let bucket = TokenBucket::builder(quota).clock(clock).build();
     /// assert!(bucket.try_acquire_n(4).is_ok());
     /// bucket.set_quota(Quota::BLOCKED)?;
     /// let denied = bucket.try_acquire().unwrap_err();

@@ -331,7 +331,7 @@ fn a_refusal_is_an_error_that_says_why() {
 
 #[test]
 fn each_reason_is_said_in_words() {
-    let bucket = TokenBucket::with_clock(Quota::per_second(1), Clock::mock().0);
+    let bucket = TokenBucket::builder(Quota::per_second(1)).clock(Clock::mock().0).build();
     let other = RateLimiter::<u8>::new(Quota::per_second(1));
     let foreign = other.plan(Quota::per_second(1)).unwrap();
     let limiter = RateLimiter::<u8>::new(Quota::per_second(1));
@@ -433,7 +433,7 @@ fn a_panic_on_an_argument_is_at_the_line_of_its_caller() {
 #[test]
 fn a_decision_is_a_value() {
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(Quota::per_second(4), clock);
+    let bucket = TokenBucket::builder(Quota::per_second(4)).clock(clock).build();
     let granted = bucket.try_acquire_n(3).expect("it is full");
     let denied = bucket.try_acquire_n(3).expect_err("one is left");
     mock.advance(Duration::from_secs(100));

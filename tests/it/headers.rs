@@ -81,7 +81,7 @@ fn the_reset_of_a_refusal_is_its_wait_where_all_tokens_come_back_at_once() {
         let (clock, mock) = Clock::mock();
         let window: Window = text.parse().unwrap();
         let policy = Policy::new("default", window).unwrap().form(Headers::Both);
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         assert!(counter.try_acquire_n(5).is_ok());
         mock.advance(Duration::from_secs(600));
         let denied = counter.try_acquire().unwrap_err();
@@ -104,7 +104,7 @@ fn a_client_that_keeps_to_a_window_is_never_refused() {
             let window: Window = window.parse().unwrap();
             let policy = Policy::new("default", window).unwrap().form(Headers::Both);
             let (clock, mock) = Clock::mock();
-            let counter = WindowCounter::with_clock(window, clock);
+            let counter = WindowCounter::builder(window).clock(clock).build();
             // The last headers, their time, and the tokens spent since.
             let (mut headers, mut came, mut since) = (HeaderMap::new(), 0, 0);
             let (mut now, mut spent) = (0_u64, Vec::<(u64, u64)>::new());
@@ -154,7 +154,7 @@ fn number_of(policy: &Policy, parameter: &str) -> u64 {
 fn retries_are_spread_by_key_and_only_where_they_are_told() {
     let (clock, _mock) = Clock::mock();
     let window = Window::per_hour(1).utc();
-    let counter = WindowCounter::with_clock(window, clock);
+    let counter = WindowCounter::builder(window).clock(clock).build();
     let policy = Policy::new("hour", window).unwrap().spread_retries(Duration::from_secs(600));
     let granted = told(counter.try_acquire().unwrap().headers(&policy.for_key(u64::MAX)));
     assert_eq!(number(&granted, "ratelimit", "t"), 3_600);
@@ -179,7 +179,7 @@ fn retries_are_spread_by_key_and_only_where_they_are_told() {
 fn what_is_left_took_its_time_to_come() {
     let (quota, policy) = policy("1/m burst 5");
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let _ = bucket.try_acquire_n(3).unwrap();
     for (seconds, expected) in
         [(0, "r=2;t=120"), (30, "r=2;t=150"), (15, "r=2;t=165"), (15, "r=3;t=180"), (300, "r=5;t=300")]
@@ -195,7 +195,7 @@ fn waits_are_rounded_up_to_whole_seconds() {
     for (millis, expected) in [(1, 1), (999, 1), (1_000, 1), (1_001, 2), (1_900, 2), (86_400_001, 86_401)] {
         let quota = Quota::every(Duration::from_millis(millis));
         let (clock, _mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         assert!(bucket.try_acquire().is_ok());
         let policy = Policy::new("p", quota).unwrap();
         let denied = bucket.try_acquire().unwrap_err();
@@ -219,7 +219,7 @@ fn the_classic_three() {
     let (quota, policy) = policy("100/s burst 200");
     let policy = policy.form(Headers::Both);
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let granted = bucket.try_acquire_n(51).unwrap();
     let headers = told(granted.headers(&policy));
     let three = |headers: &HeaderMap| {
@@ -262,7 +262,7 @@ fn only_when_little_is_left() {
     let (quota, policy) = policy("10/s");
     let policy = policy.only_below(30);
     let (clock, _mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let told: Vec<_> = (0..10).map(|_| told(bucket.try_acquire().unwrap().headers(&policy))).collect();
     let with = told.iter().map(|headers| headers.contains_key("ratelimit"));
     assert_eq!(with.filter(|with| *with).count(), 3);
@@ -307,7 +307,7 @@ fn no_token_left_is_told_with_the_wait_for_one() {
     ] {
         let (quota, policy) = policy(quota);
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let headers = |n| told(bucket.try_acquire_n(n).unwrap().headers(&policy));
         assert_eq!(headers(burst)["ratelimit"], format!("\"default\";{told_of}"), "{quota}");
         // A part of the token has come.
@@ -328,7 +328,7 @@ fn a_refused_cost_tells_the_tokens_that_are_left() {
     let (quota, policy) = policy("10/s burst 14");
     let policy = policy.form(Headers::Both);
     let (clock, _mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let _ = bucket.try_acquire_n(10).unwrap();
     let headers = told(bucket.try_acquire_n(10).unwrap_err().headers(&policy));
     assert_eq!(headers["x-ratelimit-remaining"], "4");
@@ -413,7 +413,7 @@ proptest! {
     fn what_clients_are_told_they_may_do(quota in quotas(), takes in proptest::collection::vec((1_u64..50, 0_u64..1 << 40), 1..6)) {
         let policy = Policy::new("default", quota).unwrap().form(Headers::Both);
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let (count, period) = (u128::from(quota.tokens()), quota.period().as_nanos());
         let at_most_the_rate = |tokens: u64, seconds: u64| {
             u128::from(tokens) * period <= count * u128::from(seconds) * 1_000_000_000
@@ -493,7 +493,7 @@ proptest! {
     #[test]
     fn a_client_that_goes_by_the_header_is_not_refused(quota in quotas(), client in clients()) {
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         go_by_the_header(|n| bucket.try_acquire_n(n), &mock, quota, 0, client)?;
     }
 
@@ -524,7 +524,7 @@ proptest! {
         let policy = Policy::new("default", quota).unwrap();
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_nanos(lead));
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let n = n.min(quota.capacity());
         let _ = bucket.try_acquire_n(quota.capacity()).unwrap();
         mock.advance(Duration::from_nanos(lead / 1_000));
@@ -558,7 +558,7 @@ fn headers_for_another_parser() {
         let (quota, n, nanos, name) = strategy.new_tree(&mut runner).unwrap().current();
         let policy = Policy::new(&name, quota).unwrap().form(Headers::Both);
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let _ = bucket.try_acquire_n(if case % 2 == 0 { quota.capacity() } else { 0 });
         mock.advance(Duration::from_nanos(nanos >> (case % 50)));
         let (granted, left, wait, headers) = match bucket.try_acquire_n(n.min(quota.capacity())) {

@@ -124,7 +124,7 @@ fn a_third_of_the_waiters_leave() {
 #[test]
 fn a_deadline_fails_at_once() {
     on_a_paused_clock(async {
-        let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(1), tokios());
+        let bucket = TokenBucket::builder(Quota::per_second(10).burst(1)).clock(tokios()).build();
         assert!(bucket.acquire().await.is_ok());
         let start = Instant::now();
         let denied = bucket.acquire_within(Duration::from_millis(99)).await.unwrap_err();
@@ -180,7 +180,7 @@ fn each_verb_of_a_key_waits_as_long_as_it_says() {
 fn a_stream_and_an_action_keep_the_pace() {
     on_a_paused_clock(async {
         let start = Instant::now();
-        let bucket = TokenBucket::with_clock(Quota::per_second(1).burst(2), tokios());
+        let bucket = TokenBucket::builder(Quota::per_second(1).burst(2)).clock(tokios()).build();
         let mut stream = bucket.paced_stream();
         for seconds in [0, 0, 1, 2] {
             let token = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await;

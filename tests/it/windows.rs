@@ -111,7 +111,7 @@ fn a_reading_from_before_an_edge_counts_after_it() {
         (Window::per_minute(10).sliding(), 0, 33 * second),
     ] {
         let (clock, mock) = Clock::mock();
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         mock.advance(30 * second);
         assert!(counter.try_acquire_n(5).is_ok());
         mock.advance(minute - 30 * second);
@@ -378,7 +378,7 @@ fn every_handle_of_a_window_takes_and_gives() {
         let window: Window = text.parse().unwrap();
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_795_500_000));
-        let counter = Counter { window: WindowCounter::with_clock(window, clock.clone()) };
+        let counter = Counter { window: WindowCounter::builder(window).clock(clock.clone()).build() };
         assert!(counter.window.try_acquire_n(0).is_ok());
         let earlier = counter.window.now();
         mock.advance(Duration::from_secs(1));
@@ -425,7 +425,7 @@ fn a_removal_forgets_the_tokens_by_every_handle() {
 #[test]
 fn every_handle_of_a_window_holds_an_estimate() {
     let (window, clock) = (Window::per_hour(10), Clock::mock().0);
-    let counter = WindowCounter::with_clock(window, clock.clone());
+    let counter = WindowCounter::builder(window).clock(clock.clone()).build();
     let limiter = WindowLimiter::<u64>::builder(window).clock(clock).build();
     let left = || [counter.peek(), limiter.peek(&1), limiter.peek(&2)].map(|peek| peek.remaining());
     let holds = [counter.hold(4), limiter.hold(&1, 4), limiter.key(&2).n(4).hold()].map(Result::unwrap);
@@ -446,7 +446,7 @@ fn a_day_begins_at_midnight_and_a_week_on_monday() {
         let (clock, mock) = Clock::mock();
         let period = Duration::from_secs(days * 86_400);
         let window = Window::per(5, period).utc_offset(offset);
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         let edge = (monday as i64 - i64::from(offset) * minute) as u64;
         mock.advance(Duration::from_secs(edge) - Duration::from_nanos(1));
         assert!(counter.try_acquire_n(5).is_ok());
@@ -464,7 +464,7 @@ fn a_window_is_taken_with_other_limits_or_not_at_all() {
     let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
     let full = WindowLimiter::<u64>::builder(Window::per_day(10)).clock(clock.clone());
     let full = full.max_keys(0).when_full(WhenFull::Deny).build();
-    let counter = WindowCounter::with_clock(Window::per_minute(5), clock);
+    let counter = WindowCounter::builder(Window::per_minute(5)).clock(clock).build();
     let left = || (limiter.peek(&1).remaining(), counter.peek().remaining());
     let (three, two) = (limiter.key(&1).n(3), counter.n(2));
     assert_eq!(all_of((three, two)).try_acquire().map(|granted| granted.remaining()), Ok(3));
@@ -605,7 +605,7 @@ fn a_hold_of_an_earlier_window_gives_nothing_back() {
         let window: Window = text.parse().unwrap();
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_795_500_000));
-        let counter = WindowCounter::with_clock(window, clock.clone());
+        let counter = WindowCounter::builder(window).clock(clock.clone()).build();
         let limiters = [false, true].map(|inline| {
             let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
             if inline { builder.inline(8).unwrap() } else { builder }.build()
@@ -639,7 +639,7 @@ fn a_late_hold_of_a_bucket_gives_back_what_did_not_spill() {
         [(0, 0, 4), (0, 1, 4), (0, 3, 2), (0, 300, 0), (2, 1, 3), (2, 3, 2), (2, 6, 0)]
     {
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(Quota::per_second(1).burst(5), clock.clone());
+        let bucket = TokenBucket::builder(Quota::per_second(1).burst(5)).clock(clock.clone()).build();
         let limiter = RateLimiter::<u64>::builder(Quota::per_second(1).burst(5)).clock(clock).build();
         let take = |n| assert!(bucket.try_acquire_n(n).is_ok() && limiter.try_acquire_n(&1, n).is_ok());
         take(before);
@@ -670,7 +670,7 @@ fn an_old_moment_fills_no_bucket_whatever_its_age() {
         let quota = Quota::per_second(rate).burst(burst);
         for walk in 0..200 {
             let (clock, mock) = Clock::mock();
-            let bucket = TokenBucket::with_clock(quota, clock.clone());
+            let bucket = TokenBucket::builder(quota).clock(clock.clone()).build();
             let builder = RateLimiter::<u64>::builder(quota).clock(clock.clone());
             let limiter = if walk % 2 == 0 { builder.inline(8).unwrap() } else { builder }.build();
             let mut moments: Vec<Moment> = Vec::new();
@@ -715,7 +715,7 @@ fn a_moment_of_before_the_clock_was_set_back_opens_no_window() {
             let window: Window = text.parse().unwrap();
             let (clock, mock) = Clock::mock();
             mock.advance(Duration::from_secs(1_795_500_000));
-            let counter = WindowCounter::with_clock(window, clock.clone());
+            let counter = WindowCounter::builder(window).clock(clock.clone()).build();
             let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
             let before = clock.now();
             mock.rewind(window.period() * back);
@@ -745,7 +745,7 @@ fn a_clock_that_is_set_back_counts_as_its_page_says() {
         for (back, unused) in [(1, false), (2 * period, false), (least, false), (least + 4 * period, true)] {
             let (clock, mock) = Clock::mock();
             mock.advance(Duration::from_secs(1_795_500_000));
-            let counter = WindowCounter::with_clock(text.parse().unwrap(), clock);
+            let counter = WindowCounter::builder(text.parse().unwrap()).clock(clock).build();
             assert!(counter.try_acquire_n(5).is_ok());
             mock.rewind(Duration::from_secs(back));
             let left = if unused { 5 } else { 0 };
@@ -758,7 +758,7 @@ fn a_clock_that_is_set_back_counts_as_its_page_says() {
         for (back, refilled) in [(most, false), (hour + 5, true)] {
             let (clock, mock) = Clock::mock();
             mock.advance(Duration::from_secs(1_795_500_000));
-            let bucket = TokenBucket::with_clock(Quota::per_second(rate).burst(burst), clock);
+            let bucket = TokenBucket::builder(Quota::per_second(rate).burst(burst)).clock(clock).build();
             assert!(bucket.try_acquire_n(burst).is_ok());
             mock.rewind(Duration::from_secs(back));
             let left = if refilled { burst } else { 0 };

@@ -19,7 +19,7 @@ bucket! {
 bucket! {
     /// A bucket on a clock that a thread keeps, to the millisecond.
     Coarse(TokenBucket),
-    |setup| TokenBucket::with_clock(setup.quota, coarse_clock()), |bucket| bucket.try_acquire().is_ok()
+    |setup| TokenBucket::builder(setup.quota).clock(coarse_clock()).build(), |bucket| bucket.try_acquire().is_ok()
 }
 
 /// Returns the one such clock of the process.
