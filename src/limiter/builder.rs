@@ -27,7 +27,7 @@ impl TokenBucket {
     /// ```
     /// use tollgate::{Quota, TokenBucket};
     ///
-    /// let bucket = TokenBucket::builder(Quota::per_second(10)).start_empty().build();
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).initial_tokens(0).build();
     /// assert!(bucket.try_acquire().is_err());
     /// ```
     pub fn builder(quota: Quota) -> BucketBuilder {

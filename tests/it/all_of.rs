@@ -157,7 +157,7 @@ fn a_refusal_remembers_no_key() {
 #[test]
 fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock).build();
     for n in [1, 3] {
         let all = all_of([limiter.key(&n).n(n)]);
         let denied = all.try_acquire().unwrap_err();
@@ -172,8 +172,8 @@ fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
 #[test]
 fn more_than_the_burst_of_a_new_key_is_too_many_at_once() {
     let (clock, mut time) = Time::new();
-    let empty = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock.clone()).build();
-    let service = TokenBucket::builder(Quota::per_hour(1)).start_empty().clock(clock).build();
+    let empty = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock.clone()).build();
+    let service = TokenBucket::builder(Quota::per_hour(1)).initial_tokens(0).clock(clock).build();
     let all = all_of((service.n(1), empty.key(&1).n(11)));
     for _ in 0..2 {
         let denied = all.try_acquire().unwrap_err();

@@ -38,7 +38,7 @@ fn a_new_bucket_starts_with_what_was_said() {
 #[test]
 fn a_new_key_earns_from_its_first_use_on() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock).build();
     time.set(100 * SECOND);
     assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (0, 0));
     let denied = limiter.try_acquire(&1).unwrap_err();
@@ -58,7 +58,7 @@ fn a_new_key_earns_from_its_first_use_on() {
 #[test]
 fn keys_that_share_earn_from_the_first_use_on() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).with_places(0);
+    let limiter = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock).with_places(0);
     time.set(100 * SECOND);
     assert_eq!(limiter.try_acquire(&1).unwrap_err().retry_after(), Some(ns(100 * MS)));
     time.advance(100 * MS - 1);
@@ -149,7 +149,7 @@ fn what_is_refused_is_not_called() {
     assert!(one.try_call(1).is_err() && two.try_call(1).is_err());
     time.advance(1);
     assert!(one.try_call(1).is_ok() && two.try_call(1).is_ok() && calls.get() == 22);
-    let none = TokenBucket::builder(TEN).max_waiting(0).start_empty().clock(Clock::mock().0).build();
+    let none = TokenBucket::builder(TEN).max_waiting(0).initial_tokens(0).clock(Clock::mock().0).build();
     assert!(none.limited(call).blocking_call(1).is_err() && calls.get() == 22);
 }
 

@@ -52,7 +52,7 @@ fn change_every_millisecond(
 
 #[test]
 fn a_quota_that_changes_every_millisecond_is_kept() {
-    let bucket = TokenBucket::builder(FAST).start_empty().build();
+    let bucket = TokenBucket::builder(FAST).initial_tokens(0).build();
     let (start, granted, came) = (bucket.now(), AtomicU64::new(0), Mutex::new(None));
     oversubscribed(
         |_, goes_on| {
@@ -86,7 +86,7 @@ fn a_quota_that_changes_every_millisecond_is_kept() {
 #[test]
 fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
     const KEYS: usize = THREADS;
-    let limiter = RateLimiter::<usize>::builder(FAST).start_empty().build();
+    let limiter = RateLimiter::<usize>::builder(FAST).initial_tokens(0).build();
     let start = limiter.now();
     for key in 0..KEYS {
         // The call takes nothing, but makes the key known.
