@@ -68,7 +68,7 @@ impl Quota {
     /// as their tokens come due. The others wait on, until the pause or their patience ends.
     ///
     /// A call that has begun before the pause may still be granted. So may tokens on a lease of a
-    /// [spread](crate::TokenBucket::spread) bucket, if their thread is stopped while it takes the
+    /// [spread](crate::BucketBuilder::spread) bucket, if their thread is stopped while it takes the
     /// lease. A pause ends with the next change of a quota that is [adapted](crate::Adaptive).
     ///
     /// * [`tokens`](Quota::tokens) and [`capacity`](Quota::capacity) are 0, and

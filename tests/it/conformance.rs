@@ -99,7 +99,7 @@ impl Case {
         let bucket = match self.subject {
             Subject::Bucket => Tested::Bucket(TokenBucket::builder(quota).clock(clock).build().into()),
             Subject::Spread => {
-                Tested::Bucket(TokenBucket::builder(quota).clock(clock).build().spread().into())
+                Tested::Bucket(TokenBucket::builder(quota).clock(clock).spread().build().into())
             }
             Subject::Key => Tested::Key(RateLimiter::stored(quota).clock(clock).room(1).build()),
         };

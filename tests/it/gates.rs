@@ -199,7 +199,7 @@ fn a_pause_forgets_no_used_key_and_makes_no_entry() {
 fn a_pause_ends_the_leases_of_a_spread_bucket() {
     let (clock, _mock) = Clock::mock();
     let quota = Quota::per_second(100_000);
-    let bucket = TokenBucket::builder(quota).clock(clock).build().spread();
+    let bucket = TokenBucket::builder(quota).clock(clock).spread().build();
     assert!((0..50_000).all(|_| bucket.try_acquire().is_ok()));
     bucket.set_quota(Quota::BLOCKED).unwrap();
     for _ in 0..10_000 {

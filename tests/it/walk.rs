@@ -48,7 +48,7 @@ proptest! {
         steps in steps(moves(), own(), verbs(), 31),
     ) {
         let (clock, time) = Time::new();
-        walk(&Face::alone(TokenBucket::builder(quota).clock(clock).build().spread()), time, quota, start, steps);
+        walk(&Face::alone(TokenBucket::builder(quota).clock(clock).spread().build()), time, quota, start, steps);
     }
 
     #[test]

@@ -32,7 +32,7 @@ bucket! {
     /// A bucket spread over the cores, each of which has tokens at hand. A batch of those takes one
     /// reading of the clock.
     Spread(TokenBucket),
-    |setup| TokenBucket::new(setup.quota).spread(), |bucket| bucket.try_acquire().is_ok()
+    |setup| TokenBucket::builder(setup.quota).spread().build(), |bucket| bucket.try_acquire().is_ok()
 }
 
 /// A bucket with a reading at hand: one for a batch of decisions.
