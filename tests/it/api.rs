@@ -282,7 +282,7 @@ fn no_debug_output_has_a_key_in_it() {
     printed.push(format!("{} {}", denied.unwrap_err(), too_many.unwrap_err()));
     printed.push(format!("{:?}", limiter.janitor(Duration::from_secs(3_600))));
     let (reserved, held) = (limiter.key(SECRET).n(0).reserve(), limiter.key(SECRET).n(0).hold());
-    printed.push(format!("{reserved:?} {held:?} {:?} {:?}", limiter.key(SECRET), limiter.paced(SECRET)));
+    printed.push(format!("{reserved:?} {held:?} {:?}", limiter.key(SECRET)));
     printed.push(format!("{:?} {:?}", all_of([limiter.key(SECRET)]), limiter.limited(SECRET, |_: u8| ())));
     printed.push(format!("{:?}", limiter.key(SECRET).keep(7)));
     let builder = InflightLimiter::<String>::builder(9);
@@ -298,7 +298,7 @@ fn no_debug_output_has_a_key_in_it() {
     }
     // The text has the names of the types all the same.
     let all = printed.concat();
-    for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "KeyLimit", "Paced", "Limited"] {
+    for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "KeyLimit", "Limited"] {
         assert!(all.contains(name), "{name} is not in {all}");
     }
     for name in ["Keeping", "percent: 7", "InflightLimiterBuilder { limit: 9", "InflightLimiter { limit: 9"] {

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use tollgate::{
-    AllDenied, AllOf, BucketLimit, Clock, Hold, Jitter, Limited, Moment, Paced, Plan, Quota, RateLimiter,
-    Reason, Reservation, TokenBucket,
+    AllDenied, AllOf, BucketLimit, Clock, Hold, Jitter, Limited, Moment, Plan, Quota, RateLimiter, Reason,
+    Reservation, TokenBucket,
 };
 
 use super::face::{Set, on_each};
@@ -98,8 +98,10 @@ fn waits_take_their_tokens_in_turn() {
     let jitter = Jitter::up_to(ns(10));
     let bucket = TokenBucket::builder(fast).max_debt(20).unwrap().jitter(jitter).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(fast).max_debt(20).unwrap().jitter(jitter).clock(clock).build();
-    assert!(bucket.paced().zip(limiter.paced(&1)).take(5).all(|(a, b)| (a.tokens(), b.tokens()) == (1, 1)));
-    assert!(bucket.blocking_acquire().is_ok() && limiter.blocking_acquire(&1).is_ok());
+    for _ in 0..6 {
+        let taken = [bucket.blocking_acquire(), limiter.blocking_acquire(&1)];
+        assert_eq!(taken.map(|granted| granted.map(|granted| granted.tokens())), [Ok(1); 2]);
+    }
     assert!(bucket.blocking_acquire_n(2).is_ok() && limiter.blocking_acquire_n(&1, 2).is_ok());
     let delays = || [bucket.reserve(1).unwrap().delay(), limiter.reserve(&1, 1).unwrap().delay()];
     assert_eq!(delays(), [ns(7_000); 2]);
@@ -115,12 +117,10 @@ fn waits_take_their_tokens_in_turn() {
     assert_eq!(delays(), [ns(6_000); 2]);
 }
 
-/// On a full line, `paced` waits for a place, on the real clock. The test has no verdict on the
-/// time.
+/// The test is on the real clock, and has no verdict on the time.
 #[test]
-fn pace_goes_on_where_nobody_may_wait() {
+fn an_action_runs_once_for_each_grant() {
     let bucket = TokenBucket::builder(Quota::per_second(100_000).burst(1)).max_debt(0).unwrap().build();
-    assert_eq!(bucket.paced().take(20).map(|granted| granted.tokens()).sum::<u64>(), 20);
     let calls = Cell::new(0);
     let limited = bucket.limited(|()| calls.set(calls.get() + 1));
     let granted = (0..10).filter(|_| limited.blocking_call(()).is_ok()).count();
@@ -167,7 +167,7 @@ static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100).burst(200));
 
 #[test]
 fn limits_can_be_kept_and_sent() {
-    send_and_sync::<(App, Reservation<'_>, Hold<'_>, Paced<'_>, Limited<'_, fn()>)>();
+    send_and_sync::<(App, Reservation<'_>, Hold<'_>, Limited<'_, fn()>)>();
     send_and_sync::<AllOf<(BucketLimit<'_>,)>>();
     value::<(Plan, Moment, Jitter, AllDenied)>();
     let limiter = RateLimiter::stored(TEN).build();
