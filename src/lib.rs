@@ -45,8 +45,7 @@
 //! in tasks. `http`: keys from requests, and headers of responses. `ipnet`: trusted proxies by
 //! network. `tower`: a layer over HTTP and gRPC. `metrics`: the layer's statistics through the
 //! facade of that name. `tracing`: refusals, and faults of a layer's setup, as events;
-//! without it the faults are lines on stderr. `huge-pages`: huge pages for a large table of
-//! [`Builder::inline`], where Linux has them.
+//! without it the faults are lines on stderr.
 //!
 //! # The law
 //!

@@ -269,10 +269,6 @@ impl<K, S> Builder<K, S> {
     /// descheduled meanwhile, other new keys of the set find no room until it resumes. The slot of
     /// a [removed](RateLimiter::remove) key is free for others after 2 s.
     ///
-    /// With feature `huge-pages`, a table of 2 MiB or more (about 98,000 keys) is mapped, and Linux
-    /// is advised to put it on huge pages. If the system has none, nothing else changes. A smaller
-    /// table, and any table on another system, is allocated as without the feature.
-    ///
     /// # Errors
     ///
     /// [`InvalidLimit`] if `keys` is above 2^28, or above 2^24 where a `usize` has 32 bits: such a
