@@ -16,7 +16,7 @@ use http::{Request, Response, StatusCode};
 use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, key_fn};
 
 use super::{InStore, Room};
-use crate::serving::answers_at_once;
+use crate::serving::{answers_at_once, by_address_and_key};
 use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, ResponseBody, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Window, WindowLimiter};
 use tower_layer::Layer;
@@ -418,9 +418,7 @@ fn several_limits_are_taken_all_or_none() {
     let (addresses, _mock) = limiter(Quota::per_hour(5));
     let (clock, _mock) = Clock::mock();
     let keys = Arc::new(RateLimiter::<Digest>::stored(Quota::per_hour(2)).clock(clock).build());
-    let header = HeaderKey::new("x-api-key").unwrap();
-    let layer =
-        RateLimitLayer::by_address_and_key(addresses.clone(), ClientIp::peer(), keys.clone(), header).build();
+    let layer = by_address_and_key(addresses.clone(), keys.clone()).build();
     let mut service = layer.layer(Echo::default());
     let mut asks = |key: Option<&'static str>| {
         let mut request = from(A, "/");
