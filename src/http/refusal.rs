@@ -339,18 +339,6 @@ impl Problem {
         headers.insert(CACHE_CONTROL, NO_STORE);
         response
     }
-
-    /// Returns the same problem with another type, a URI.
-    #[must_use]
-    pub const fn of_kind(self, kind: &'static str) -> Problem {
-        Problem { kind, ..self }
-    }
-
-    /// Returns the same problem with another title.
-    #[must_use]
-    pub const fn titled(self, title: &'static str) -> Problem {
-        Problem { title, ..self }
-    }
 }
 
 impl Default for Problem {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, ResetFormat};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem};
 use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
@@ -140,7 +140,6 @@ fn a_refunded_response_says_what_is_left_after_the_refund() {
         .key(ClientIp::peer())
         .cost(|_| 4)
         .headers(Headers::Both)
-        .reset_format(ResetFormat::DeltaSeconds)
         .refund_on(|status| status.is_success())
         .build();
     let mut service = layer.layer(Echo);

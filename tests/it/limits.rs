@@ -16,7 +16,7 @@ use http::header::{HeaderName, ORIGIN};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
-use tollgate::http::{Check, Exempt, Head, Headers, KeyFrom, Problem, ResetFormat, key_fn};
+use tollgate::http::{Check, Exempt, Head, Headers, KeyFrom, Problem, key_fn};
 use tollgate::tower::{
     BoxRateLimitLayer, Cost, Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimit,
     RateLimitLayer, ResponseFuture,
@@ -1134,9 +1134,7 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
         .expose_headers()
         .enforce_percent(80)
         .headers(Headers::Both)
-        .reset_format(ResetFormat::UnixSeconds)
         .only_below(90)
-        .longest_wait(Duration::from_secs(100))
         .spread_retries(Duration::from_secs(2))
         .silence(Check::NoPeer)
         .reject_as(Problem::QUOTA_EXCEEDED)
