@@ -90,12 +90,6 @@ impl<'a> Refusal<'a> {
         Refusal { check, ..self }
     }
 
-    /// Notes whether the key is banned, so that `Retry-After` is the rest of its ban.
-    #[must_use]
-    pub fn with_ban(self, ban: bool) -> Refusal<'a> {
-        Refusal { ban, ..self }
-    }
-
     /// Returns whether the key is banned, by
     /// [`ban_after`](crate::tower::LimitBy::ban_after) of a layer.
     ///

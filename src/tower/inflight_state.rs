@@ -1,7 +1,6 @@
 //! The state of a layer of requests in flight, and a request that it has admitted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
@@ -32,7 +31,6 @@ pub enum Until {
 pub(super) type ChoosePriority = Box<dyn Fn(Head<'_>) -> Priority + Send + Sync>;
 pub(super) type Classify = Box<dyn Fn(Answer<'_>) -> Outcome + Send + Sync>;
 pub(super) type RejectUnavailable = Box<dyn Fn(&Unavailable<'_>) -> Response<Bytes> + Send + Sync>;
-pub(super) type AnswerHook = Box<dyn Fn(&str, Duration) + Send + Sync>;
 
 /// The parts of a layer that its services share.
 pub(crate) struct InflightState {
@@ -45,8 +43,6 @@ pub(crate) struct InflightState {
     pub(super) until: Until,
     pub(super) exempt: Vec<Exempt>,
     pub(super) reject: Option<RejectUnavailable>,
-    /// Sees the name of the layer, and the latency of an answer.
-    pub(super) on_answer: Option<AnswerHook>,
     pub(super) counters: InflightCounters,
 }
 
@@ -126,9 +122,6 @@ impl Admitted {
             && outcome == Outcome::Answered
         {
             counters.times.note(latency);
-            if let Some(hook) = &self.state.on_answer {
-                hook(&self.state.name, latency);
-            }
         }
         Some(flight)
     }
