@@ -99,6 +99,7 @@ pub use equivalent::Equivalent;
 pub use inflight::builder::InflightBuilder;
 pub use inflight::controller::{Controller, Share, Verdict};
 pub use inflight::gate::{Flight, Inflight, Overloaded, OwnedFlight};
+pub use inflight::histogram::{Histogram, LatencyCounts};
 pub use inflight::invalid_limit::InvalidLimit;
 pub use inflight::outcome::Outcome;
 pub use inflight::priority::Priority;

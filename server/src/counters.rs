@@ -30,6 +30,8 @@ events! {
     HeadTimeout = "request_head_timeouts",
     /// Bodies of requests that ended too soon, or are malformed: 400.
     BrokenBody = "request_bodies_broken",
+    /// Bodies of requests with more bytes than they may have: 413.
+    BodyTooLarge = "request_bodies_too_large",
     /// Bodies of requests that stood still for too long: 408.
     BodyTimeout = "request_body_timeouts",
     /// Requests that came back to this proxy: 508.

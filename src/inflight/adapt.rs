@@ -135,7 +135,7 @@ impl Adapt {
         let latency = now.saturating_sub(start);
         let is_sample = self.signals.is_sample(start) || injected(Fault::OldSamples);
         match answer {
-            Some(Answered::InTime) if is_sample => self.signals.latencies.note(latency),
+            Some(Answered::InTime) if is_sample => self.signals.latencies.note_nanos(latency),
             Some(Answered::Overloaded) if is_sample => add(&self.signals.overloaded),
             Some(Answered::Failed) => add(&self.signals.failed),
             None if is_sample && latency > self.target => add(&self.signals.overloaded),

@@ -141,7 +141,7 @@ pub use builder::LayerBuilder;
 pub use decision::Decision;
 pub use inflight_layer::{InflightLayer, InflightLayerBuilder};
 pub use inflight_service::{InflightFuture, LimitInflight};
-pub use inflight_state::Until;
+pub use inflight_state::{Admitted, Until};
 pub use inflight_stats::{InflightLayerStats, PriorityStats, prometheus_inflight};
 pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};

@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use tollgate::{Clock, RateLimiter, TokenBucket};
 
-use super::{Key, bucket};
+use super::bucket::bucket;
+use super::key::Key;
 use crate::{Limiter, Setup};
+
+/// Name of tollgate in its default form.
+pub const OURS: &str = "tollgate";
 
 bucket! {
     /// A bucket in its default form.

@@ -6,6 +6,7 @@
 //! nothing that needs this. The page is in one piece; its `Content-Security-Policy` lets nothing
 //! else in, and no other page frame it. Text from outside is put on it as text.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -28,12 +29,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
-use tollgate::tower::prometheus;
-use tollgate::{Priority, Rule};
+use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
+use tollgate::{LatencyCounts, Rule};
 
 use super::sources::{self, Sources};
 use crate::forward::forwarded::only_value;
-use crate::forward::inflight::{self, Gate, slow_tenth};
+use crate::forward::inflight::Gate;
+use crate::forward::target::{self, Target};
 use crate::limits::tally::Sums;
 use crate::listen::crowd::{Activity, Busy, Crowd, Member};
 use crate::serve::connections::Proxy;
@@ -215,7 +217,7 @@ fn is_named(name: &str, hosts: &[String]) -> bool {
 fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
     let in_force = proxy.limits.in_force();
-    let mut text = prometheus(&in_force.all().map(|limit| limit.stats()).collect::<Vec<_>>());
+    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.stats()).collect::<Vec<_>>());
     let odd = in_force.client_stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
@@ -224,7 +226,9 @@ fn metrics(proxy: &Proxy) -> String {
         let name = format!("tollgate_{name}_total");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
-    inflight::prometheus(&proxy.forward.gates(), &mut text);
+    target::prometheus(&proxy.forward.targets(), &mut text);
+    let gates = proxy.forward.gates();
+    text += &prometheus_inflight(&gates.iter().map(|gate| gate.stats()).collect::<Vec<_>>());
     sources::prometheus(&in_force, &mut text);
     proxy.limits.tally().prometheus(&mut text);
     proxy.counters.prometheus(&mut text);
@@ -252,16 +256,13 @@ fn events(proxy: Arc<Proxy>, place: (OwnedSemaphorePermit, Busy)) -> Body {
 struct Counts {
     at: Instant,
     sums: Sums,
-    gates: Vec<(Arc<Gate>, Vec<u64>, [u64; 4])>,
+    gates: Vec<(Arc<Gate>, InflightLayerStats, LatencyCounts)>,
     sources: Sources,
 }
 
 impl Counts {
     fn of(proxy: &Proxy) -> Counts {
-        let counts = |gate: Arc<Gate>| {
-            let (latencies, refused) = (gate.latencies(), gate.refused());
-            (gate, latencies, refused)
-        };
+        let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
         let sources = Sources::of(&proxy.limits.in_force());
         Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
@@ -270,58 +271,56 @@ impl Counts {
     /// The limits on requests in flight, and the requests since the counts before. Times are in
     /// seconds.
     fn inflight(&self, before: &Counts) -> Vec<Value> {
-        let limits = self.gates.iter().map(|(gate, latencies, refused)| {
-            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, gate));
-            let (since, refused_before) = known.map_or((&[][..], *refused), |known| (&known.1[..], known.2));
-            let stats = gate.stats();
+        let limits = self.gates.iter().map(|now| {
+            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, &now.0));
+            let (gate, InflightLayerStats { inflight, priorities, .. }, latencies) = now;
+            let (_, before, since) = known.unwrap_or(now);
+            let refused = priorities.iter().zip(&before.priorities);
+            let refused = refused.map(|(now, before)| (now.priority.name(), now.refused - before.refused));
             json!({
                 "name": &*gate.name,
-                "limit": stats.limit,
+                "limit": inflight.limit,
                 "ceiling": gate.limit.ceiling,
-                "in_flight": stats.in_flight,
+                "in_flight": inflight.in_flight,
                 "peak": gate.peak(),
-                "target": stats.target.map(|target| target.as_secs_f64()),
+                "target": inflight.target.map(|target| target.as_secs_f64()),
                 "asked": gate.limit.target.map(|target| target.as_secs_f64()),
-                "slow": slow_tenth(since, latencies).map(|slow| slow.as_secs_f64()),
-                "refused": by_priority(*refused, refused_before),
+                "slow": latencies.since(since).quantile(900).map(|slow| slow.as_secs_f64()),
+                "refused": refused.collect::<BTreeMap<_, _>>(),
             })
         });
         limits.collect()
     }
 }
 
-/// The requests refused since the counts before, by the names of their priorities.
-fn by_priority(now: [u64; 4], before: [u64; 4]) -> Value {
-    let of = |(priority, (now, before)): (Priority, (u64, u64))| {
-        (priority.name().to_owned(), (now - before).into())
-    };
-    Priority::ALL
-        .into_iter()
-        .zip(now.into_iter().zip(before))
-        .map(of)
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+/// The names of the upstreams that do not answer.
+fn down(targets: &[Target]) -> Vec<&str> {
+    targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name).collect()
 }
 
 /// The decisions of a time, and the state after it.
 fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
     let in_force = proxy.limits.in_force();
-    let limit = in_force.everywhere_else.as_ref().map(|limit| {
+    let limit = in_force.everywhere_else.as_ref().map(|routed| {
+        let limit = &routed.limits.limits[0];
         let (now, most) = (limit.rule(), limit.most());
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
-    let routes = in_force.routes.iter().map(|route| {
-        let (limit, stats) = (&route.limit, route.limit.stats());
+    let of_routes = in_force.routes.iter().flat_map(|route| {
+        let exempt = route.limits.stats().exempt;
+        route.limits.with_stats().map(move |(limit, stats)| (route, limit, stats, exempt))
+    });
+    let routes = of_routes.map(|(route, limit, stats, exempt)| {
         json!({
             "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
-            "granted": stats.granted, "refused": stats.refused + stats.shadow_refused, "exempt": stats.exempt,
+            "granted": stats.granted, "refused": stats.refused + stats.banned + stats.shadow_refused, "exempt": exempt,
         })
     });
     let mut top: Vec<(u64, Value)> = Vec::new();
-    for limit in in_force.all() {
-        let burst = limit.rule().capacity();
-        for (key, refused, left) in limit.top_refused(TOP) {
+    for routed in in_force.all() {
+        for (limit, key, refused, left) in routed.limits.top_refused(TOP) {
+            let burst = limit.rule().capacity();
             let (name, key) = (&limit.name, key.to_string());
             top.push((
                 refused,
@@ -337,11 +336,12 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
+        "keys": in_force.all().map(|routed| routed.limits.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
+        "down": down(&proxy.forward.targets()),
         "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
         "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
     })

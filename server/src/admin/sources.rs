@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use tollgate_distributed::DistributedStats;
 
-use crate::forward::inflight::escaped;
+use crate::forward::target::escaped;
 use crate::limits::in_force::InForce;
 use crate::limits::store::Fleet;
 
@@ -20,7 +20,7 @@ pub(crate) struct Sources {
 impl Sources {
     pub(crate) fn of(in_force: &InForce) -> Sources {
         let mut sum = DistributedStats::default();
-        for stats in in_force.all().filter_map(|limit| limit.shared_stats()) {
+        for stats in in_force.limits().filter_map(|limit| limit.shared_stats()) {
             sum.by_lease += stats.by_lease;
             sum.by_shadow += stats.by_shadow;
             sum.by_store += stats.by_store;
@@ -56,7 +56,7 @@ impl Sources {
 /// Appends the counts of shared limits in the text format of Prometheus.
 pub(crate) fn prometheus(in_force: &InForce, text: &mut String) {
     let limits =
-        in_force.all().filter_map(|limit| Some((escaped(&limit.name), limit.shared_stats()?.series())));
+        in_force.limits().filter_map(|limit| Some((escaped(&limit.name), limit.shared_stats()?.series())));
     let limits: Vec<_> = limits.collect();
     let Some((_, first)) = limits.first() else { return };
     let mut before = "";

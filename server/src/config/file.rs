@@ -1,11 +1,18 @@
 //! The file: its text, and the places of mistakes in it.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::fault::{Fault, nearest};
-use super::given::{Given, build};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::build::over;
+use super::fault::{Fault, fault, unknown};
+use super::given::{Given, Origins, RouteTable};
+use super::rows::{ROUTE, settings};
 use super::settings::Settings;
+use super::table::{Text, Texts};
 
 /// The most bytes of a file.
 const MOST: u64 = 1 << 20;
@@ -34,10 +41,8 @@ impl File {
             let (at, before) = (error.utf8_error().valid_up_to(), String::from_utf8_lossy(error.as_bytes()));
             place(path, &before, at, "a byte that is not UTF-8")
         })?;
-        let given = toml::from_str(&text).map_err(|error| {
-            let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            place(path, &text, error.span().map_or(0, |span| span.start), &with_name(what))
-        })?;
+        let mut given =
+            given(&text).map_err(|Fault { at, what }| place(path, &text, at.unwrap_or(0), &what))?;
         if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
             return Err(place(path, &text, 0, "the file is empty: no setting is named"));
         }
@@ -46,27 +51,129 @@ impl File {
             let what = "the last line does not end with a newline: the file may have been cut";
             return Err(place(path, &text, text.len(), what));
         }
+        given.folder = path.parent().unwrap_or(Path::new("")).to_owned();
         Ok(File { path: path.to_owned(), text, given })
     }
 
     /// The settings of the base, overridden by this file, and that by the options.
     pub(super) fn over(&self, base: &Settings, options: &Given) -> Result<Settings, String> {
-        let folder = self.path.parent().unwrap_or(Path::new(""));
-        build(base, &self.given, folder, options).map_err(|Fault { at, what }| match at {
+        let settings = over(Origins { file: &self.given, options }, base);
+        settings.map_err(|Fault { at, what }| match at {
             Some(at) => place(&self.path, &self.text, at, &what),
             None => what,
         })
     }
 }
 
-/// The error of an unknown name, with the one that was meant if there is one.
-fn with_name(what: String) -> String {
-    let Some(names) = what.strip_prefix("unknown field `") else { return what };
-    // The names are in backticks: the unknown one, and those that there are.
-    let names: Vec<&str> = names.split('`').step_by(2).collect();
-    match names.split_first().and_then(|(wanted, known)| Some((wanted, nearest(wanted, known)?))) {
-        Some((wanted, name)) => format!("unknown field `{wanted}`, did you mean `{name}`?"),
-        None => what,
+/// Returns the texts of a file by the names of their settings.
+fn given(text: &str) -> Result<Given, Fault> {
+    let root = DeTable::parse(text).map_err(|error| {
+        let what = error.message().lines().collect::<Vec<_>>().join(", ");
+        fault(Some(error.span().map_or(0, |span| span.start)), what)
+    })?;
+    let mut given = Given::default();
+    let names: Vec<_> = settings().map(|setting| setting.name).collect();
+    let of_routes: Vec<_> = ROUTE.iter().map(|setting| setting.name).collect();
+    for (key, value) in in_order(root.get_ref()) {
+        match value.get_ref() {
+            DeValue::Array(tables) if key.get_ref() == "route" => {
+                for table in tables {
+                    let DeValue::Table(fields) = table.get_ref() else {
+                        return Err(fault(Some(table.span().start), "expected [[route]]".to_owned()));
+                    };
+                    let mut route = RouteTable { texts: BTreeMap::new(), at: table.span().start };
+                    add(&mut route.texts, fields, "", &of_routes)?;
+                    given.routes.push(route);
+                }
+            }
+            DeValue::Table(fields) if is_table(key.get_ref()) => {
+                let name = key.get_ref();
+                add(&mut given.texts, fields, &format!("{name}."), &names)?;
+                if name == "admin" {
+                    // The table alone is enough.
+                    let default = || texts(vec![text_of("127.0.0.1:8081", true, value.span().start)], value);
+                    given.texts.entry("admin.listen").or_insert_with(default);
+                }
+                let missing =
+                    ["tls.cert", "tls.key"].into_iter().find(|field| !given.texts.contains_key(field));
+                if let Some(missing) = missing.filter(|_| name == "tls") {
+                    let what = format!("missing field `{}`", &missing["tls.".len()..]);
+                    return Err(fault(Some(value.span().start), what));
+                }
+            }
+            _ => add_one(&mut given.texts, key, value, "", &names)?,
+        }
+    }
+    Ok(given)
+}
+
+/// Returns the fields in the order of the file, so that its first mistake is the one that is told.
+fn in_order<'a, 'i>(
+    table: &'a DeTable<'i>,
+) -> Vec<(&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>)> {
+    let mut fields: Vec<_> = table.iter().collect();
+    fields.sort_by_key(|(key, _)| key.span().start);
+    fields
+}
+
+/// Returns whether a table of this name has settings.
+fn is_table(name: &str) -> bool {
+    settings().any(|setting| setting.name.split_once('.').is_some_and(|(table, _)| table == name))
+}
+
+fn add(
+    to: &mut BTreeMap<&'static str, Texts>,
+    fields: &DeTable<'_>,
+    table: &str,
+    names: &[&'static str],
+) -> Result<(), Fault> {
+    in_order(fields).into_iter().try_for_each(|(key, value)| add_one(to, key, value, table, names))
+}
+
+/// Adds the texts of a field, if there is a setting of its name.
+fn add_one(
+    to: &mut BTreeMap<&'static str, Texts>,
+    key: &Spanned<std::borrow::Cow<'_, str>>,
+    value: &Spanned<DeValue<'_>>,
+    table: &str,
+    names: &[&'static str],
+) -> Result<(), Fault> {
+    let own = || names.iter().filter_map(|name| Some((*name, name.strip_prefix(table)?)));
+    let Some((name, _)) = own().find(|(_, field)| field == key.get_ref() && !field.contains('.')) else {
+        // A name of another table is as unknown as any other, but its table is known.
+        let mut known: Vec<&str> = own().filter_map(|(_, field)| field.split('.').next()).collect();
+        known.extend(table.is_empty().then_some("route"));
+        known.dedup();
+        return Err(fault(Some(key.span().start), unknown(key.get_ref(), &known)));
+    };
+    let texts = match value.get_ref() {
+        DeValue::Array(items) => {
+            let items = items.iter().map(scalar).collect::<Result<_, _>>()?;
+            Texts { texts: items, is_list: true, at: Some(value.span().start) }
+        }
+        _ => texts(vec![scalar(value)?], value),
+    };
+    to.insert(name, texts);
+    Ok(())
+}
+
+fn texts(texts: Vec<Text>, whole: &Spanned<DeValue<'_>>) -> Texts {
+    Texts { texts, is_list: false, at: Some(whole.span().start) }
+}
+
+fn text_of(text: &str, is_quoted: bool, at: usize) -> Text {
+    Text { text: text.to_owned(), is_quoted, at: Some(at) }
+}
+
+/// Returns a value that is no list and no table.
+fn scalar(value: &Spanned<DeValue<'_>>) -> Result<Text, Fault> {
+    let at = value.span().start;
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text_of(text, true, at)),
+        DeValue::Integer(number) => Ok(text_of(&number.to_string(), false, at)),
+        DeValue::Float(number) => Ok(text_of(number.as_str(), false, at)),
+        DeValue::Boolean(on) => Ok(text_of(&on.to_string(), false, at)),
+        _ => Err(fault(Some(at), "expected a text in quotes, a whole number, true or false".to_owned())),
     }
 }
 

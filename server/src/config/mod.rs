@@ -1,5 +1,6 @@
 //! The settings of the proxy, from a file and from options.
 
+mod build;
 mod checks;
 pub(crate) mod describe;
 mod exempt;
@@ -7,13 +8,10 @@ mod fault;
 mod file;
 mod given;
 pub(crate) mod options;
-mod placed;
+pub(crate) mod rows;
 pub(crate) mod settings;
 pub(crate) mod shared;
 mod store;
-#[cfg(test)]
-mod store_tests;
-#[cfg(test)]
-mod tests;
-mod timeouts;
+mod table;
+pub(crate) mod upstream;
 mod values;

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
+use rustls::pki_types::CertificateDer;
 use tollgate::{Inflight, InvalidLimit, Priority, Quota, Rule};
 
 use crate::pace::Patience;
@@ -28,14 +30,24 @@ pub(crate) struct Settings {
     pub(crate) proxy_protocol: bool,
     /// Where requests go. Without one, a server in this process.
     pub(crate) upstreams: Vec<Upstream>,
+    /// A file of the authorities that upstreams with TLS are checked by. `None`: those of the host.
+    pub(crate) upstream_ca: Option<PathBuf>,
+    /// Their certificates, as of the last time that the settings were read.
+    pub(crate) upstream_roots: Arc<[CertificateDer<'static>]>,
     /// The upstream sees the client's `Host` instead of its own name.
     pub(crate) preserve_host: bool,
     /// The name of this proxy in `Via`, if it is not to be made up. A change needs a restart.
     pub(crate) via: Option<String>,
     /// The rule of each key for requests under no route. `None` limits none of them.
     pub(crate) limit: Option<Rule>,
-    /// Requests are limited by this header's values. `None`: by the client's address.
-    pub(crate) key: Option<HeaderName>,
+    /// The parts of the key by which requests are limited, at least one.
+    pub(crate) key: Vec<KeyPart>,
+    /// The ban of a key that is refused too often.
+    pub(crate) ban: Option<Ban>,
+    /// The longest wait of a request for its tokens. `None` refuses it at once.
+    pub(crate) delay: Option<Duration>,
+    /// The most requests that wait for their tokens, at the limits of a route.
+    pub(crate) max_waiting: usize,
     /// Networks of proxies: their forwarding headers are believed.
     pub(crate) trust_proxy: Vec<IpNet>,
     /// Leading bits of an address that are one client.
@@ -109,6 +121,42 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
+/// A part of the key of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum KeyPart {
+    /// The client's address.
+    Peer,
+    Header(HeaderName),
+    Cookie(String),
+    Method,
+}
+
+impl fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyPart::Peer => f.write_str("peer"),
+            KeyPart::Header(name) => write!(f, "header:{name}"),
+            KeyPart::Cookie(name) => write!(f, "cookie:{name}"),
+            KeyPart::Method => f.write_str("method"),
+        }
+    }
+}
+
+/// The ban of a key: its refusals within a window, and the time of the ban.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ban {
+    pub(crate) refusals: u64,
+    pub(crate) window: Duration,
+    pub(crate) time: Duration,
+}
+
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [window, time] = [self.window, self.time].map(humantime::format_duration);
+        write!(f, "{}/{window} for {time}", self.refusals)
+    }
+}
+
 /// A limit for requests whose path is the prefix, or below it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Route {
@@ -121,6 +169,10 @@ pub(crate) struct Route {
     pub(crate) cost: u64,
     /// The share of an upstream's limit in flight that its requests may use.
     pub(crate) priority: Priority,
+    /// Those of all limits, unless the route names its own.
+    pub(crate) key: Option<Vec<KeyPart>>,
+    pub(crate) ban: Option<Option<Ban>>,
+    pub(crate) delay: Option<Option<Duration>>,
 }
 
 /// The allow list. A request is exempt if one of these names it.
@@ -148,6 +200,8 @@ pub(crate) struct Admin {
     pub(crate) at: SocketAddr,
     /// Host names, besides `localhost` and addresses, that requests may name.
     pub(crate) hosts: Vec<String>,
+    /// Others than this host may reach it.
+    pub(crate) public: bool,
 }
 
 /// How much clients may hold at a time.
@@ -163,6 +217,8 @@ pub(crate) struct Bounds {
     pub(crate) keys_per_limit: Option<usize>,
     /// Bytes a second of a request's body. `None` is no bound.
     pub(crate) least_rate: Option<u64>,
+    /// Bytes of a request's body. `None` is no bound.
+    pub(crate) request_body: Option<u64>,
 }
 
 /// The limit on the requests in flight to one upstream.
@@ -226,6 +282,8 @@ pub(crate) struct Log {
     pub(crate) format: LogFormat,
     /// A line for each request.
     pub(crate) access: bool,
+    /// A line for each refusal, as far as there are not too many.
+    pub(crate) refusals: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +293,7 @@ pub(crate) enum LogFormat {
 }
 
 /// A certificate chain and its private key, as PEM files. A reload reads them again.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Certificate {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
@@ -252,6 +310,10 @@ pub(crate) enum Address {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Upstream {
     Tcp(Authority),
+    /// With TLS, in which the upstream chooses HTTP/2 or HTTP/1.1.
+    Tls(Authority),
+    /// With HTTP/2 from the first byte on.
+    H2c(Authority),
     Unix(PathBuf),
 }
 
@@ -264,10 +326,32 @@ impl fmt::Display for Address {
     }
 }
 
+impl Upstream {
+    /// Returns the host, with its port if it names one. A Unix socket has none.
+    pub(crate) fn authority(&self) -> Option<&Authority> {
+        match self {
+            Upstream::Tcp(authority) | Upstream::Tls(authority) | Upstream::H2c(authority) => Some(authority),
+            Upstream::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Upstream::Tls(_))
+    }
+
+    /// Returns the port, which is that of the scheme if it names none.
+    pub(crate) fn port(&self) -> u16 {
+        let usual = if self.is_tls() { 443 } else { 80 };
+        self.authority().and_then(Authority::port_u16).unwrap_or(usual)
+    }
+}
+
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Upstream::Tcp(authority) => write!(f, "http://{authority}"),
+            Upstream::Tls(authority) => write!(f, "https://{authority}"),
+            Upstream::H2c(authority) => write!(f, "h2c://{authority}"),
             Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -283,6 +367,19 @@ impl fmt::Display for ExemptPath {
 }
 
 impl Settings {
+    /// Returns the parts of the key of a route, or of the requests under none.
+    pub(crate) fn key_of<'a>(&'a self, route: Option<&'a Route>) -> &'a [KeyPart] {
+        route.and_then(|route| route.key.as_ref()).unwrap_or(&self.key)
+    }
+
+    pub(crate) fn ban_of(&self, route: Option<&Route>) -> Option<Ban> {
+        route.and_then(|route| route.ban).unwrap_or(self.ban)
+    }
+
+    pub(crate) fn delay_of(&self, route: Option<&Route>) -> Option<Duration> {
+        route.and_then(|route| route.delay).unwrap_or(self.delay)
+    }
+
     /// Whether the forwarding headers of this peer are believed.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trust_proxy.iter().any(|network| network.contains(&peer))
@@ -302,10 +399,15 @@ impl Default for Settings {
             tls: None,
             proxy_protocol: false,
             upstreams: Vec::new(),
+            upstream_ca: None,
+            upstream_roots: Arc::new([]),
             preserve_host: false,
             via: None,
             limit: Some(Quota::per_second(100).burst(200).into()),
-            key: None,
+            key: vec![KeyPart::Peer],
+            ban: None,
+            delay: None,
+            max_waiting: 1_024,
             trust_proxy: Vec::new(),
             ipv4_prefix: 32,
             ipv6_prefix: 64,
@@ -320,6 +422,7 @@ impl Default for Settings {
                 in_flight_per_key: 64,
                 keys_per_limit: None,
                 least_rate: Some(500),
+                request_body: None,
             },
             inflight: None,
             timeouts: Timeouts {
@@ -336,7 +439,7 @@ impl Default for Settings {
                 lame_duck: Duration::ZERO,
                 drain: Duration::from_secs(10),
             },
-            log: Log { format: LogFormat::Text, access: false },
+            log: Log { format: LogFormat::Text, access: false, refusals: false },
             store: None,
         }
     }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
+use tollgate::OwnedFlight;
 
 use super::bodies::Returned;
-use super::inflight::Entered;
 use super::pool::Used;
 
 /// A value that is held until a request has ended.
@@ -30,7 +30,7 @@ pub(crate) struct Served {
     /// The upstream that responded.
     pub(crate) upstream: Option<Arc<str>>,
     /// The place at the upstream.
-    pub(crate) entered: Option<Entered>,
+    pub(crate) entered: Option<OwnedFlight>,
     /// The connection to the upstream, unless it is a tunnel now.
     pub(crate) used: Option<Used>,
 }

@@ -2,40 +2,38 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use http_body::Body as _;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::http::uri::{Authority, PathAndQuery, Uri};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
 
-use super::admission::admitted;
+use super::admission::{admitted, origin_form};
 use super::answers::{Body, Held, Served, retry_later, text};
 use super::bodies::{Progress, Sent, Upload};
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
-use super::inflight::{Entered, Gate};
+use super::inflight::Gate;
 use super::places::{Place, Places};
 use super::pool::Failure;
 use super::target::{Spare, Target, answer, progress, told};
 use super::tunnel::Handshake;
+use super::turns::Turns;
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::{Counters, Event};
 use crate::limits::keys::{Client, Key};
 use crate::listen::open::Peer;
 
-/// The time for which an upstream that could not be reached is passed over, if there are others.
-const PASSED_OVER: Duration = Duration::from_secs(1);
 /// The longest body of unknown length with a method whose requests rarely have a body.
 const GET_BODY: usize = 64 << 10;
 
 /// The upstreams, and the places of requests under way.
 pub(crate) struct Forward {
     targets: RwLock<Arc<[Target]>>,
-    next: AtomicUsize,
+    turns: Turns,
     /// The places of client addresses.
     places: Arc<Places>,
     /// The places of keys that are no address, besides those of their clients' addresses.
@@ -45,7 +43,6 @@ pub(crate) struct Forward {
     via: Via,
     /// The port of the proxy's listener.
     port: HeaderValue,
-    start: Instant,
 }
 
 /// The places of a request under way, until its response has ended.
@@ -72,14 +69,13 @@ impl Forward {
     ) -> Forward {
         let forward = Forward {
             targets: RwLock::new(Arc::new([])),
-            next: AtomicUsize::new(0),
+            turns: Turns::new(),
             places: Places::new(0, 0),
             places_of_keys: Places::new(0, 0),
             under_way: Arc::default(),
             counters,
             via: Via::new(via),
             port: port.into(),
-            start: Instant::now(),
         };
         forward.replace(settings, demo);
         forward
@@ -95,16 +91,19 @@ impl Forward {
             [] => std::slice::from_ref(demo),
             upstreams => upstreams,
         };
-        let before = self.gates();
+        let before = self.targets();
         let target = |upstream| Target::new(upstream, settings, &before);
         let targets = upstreams.iter().map(target).collect();
         *self.targets.write().unwrap_or_else(PoisonError::into_inner) = targets;
     }
 
+    pub(crate) fn targets(&self) -> Arc<[Target]> {
+        self.targets.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns the limit of each upstream that has one.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
-        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
-        targets.iter().filter_map(|target| target.gate.clone()).collect()
+        self.targets().iter().filter_map(|target| target.gate.clone()).collect()
     }
 
     /// Returns the number of requests that have a place, with the connections that were upgraded.
@@ -119,13 +118,15 @@ impl Forward {
         peer: &Peer,
         asked: &Held,
         client: Client,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
-        let host = match admitted(&request) {
+        let host = match admitted(&request, settings.bounds.request_body) {
             Ok(host) => host,
             Err((status, line)) => {
-                if status == StatusCode::BAD_REQUEST {
-                    self.counters.add(Event::BadRequest);
+                match status {
+                    StatusCode::BAD_REQUEST => self.counters.add(Event::BadRequest),
+                    StatusCode::PAYLOAD_TOO_LARGE => self.counters.add(Event::BodyTooLarge),
+                    _ => (),
                 }
                 let mut response = text(status, line);
                 // Another parser may see the end of this request elsewhere, so the connection ends.
@@ -143,20 +144,6 @@ impl Forward {
             Ok(flight) => Arc::new(flight) as Held,
             Err(response) => return response,
         };
-        // Most requests end before this line, so the rest of the state has memory of its own.
-        Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
-    }
-
-    /// Sends a request that has its places.
-    async fn exchange(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        client: Client,
-        host: Option<Authority>,
-        mut request: Request<Incoming>,
-        flight: Held,
-    ) -> Response<Body> {
         self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
         let handshake = Handshake::of(&mut request);
         let (mut parts, body) = request.into_parts();
@@ -266,7 +253,8 @@ impl Forward {
         body: Incoming,
         flight: &Held,
     ) -> Result<(Sent, Option<Upload>), Response<Body>> {
-        let (upload, body) = Upload::new(body, settings.patience(), flight.clone());
+        let most = settings.bounds.request_body;
+        let (upload, body) = Upload::new(body, settings.patience(), most, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
         if !rarely || headers.contains_key(header::CONTENT_LENGTH) {
             return Ok((Either::Right(body), Some(upload)));
@@ -297,47 +285,60 @@ impl Forward {
         handshake: Option<Box<Handshake>>,
         flight: Held,
     ) -> Response<Body> {
-        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let targets = self.targets();
+        let is_whole = upload.is_none() && handshake.is_none();
         // A request that may be made twice without another effect (RFC 9110, 9.2.2).
-        let may_repeat = request.method().is_idempotent() && upload.is_none() && handshake.is_none();
+        let may_repeat = request.method().is_idempotent() && is_whole;
         let keeps_host = targets[0].preserves_host && request.headers().contains_key(header::HOST);
         let mut failed = 0;
         let mut fresh = false;
-        let mut at = self.first(&targets);
+        let mut turn = self.turns.first(&targets);
         loop {
-            let Some(mut entered) = self.enter(&targets, &mut at, priority) else { return self.crowded() };
-            let target = &targets[at % targets.len()];
+            let entered = self.turns.enter(&targets, &mut turn, priority);
+            let Some(entered) = entered else { return self.crowded() };
+            let target = &targets[turn.at];
+            if target.takes_no_upgrade && handshake.is_some() {
+                return no_upgrade();
+            }
             if !keeps_host {
                 target.name_host(&mut request);
             }
-            let spare = (may_repeat && !fresh).then(|| Spare::of(&request));
+            let spare =
+                (is_whole && (may_repeat || target.may_refuse) && !fresh).then(|| Spare::of(&request));
+            let answers = target.health.answers();
             let mut outcome = target.attempt(timeouts, fresh, request, upload.as_ref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
                 outcome = Err((Failure::Mismatched, None));
             }
             let progress = progress(upload.as_ref());
-            if let Some(entered) = &mut entered {
-                entered.note(told(&outcome, progress), upload.as_ref().map(Upload::last));
-            }
+            let sent = upload.as_ref().map(Upload::last);
+            let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
+                    target.note_answer();
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
-                    let served = Box::new(Served { flight, upstream, entered, used: Some(used) });
+                    let served = Box::new(Served { flight, upstream, entered, used });
                     return self.handed_back(timeouts, response, handshake, served);
                 }
                 Err(failed) => failed,
             };
+            // The first refusal is tried again, and says nothing.
+            if fresh || !matches!(failure, Failure::Refused(_)) {
+                target.note_failure(&failure, progress, answers, self.turns.now(), turn.probe.take());
+            }
             let again = match failure {
                 Failure::Unreached(_) | Failure::NotAccepted => {
-                    target.passed_over.store(self.millis() + PASSED_OVER.as_millis() as u64, Relaxed);
                     failed += 1;
-                    at += 1;
+                    turn = self.turns.after(&targets, turn.at);
                     let is_next = failed < targets.len() && handshake.is_none();
                     unsent.filter(|_| is_next && progress == Progress::Untouched).map(|unsent| *unsent)
                 }
                 // At any time, the upstream may close a connection that was kept alive.
-                Failure::Broken(_) if !std::mem::replace(&mut fresh, true) => spare.map(Spare::request),
+                Failure::Broken(_) if may_repeat && !std::mem::replace(&mut fresh, true) => {
+                    spare.map(Spare::request)
+                }
+                Failure::Refused(_) if !std::mem::replace(&mut fresh, true) => spare.map(Spare::request),
                 _ => None,
             };
             match again {
@@ -348,25 +349,6 @@ impl Forward {
         }
     }
 
-    /// Takes a place at the target, or at the next one that has a place and is not passed over.
-    /// Returns `None` if there is none. The inner `None` is a target without a limit.
-    fn enter(&self, targets: &[Target], at: &mut usize, priority: Priority) -> Option<Option<Entered>> {
-        let (from, now) = (*at, self.millis());
-        for next in from..from + targets.len() {
-            let target = &targets[next % targets.len()];
-            if next != from && target.passed_over.load(Relaxed) > now {
-                continue;
-            }
-            *at = next;
-            let Some(gate) = &target.gate else { return Some(None) };
-            let entered = gate.enter(priority);
-            if entered.is_some() {
-                return Some(entered);
-            }
-        }
-        None
-    }
-
     /// Returns the answer to a request for which no upstream has a place.
     fn crowded(&self) -> Response<Body> {
         self.counters.add(Event::Crowded);
@@ -374,22 +356,16 @@ impl Forward {
         retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
     }
 
-    /// Returns the index of the next target that is not passed over.
-    fn first(&self, targets: &[Target]) -> usize {
-        let next = self.next.fetch_add(1, Relaxed) % targets.len();
-        let now = self.millis();
-        let good = |at: &usize| targets[at % targets.len()].passed_over.load(Relaxed) <= now;
-        (next..next + targets.len()).find(good).unwrap_or(next)
-    }
-
-    fn millis(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     fn failed(&self, failure: &Failure, progress: Progress) -> Response<Body> {
         let (event, status, line) = answer(failure, progress);
         self.counters.add(event);
-        text(status, line)
+        let mut response = text(status, line);
+        if let Failure::Reset(reason) = failure
+            && !progress.is_of_client()
+        {
+            response.extensions_mut().insert(*reason);
+        }
+        response
     }
 
     /// Turns the upstream's response into the response to the client.
@@ -434,17 +410,7 @@ fn switches_as_asked(response: &Response<Incoming>, handshake: Option<&Handshake
         || handshake.is_some_and(|handshake| handshake.matches(response.headers()))
 }
 
-/// Returns the target without a scheme and a host.
-fn origin_form(uri: Uri) -> Uri {
-    if uri.authority().is_none() {
-        return uri;
-    }
-    let Some(path) = uri.into_parts().path_and_query else { return Uri::default() };
-    match path.as_str() {
-        // The path of a URL without one is empty.
-        "/" => Uri::default(),
-        // A URL may have a query without a path.
-        query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
-        _ => path.into(),
-    }
+#[cold]
+fn no_upgrade() -> Response<Body> {
+    text(StatusCode::NOT_IMPLEMENTED, "Not implemented: an upstream of HTTP/2 alone takes no upgrade.\n")
 }

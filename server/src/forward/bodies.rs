@@ -53,6 +53,15 @@ pub(crate) enum Progress {
     Broken,
     /// The client paused for too long.
     TimedOut,
+    /// The body has more bytes than it may.
+    TooLarge,
+}
+
+impl Progress {
+    /// Returns whether the body has ended by a fault of the client.
+    pub(crate) fn is_of_client(self) -> bool {
+        matches!(self, Progress::Broken | Progress::TimedOut | Progress::TooLarge)
+    }
 }
 
 impl Upload {
@@ -60,6 +69,7 @@ impl Upload {
     pub(crate) fn new(
         body: Incoming,
         patience: Patience,
+        most: Option<u64>,
         flight: Arc<dyn Any + Send + Sync>,
     ) -> (Upload, Attempt) {
         let upload = Upload(Arc::new(Shared {
@@ -69,7 +79,12 @@ impl Upload {
             last: AtomicU64::new(0),
             start: Instant::now(),
         }));
-        let attempt = Attempt { shared: upload.0.clone(), body: Some(body), pace: Pace::new(patience) };
+        let attempt = Attempt {
+            shared: upload.0.clone(),
+            body: Some(body),
+            pace: Pace::new(patience),
+            rest: most.unwrap_or(u64::MAX),
+        };
         (upload, attempt)
     }
 
@@ -78,7 +93,8 @@ impl Upload {
             0 => Progress::Untouched,
             1 => Progress::Reading,
             2 => Progress::Broken,
-            _ => Progress::TimedOut,
+            3 => Progress::TimedOut,
+            _ => Progress::TooLarge,
         }
     }
 
@@ -96,6 +112,8 @@ pub(crate) struct Attempt {
     shared: Arc<Shared>,
     body: Option<Incoming>,
     pace: Pace,
+    /// Bytes that the body may still have.
+    rest: u64,
 }
 
 impl Attempt {
@@ -131,12 +149,21 @@ impl http_body::Body for Attempt {
         if !this.pace.note(bytes) && frame.is_some() {
             return this.fail(Progress::TimedOut, TOO_SLOW.into());
         }
+        match this.rest.checked_sub(bytes as u64) {
+            Some(rest) => this.rest = rest,
+            None => return this.fail(Progress::TooLarge, "the body is too large".into()),
+        }
         let since = this.shared.start.elapsed();
         this.shared.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
         this.shared.waiting.store(false, Relaxed);
         match frame {
             Some(Err(error)) => this.fail(Progress::Broken, error.into()),
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    drop_from_trailers(trailers);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
             None => Poll::Ready(None),
         }
     }

@@ -18,6 +18,9 @@ use crate::io::Io;
 /// The pause before another attempt at a Unix socket whose backlog is full.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
+/// The silence after which the system asks whether the other host is there.
+const ALIVE: Duration = Duration::from_secs(15);
+
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A connection to an upstream. A write fails with [`is_stall`] once the upstream takes no byte for
@@ -33,19 +36,33 @@ pub(crate) enum Unreached {
 
 /// Connects to the upstream within the time-out `connect`.
 pub(crate) async fn connect(to: &Upstream, timeouts: &Timeouts) -> Result<Link, Unreached> {
-    let io = match tokio::time::timeout(timeouts.connect, open(to, timeouts.connect)).await {
-        Ok(Ok(io)) => io,
-        Ok(Err(error)) if !is_timeout(&*error) => return Err(Unreached::Refused(error)),
-        _ => return Err(Unreached::TimedOut),
-    };
-    let mut link = TimeoutStream::new(io);
-    link.set_write_timeout(Some(timeouts.response_head));
-    Ok(Box::pin(link))
+    within(timeouts.connect, open(to, timeouts.connect)).await.map(|io| linked(io, timeouts))
 }
 
-async fn open(to: &Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
+/// Waits for a part of the way to an upstream.
+pub(super) async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, BoxError>>,
+) -> Result<T, Unreached> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) if !is_timeout(&*error) => Err(Unreached::Refused(error)),
+        _ => Err(Unreached::TimedOut),
+    }
+}
+
+pub(super) fn linked(io: Box<dyn Io>, timeouts: &Timeouts) -> Link {
+    let mut link = TimeoutStream::new(io);
+    link.set_write_timeout(Some(timeouts.response_head));
+    Box::pin(link)
+}
+
+/// Connects to the upstream, and leaves TLS to the caller.
+pub(super) async fn open(to: &Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
     match to {
-        Upstream::Tcp(authority) => open_tcp(authority.clone(), limit).await,
+        Upstream::Tcp(authority) | Upstream::H2c(authority) => open_tcp(authority.clone(), limit).await,
+        Upstream::Tls(authority) if authority.port().is_some() => open_tcp(authority.clone(), limit).await,
+        Upstream::Tls(authority) => open_tcp(format!("{authority}:443").parse()?, limit).await,
         Upstream::Unix(path) => loop {
             match UnixStream::connect(path).await {
                 Ok(stream) => return Ok(Box::new(stream)),
@@ -65,6 +82,10 @@ async fn open_tcp(authority: Authority, limit: Duration) -> Result<Box<dyn Io>, 
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(limit));
+    // A host that is gone is noticed, also under requests that are silent for long.
+    connector.set_keepalive(Some(ALIVE));
+    connector.set_keepalive_interval(Some(ALIVE));
+    connector.set_keepalive_retries(Some(3));
     Ok(Box::new(connector.oneshot(uri).await?.into_inner()))
 }
 

@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use h2::Reason;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
@@ -12,8 +14,11 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep};
 
 use super::bodies::Sent;
-use super::connect::{BoxError, Unreached, causes, connect, is_stall};
-use crate::config::settings::{Timeouts, Upstream};
+use super::connect::{BoxError, Link, Unreached, causes, connect, is_stall};
+use super::exchange::exchange;
+use super::streams::{Stream, Streams};
+use super::trust::Trust;
+use crate::config::settings::{Settings, Timeouts, Upstream};
 
 /// The time for which an idle connection is kept, and a quarter of that more.
 const IDLE: Duration = Duration::from_secs(60);
@@ -24,12 +29,24 @@ const READ: usize = 64 << 10;
 ///
 /// A task of its own drives each connection, so that the end of an idle one is seen at once.
 pub(crate) struct Pool {
-    to: Upstream,
-    timeouts: Timeouts,
+    pub(super) to: Upstream,
+    pub(super) timeouts: Timeouts,
     /// The most idle connections.
     most: usize,
     /// The connection that was used last is the last.
     idle: Mutex<Vec<Idle>>,
+    /// The rest of a pool whose upstream may speak HTTP/2.
+    pub(super) shared: Option<Sharing>,
+}
+
+/// The connections that many requests share, and the way to another one.
+pub(super) struct Sharing {
+    pub(super) streams: Streams,
+    pub(super) trust: Option<Trust>,
+    /// The lock of the request that connects for all that wait.
+    pub(super) connecting: tokio::sync::Mutex<()>,
+    /// Whether the upstream chose HTTP/1.1 the last time.
+    pub(super) is_http1: AtomicBool,
 }
 
 struct Idle {
@@ -37,10 +54,10 @@ struct Idle {
     since: Instant,
 }
 
-/// The connection of a response that has not ended.
-pub(crate) struct Used {
-    pool: Arc<Pool>,
-    sender: SendRequest<Sent>,
+/// The connection of a response that has not ended, or a part of one.
+pub(crate) enum Used {
+    Whole { pool: Arc<Pool>, sender: SendRequest<Sent> },
+    Part { _stream: Box<Stream> },
 }
 
 /// The reason for which an attempt has no response.
@@ -51,6 +68,10 @@ pub(crate) enum Failure {
     NotAccepted,
     /// The request was sent, or a part of it.
     Broken(hyper::Error),
+    /// The upstream has not looked at the request, and says so.
+    Refused(hyper::Error),
+    /// The stream of the request was reset, by the upstream or for its malformed response.
+    Reset(Reason),
     /// The response switches protocols, and the request does not ask for that.
     Mismatched,
     /// The response did not begin in time.
@@ -62,12 +83,22 @@ pub(crate) type Failed = (Failure, Option<Box<Request<Sent>>>);
 
 impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
-    pub(crate) fn new(to: Upstream, timeouts: Timeouts, most: usize) -> Arc<Pool> {
-        let pool = Arc::new(Pool { to, timeouts, most, idle: Mutex::default() });
+    pub(crate) fn new(to: Upstream, settings: &Settings, most: usize) -> Arc<Pool> {
+        let shared = matches!(to, Upstream::Tls(_) | Upstream::H2c(_)).then(|| Sharing {
+            streams: Streams::new(settings.timeouts.response_head),
+            trust: Trust::new(&to, settings),
+            connecting: tokio::sync::Mutex::default(),
+            is_http1: AtomicBool::new(false),
+        });
+        let timeouts = settings.timeouts.clone();
+        let pool = Arc::new(Pool { to, timeouts, most, idle: Mutex::default(), shared });
         let weak = Arc::downgrade(&pool);
         tokio::spawn(async move {
             while let Some(pool) = weak.upgrade() {
                 pool.idle().retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE);
+                if let Some(shared) = &pool.shared {
+                    shared.streams.drop_idle(IDLE);
+                }
                 drop(pool);
                 sleep(IDLE / 4).await;
             }
@@ -81,43 +112,41 @@ impl Pool {
         self: &Arc<Self>,
         mut request: Request<Sent>,
         fresh: bool,
-    ) -> Result<(Response<Incoming>, Used), Failed> {
-        while let Some(mut sender) = if fresh { None } else { self.take() } {
-            match sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, Used { pool: self.clone(), sender })),
+    ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
+        if self.shared.is_some() {
+            return self.send_by_choice(request, fresh).await;
+        }
+        while let Some(sender) = if fresh { None } else { self.take() } {
+            match exchange(sender, request).await {
+                Ok((response, sender)) => return Ok((response, self.used(sender))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err((Failure::of(error.into_error()), None)),
                 },
             }
         }
-        let mut sender = match self.open().await {
+        let sender = match self.open().await {
             Ok(sender) => sender,
             Err(failure) => return Err((failure, Some(Box::new(request)))),
         };
-        match sender.send_request(request).await {
-            Ok(response) => Ok((response, Used { pool: self.clone(), sender })),
-            Err(error) => Err((Failure::of(error), None)),
+        match exchange(sender, request).await {
+            Ok((response, sender)) => Ok((response, self.used(sender))),
+            Err(error) => Err((Failure::of(error.into_error()), None)),
         }
+    }
+
+    pub(super) fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>) -> Option<Used> {
+        sender.map(|sender| Used::Whole { pool: self.clone(), sender })
     }
 
     async fn open(&self) -> Result<SendRequest<Sent>, Failure> {
         // Most requests find an idle connection, so this future has memory of its own.
-        let link =
-            Box::pin(connect(&self.to, &self.timeouts)).await.map_err(|unreached| match unreached {
-                Unreached::Refused(error) => Failure::Unreached(error),
-                Unreached::TimedOut => Failure::NotAccepted,
-            })?;
-        // Most requests are a head alone, which a list of parts would make dearer.
-        let handshake = http1::Builder::new().max_buf_size(READ).writev(false).handshake(TokioIo::new(link));
-        let (sender, connection) = handshake.await.map_err(|error| Failure::Unreached(error.into()))?;
-        // Its errors are those of its requests.
-        tokio::spawn(connection.with_upgrades());
-        Ok(sender)
+        let link = Box::pin(connect(&self.to, &self.timeouts)).await?;
+        begin(link).await.map_err(Failure::Unreached)
     }
 
     /// Takes the idle connection that was used last, and may take a request.
-    fn take(&self) -> Option<SendRequest<Sent>> {
+    pub(super) fn take(&self) -> Option<SendRequest<Sent>> {
         let mut idle = self.idle();
         let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
         Some(idle.remove(at).sender)
@@ -132,19 +161,51 @@ impl Used {
     /// Returns the connection to the pool once its response has ended. Its task may need a moment
     /// more until it takes another request.
     pub(crate) fn keep(self) {
-        let mut idle = self.pool.idle();
-        if idle.len() >= self.pool.most {
+        let Used::Whole { pool, sender } = self else { return };
+        let mut idle = pool.idle();
+        if idle.len() >= pool.most {
             idle.retain(|idle| !idle.sender.is_closed());
         }
-        if idle.len() < self.pool.most && !self.sender.is_closed() {
-            idle.push(Idle { sender: self.sender, since: Instant::now() });
+        if idle.len() < pool.most && !sender.is_closed() {
+            idle.push(Idle { sender, since: Instant::now() });
+        }
+    }
+}
+
+/// Begins HTTP/1.1 on a new connection.
+pub(super) async fn begin(link: Link) -> Result<SendRequest<Sent>, BoxError> {
+    // Most requests are a head alone, which a list of parts would make dearer.
+    let handshake = http1::Builder::new().max_buf_size(READ).writev(false).handshake(TokioIo::new(link));
+    let (sender, connection) = handshake.await?;
+    // Its errors are those of its requests.
+    tokio::spawn(connection.with_upgrades());
+    Ok(sender)
+}
+
+impl From<Unreached> for Failure {
+    fn from(unreached: Unreached) -> Failure {
+        match unreached {
+            Unreached::Refused(error) => Failure::Unreached(error),
+            Unreached::TimedOut => Failure::NotAccepted,
         }
     }
 }
 
 impl Failure {
-    fn of(error: hyper::Error) -> Failure {
-        if is_stall(&error) { Failure::TooLate } else { Failure::Broken(error) }
+    pub(super) fn of(error: hyper::Error) -> Failure {
+        let of_http2 = causes(&error).find_map(|error| error.downcast_ref::<h2::Error>());
+        match of_http2 {
+            // A stream ends by a goodbye if its number is above the last that the peer has seen.
+            Some(error) if error.is_go_away() && error.is_remote() => (),
+            Some(error) if error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote() => (),
+            // By the upstream, or for its malformed head.
+            Some(error) if error.is_reset() => {
+                return Failure::Reset(error.reason().unwrap_or(Reason::CANCEL));
+            }
+            _ if is_stall(&error) => return Failure::TooLate,
+            _ => return Failure::Broken(error),
+        }
+        Failure::Refused(error)
     }
 }
 
@@ -152,7 +213,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error: &(dyn Error + 'static) = match self {
             Failure::Unreached(error) => &**error,
-            Failure::Broken(error) => error,
+            Failure::Broken(error) | Failure::Refused(error) => error,
+            Failure::Reset(reason) => return write!(f, "the stream was reset: {reason}"),
             Failure::NotAccepted => return f.write_str("the upstream does not accept connections"),
             Failure::Mismatched => return f.write_str("its switch of protocols does not match the request"),
             Failure::TooLate => return f.write_str("the upstream stood still for too long"),
@@ -178,7 +240,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let to = Upstream::Tcp(Authority::from_maybe_shared(address).unwrap());
-        (Pool::new(to, Settings::default().timeouts, most), listener)
+        (Pool::new(to, &Settings::default(), most), listener)
     }
 
     /// Answers the next request of a connection.
@@ -202,9 +264,10 @@ mod tests {
             connection
         };
         let (sent, connection) = tokio::join!(pool.send(request(), true), upstream);
-        let Ok((response, mut used)) = sent else { panic!("there is a response") };
+        let Ok((response, Some(mut used))) = sent else { panic!("there is a response") };
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
-        used.sender.ready().await.unwrap();
+        let Used::Whole { sender, .. } = &mut used else { panic!("HTTP/1.1 shares nothing") };
+        sender.ready().await.unwrap();
         (used, connection)
     }
 

@@ -1,7 +1,7 @@
 //! One upstream of several: its connections, its limit, and one attempt to have its response.
 
+use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -10,9 +10,12 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
+use tollgate::tower::Answer;
 
+use super::admission::TOO_LARGE;
 use super::bodies::{Progress, Sent, Upload};
-use super::inflight::{Gate, outcome};
+use super::health::{Health, Probe};
+use super::inflight::Gate;
 use super::pool::{Failed, Failure, Pool, Used};
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::Event;
@@ -24,34 +27,40 @@ pub(crate) struct Target {
     host: HeaderValue,
     /// Whether it sees the host that the client asked for instead.
     pub(crate) preserves_host: bool,
+    /// It speaks HTTP/2 only, so no connection to it can be upgraded.
+    pub(crate) takes_no_upgrade: bool,
+    /// It may speak HTTP/2, and so say of a request that it was not looked at.
+    pub(crate) may_refuse: bool,
     pool: Arc<Pool>,
-    /// Milliseconds from the start of the proxy to the end of the time in which the target is
-    /// passed over.
-    pub(crate) passed_over: AtomicU64,
+    pub(crate) health: Arc<Health>,
     /// The limit on its requests in flight, if there is one.
     pub(crate) gate: Option<Arc<Gate>>,
 }
 
 /// The outcome of an attempt. A request that was not sent comes back.
-pub(crate) type Attempted = Result<(Response<Incoming>, Used), Failed>;
+pub(crate) type Attempted = Result<(Response<Incoming>, Option<Used>), Failed>;
 
 impl Target {
-    pub(crate) fn new(upstream: &Upstream, settings: &Settings, before: &[Arc<Gate>]) -> Target {
-        let host = match upstream {
-            Upstream::Tcp(authority) => HeaderValue::from_str(authority.as_str()),
-            Upstream::Unix(_) => Ok(HeaderValue::from_static("localhost")),
+    /// Returns a target with the limit and the health of the one before of the same name.
+    pub(crate) fn new(upstream: &Upstream, settings: &Settings, before: &[Target]) -> Target {
+        let host = match upstream.authority() {
+            Some(authority) => HeaderValue::from_str(authority.as_str()),
+            None => Ok(HeaderValue::from_static("localhost")),
         };
         // Idle connections of all targets are no more than the requests under way: the number of
         // sockets is bounded.
         let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
         let name: Arc<str> = upstream.to_string().into();
-        let before = before.iter().find(|gate| gate.name == name);
+        let before = before.iter().find(|target| target.name == name);
+        let gate = before.and_then(|target| target.gate.as_ref());
         Target {
             host: host.expect("an authority is visible ASCII"),
             preserves_host: settings.preserve_host,
-            pool: Pool::new(upstream.clone(), settings.timeouts.clone(), idle),
-            passed_over: AtomicU64::new(0),
-            gate: settings.inflight.map(|limit| Gate::new(&name, limit, before)),
+            takes_no_upgrade: matches!(upstream, Upstream::H2c(_)),
+            may_refuse: upstream.is_tls() || matches!(upstream, Upstream::H2c(_)),
+            pool: Pool::new(upstream.clone(), settings, idle),
+            health: before.map(|target| target.health.clone()).unwrap_or_default(),
+            gate: settings.inflight.map(|limit| Gate::new(&name, limit, gate)),
             name,
         }
     }
@@ -74,8 +83,10 @@ impl Target {
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failed)) => {
-                    // A fault of the client ends the attempt, too.
-                    if matches!(progress(upload), Progress::Untouched | Progress::Reading) {
+                    // A fault of the client ends the attempt, too. An upstream that is down is
+                    // logged once.
+                    let of_upstream = matches!(progress(upload), Progress::Untouched | Progress::Reading);
+                    if of_upstream && !matches!(failed.0, Failure::Unreached(_) | Failure::NotAccepted) {
                         tracing::warn!(upstream, error = %failed.0, "the upstream failed");
                     }
                     return Err(failed);
@@ -90,10 +101,61 @@ impl Target {
         }
     }
 
+    /// Notes a response for the next requests.
+    pub(crate) fn note_answer(&self) {
+        if self.health.answered() {
+            self.log_return();
+        }
+    }
+
+    #[cold]
+    fn log_return(&self) {
+        tracing::info!(upstream = &*self.name, "the upstream answers again");
+    }
+
+    /// Notes a failure for the next requests, and logs the first. `answers` is their number before
+    /// the attempt: one request without an answer tells nothing among others that have one.
+    #[cold]
+    pub(crate) fn note_failure(
+        &self,
+        failure: &Failure,
+        progress: Progress,
+        answers: u64,
+        now: u64,
+        probe: Option<Probe>,
+    ) {
+        let is_down = match failure {
+            Failure::Unreached(_) | Failure::NotAccepted => true,
+            Failure::TooLate | Failure::Refused(_) => {
+                !progress.is_of_client() && self.health.answers() == answers
+            }
+            Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => false,
+        };
+        if is_down && self.health.failed(now, probe) {
+            let upstream = &*self.name;
+            tracing::error!(upstream, error = %failure, "the upstream is down, and is passed over");
+        }
+    }
+
     /// Names the host of this upstream in a request.
     pub(crate) fn name_host(&self, request: &mut Request<Sent>) {
         request.headers_mut().insert(header::HOST, self.host.clone());
     }
+}
+
+/// Appends the state of each upstream in the text format of Prometheus.
+pub(crate) fn prometheus(targets: &[Target], text: &mut String) {
+    let name = "tollgate_upstream_up";
+    let _ = writeln!(text, "# HELP {name} Whether the upstream answers.\n# TYPE {name} gauge");
+    for target in targets {
+        let (upstream, is_up) = (escaped(&target.name), u8::from(target.health.is_up()));
+        let _ = writeln!(text, "{name}{{name=\"{upstream}\"}} {is_up}");
+    }
+}
+
+/// Returns the value of a label: the path of a Unix socket may have any byte but 0.
+pub(crate) fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Returns the progress of a body, which is untouched if it is not on its way.
@@ -104,10 +166,12 @@ pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
 /// Returns the outcome of an attempt at the upstream.
 pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
     match attempt {
-        Ok((response, _)) => outcome(response.status()),
+        // The time to an upgrade is that of a handshake: it is no sample.
+        Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
+        Ok((response, _)) => Answer::from(response).outcome(),
         // The fault of the client.
-        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut) => Outcome::Failed,
-        Err((Failure::Broken(_) | Failure::Mismatched, _)) => Outcome::Failed,
+        Err(_) if progress.is_of_client() => Outcome::Failed,
+        Err((Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched, _)) => Outcome::Failed,
         Err(_) => Outcome::Overloaded,
     }
 }
@@ -118,10 +182,11 @@ pub(crate) fn answer(failure: &Failure, progress: Progress) -> (Event, StatusCod
         (Progress::TimedOut, _) => {
             (Event::BodyTimeout, StatusCode::REQUEST_TIMEOUT, "Request timeout: the body came too slowly.\n")
         }
+        (Progress::TooLarge, _) => (Event::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
         (Progress::Broken, _) => {
             (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
         }
-        (_, Failure::Unreached(_)) => {
+        (_, Failure::Unreached(_) | Failure::Refused(_)) => {
             (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream cannot be reached.\n")
         }
         (_, Failure::NotAccepted) => (
@@ -129,7 +194,7 @@ pub(crate) fn answer(failure: &Failure, progress: Progress) -> (Event, StatusCod
             StatusCode::GATEWAY_TIMEOUT,
             "Gateway timeout: the upstream does not accept connections.\n",
         ),
-        (_, Failure::Broken(_) | Failure::Mismatched) => {
+        (_, Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched) => {
             (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream failed.\n")
         }
         (_, Failure::TooLate) => (

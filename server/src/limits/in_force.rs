@@ -1,4 +1,4 @@
-//! The limits: one for everything, and one for each route, behind a layer each.
+//! The limits: those for everything, and those of each route, which a reload replaces.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -6,19 +6,19 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{Either, Map};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
-use tollgate::http::{ClientIpStats, Exempt, Head, Refusal};
-use tollgate::tower::{Decision, LayerStats, RateLimitLayer};
+use tollgate::http::{ClientIpStats, Head};
 use tollgate::{Priority, Rule};
-use tollgate_distributed::DistributedStats;
 use tower::{Layer, Service};
 
-use super::keys::{Client, Key, Keys};
+use super::keys::{Client, Key, KeySource, Keys};
+use super::limit::{Asked, Limit, Terms, Together};
 use super::limiter::Limiter;
 use super::past::Past;
 use super::prefixes::Prefixes;
@@ -27,111 +27,13 @@ use super::tally::Tally;
 use crate::config::settings::{Exemptions, Route, Settings};
 use crate::counters::{Counters, Event};
 
-/// The key of a request, and when its decision began.
-#[derive(Clone, Copy)]
-struct Asked {
-    key: Key,
-    at: Instant,
-    exempt: bool,
-}
-
-/// One rule, with the keys' buckets or windows.
-pub(crate) struct Limit {
-    pub(crate) name: String,
-    /// Tokens of a request. Read at each, so that another cost needs no other layer.
-    cost: Arc<AtomicU64>,
-    limiter: Limiter,
-    /// The buckets that a reload has replaced by these.
-    past: Arc<Past>,
-    layer: RateLimitLayer<Key>,
-    pub(crate) shadow: bool,
-}
-
-impl Limit {
-    fn over(
-        limiter: Limiter,
-        past: Arc<Past>,
-        name: &str,
-        cost: u64,
-        shadow: bool,
-        tally: &Arc<Tally>,
-    ) -> Limit {
-        let cost = Arc::new(AtomicU64::new(cost));
-        let (costs, tally) = (cost.clone(), tally.clone());
-        let layer = RateLimitLayer::builder(limiter.any())
-            .key(|head: Head<'_>| head.extensions.get().map(|asked: &Asked| asked.key))
-            .name(name)
-            .expect("it was checked when the file was read")
-            .cost(move |_| costs.load(Relaxed))
-            .exempt(Exempt::when(|head| head.extensions.get().is_some_and(|asked: &Asked| asked.exempt)))
-            .shadow(shadow)
-            .on_decision(move |head: Head<'_>, decision: &Decision| {
-                let asked = head.extensions.get().map(|asked: &Asked| asked.at);
-                tally.note(decision, asked.map_or(Duration::ZERO, |at| at.elapsed()));
-            })
-            .reject_with(refuse)
-            .build();
-        Limit { name: name.to_owned(), cost, limiter, past, layer, shadow }
-    }
-
-    /// The same buckets, where refusals are only counted, or no longer so. Its own counts begin
-    /// anew.
-    fn with_shadow(&self, shadow: bool, tally: &Arc<Tally>) -> Limit {
-        Limit::over(self.limiter.clone(), self.past.clone(), &self.name, self.cost(), shadow, tally)
-    }
-
-    pub(crate) fn rule(&self) -> Rule {
-        self.limiter.rule()
-    }
-
-    /// The largest rule that there is room for.
-    pub(crate) fn most(&self) -> Rule {
-        self.limiter.most()
-    }
-
-    pub(crate) fn cost(&self) -> u64 {
-        self.cost.load(Relaxed)
-    }
-
-    pub(crate) fn stats(&self) -> LayerStats {
-        self.layer.stats()
-    }
-
-    /// The counts of the limiter that a fleet shares, if it is one.
-    pub(crate) fn shared_stats(&self) -> Option<DistributedStats> {
-        self.limiter.shared().map(|limiter| limiter.stats())
-    }
-
-    /// Up to `n` keys that were refused most, with how often, and the tokens left to each.
-    pub(crate) fn top_refused(&self, n: usize) -> impl Iterator<Item = (Key, u64, u64)> {
-        let top = self.layer.top_refused(n).into_iter();
-        top.map(|(key, refused)| (key, refused, self.limiter.left(&key)))
-    }
-}
-
-/// One line; the headers that tell of the limit are added to it.
-fn refuse(refusal: &Refusal<'_>) -> Response<Bytes> {
-    refusal.grpc_response().unwrap_or_else(|| {
-        let rule = refusal.policy().rule();
-        let line = match refusal.retry_after() {
-            Some(wait) if refusal.is_unavailable() => {
-                format!("The limit of {rule} is not available; try again in {} s.\n", wait.as_secs())
-            }
-            Some(wait) => {
-                format!("Too many requests: the limit is {rule}; try again in {} s.\n", wait.as_secs())
-            }
-            None => format!("Too many requests: the limit is {rule}, and this one is over its burst.\n"),
-        };
-        let mut response = refusal.response(line.into());
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        response
-    })
-}
-
-/// A limit for requests whose path is the prefix, or under it.
+/// The limits of requests whose path is the prefix, or under it, and of no other route.
 pub(crate) struct Routed {
-    pub(crate) prefix: String,
-    pub(crate) limit: Arc<Limit>,
+    /// `None` is for requests under no route.
+    pub(crate) prefix: Option<String>,
+    pub(crate) limits: Arc<Together>,
+    /// The sources of the keys of the limits.
+    sources: Vec<KeySource>,
     priority: Priority,
 }
 
@@ -146,16 +48,22 @@ pub(crate) struct InForce {
     /// The most keys of each limit, if there is a number.
     most_keys: Option<usize>,
     /// For requests that are under no route.
-    pub(crate) everywhere_else: Option<Arc<Limit>>,
+    pub(crate) everywhere_else: Option<Routed>,
     pub(crate) routes: Vec<Routed>,
+    /// The places in `routes` of the routes of the settings.
+    places: Vec<usize>,
     pub(crate) shadow: bool,
 }
 
 impl InForce {
-    /// The limit for everything else, and those of the routes.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Limit> {
-        let routes = self.routes.iter().map(|route| &*route.limit);
-        self.everywhere_else.iter().map(|limit| &**limit).chain(routes)
+    /// The limits for everything else, and those of the routes.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Routed> {
+        self.everywhere_else.iter().chain(&self.routes)
+    }
+
+    /// All limits, one by one.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = &Arc<Limit>> {
+        self.all().flat_map(|routed| &routed.limits.limits)
     }
 
     /// The addresses of clients as the forwarding headers had them.
@@ -163,13 +71,10 @@ impl InForce {
         self.keys.stats()
     }
 
-    /// Returns the limit of a path, and the priority of its requests.
-    fn limit_of(&self, path: &str) -> (Option<&Limit>, Priority) {
+    /// Returns the limits of a path.
+    fn limits_of(&self, path: &str) -> Option<&Routed> {
         let route = if self.routes.is_empty() { None } else { self.prefixes.find(path) };
-        match route.map(|route| &self.routes[route]) {
-            Some(route) => (Some(&route.limit), route.priority),
-            None => (self.everywhere_else.as_deref(), Priority::Critical),
-        }
+        route.map_or(self.everywhere_else.as_ref(), |route| self.routes.get(self.places[route]))
     }
 }
 
@@ -178,7 +83,6 @@ struct Change<'a> {
     name: &'a str,
     rule: Rule,
     cost: u64,
-    shadow: bool,
     most_keys: Option<usize>,
     /// Whether the number of keys is another one than before.
     has_other_room: bool,
@@ -231,6 +135,7 @@ impl Limits {
             most_keys: None,
             everywhere_else: None,
             routes: Vec::new(),
+            places: Vec::new(),
             shadow: settings.shadow,
         };
         let in_force = RwLock::new(Arc::new(nothing));
@@ -251,8 +156,7 @@ impl Limits {
     /// `None`: there is no such limit.
     pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = self.in_force().everywhere_else.clone()?;
-        let outcome = limit.limiter.set_rule(rule);
+        let outcome = self.in_force().everywhere_else.as_ref()?.limits.limits[0].limiter.set_rule(rule);
         if outcome.is_ok() {
             self.counters.add(Event::LimitChanged);
         }
@@ -270,42 +174,41 @@ impl Limits {
     /// Gives the tokens of all leases back to the store.
     pub(crate) async fn give_back(&self) {
         let in_force = self.in_force();
-        give_back(in_force.all().filter_map(|limit| limit.limiter.shared()).cloned()).await;
+        give_back(in_force.limits().filter_map(|limit| limit.limiter.shared()).cloned()).await;
     }
 
     fn put_in_force(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force();
-        let (mut said, shadow) = (Vec::new(), settings.shadow);
+        let mut said = Vec::new();
         let most_keys = settings.bounds.keys_per_limit;
         let has_other_room = fleet.is_none() && most_keys != before.most_keys;
         let buckets = Buckets::of(before.fleet.as_ref(), fleet.as_ref());
-        let mut limit = |known: Option<&Arc<Limit>>, name, rule, cost| {
-            let change = Change {
-                name,
-                rule,
-                cost,
-                shadow,
-                most_keys,
-                has_other_room,
-                fleet: fleet.as_ref(),
-                buckets,
-            };
+        let mut limit = |name: &str, rule, cost| {
+            let known = before.limits().find(|limit| limit.name == *name);
+            let change =
+                Change { name, rule, cost, most_keys, has_other_room, fleet: fleet.as_ref(), buckets };
             self.limit(known, change, &mut said)
         };
-        let known = before.everywhere_else.as_ref();
-        let everywhere_else = settings.limit.map(|rule| limit(known, "default", rule, 1)).transpose()?;
-        let mut routes = Vec::new();
-        for Route { name, prefix, rule, cost, priority } in &settings.routes {
-            let known = before.routes.iter().find(|route| route.limit.name == *name);
-            let limit = limit(known.map(|route| &route.limit), name, *rule, *cost)?;
-            routes.push(Routed { prefix: prefix.clone(), limit, priority: *priority });
+        let default = settings.limit.map(|rule| limit("default", rule, 1)).transpose()?;
+        let mut limits = Vec::new();
+        for Route { name, rule, cost, .. } in &settings.routes {
+            limits.push(limit(name, *rule, *cost)?);
         }
-        for old in &before.routes {
-            if routes.iter().all(|route| route.limit.name != old.limit.name) {
-                said.push(format!("limit {}: gone", old.limit.name));
-            }
+        let gone = |old: &&Arc<Limit>| old.name != "default" && limits.iter().all(|new| new.name != old.name);
+        said.extend(before.limits().filter(gone).map(|old| format!("limit {}: gone", old.name)));
+        let everywhere_else = default.map(|limit| self.routed(settings, &before, vec![(None, limit)]));
+        let (mut together, mut places) = (Vec::<Vec<_>>::new(), Vec::new());
+        for (route, limit) in settings.routes.iter().zip(limits) {
+            let is_same =
+                |(other, _): &(Option<&Route>, _)| other.is_some_and(|other| other.prefix == route.prefix);
+            let known = together.iter().position(|routes| routes.iter().any(is_same));
+            let place = known.unwrap_or(together.len());
+            together.resize_with(together.len().max(place + 1), Vec::new);
+            together[place].push((Some(route), limit));
+            places.push(place);
         }
+        let routes = together.into_iter().map(|limits| self.routed(settings, &before, limits)).collect();
         let in_force = InForce {
             keys: Keys::new(settings),
             exempt: settings.exempt.clone(),
@@ -315,10 +218,39 @@ impl Limits {
             most_keys: settings.bounds.keys_per_limit,
             everywhere_else,
             routes,
-            shadow,
+            places,
+            shadow: settings.shadow,
         };
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
         Ok(said)
+    }
+
+    /// Puts limits that decide together behind one layer, which stays if they are the same.
+    fn routed(
+        &self,
+        settings: &Settings,
+        before: &InForce,
+        limits: Vec<(Option<&Route>, Arc<Limit>)>,
+    ) -> Routed {
+        let first = limits[0].0;
+        let terms = Terms {
+            shadow: settings.shadow,
+            log: settings.log.refusals,
+            delay: settings.delay_of(first),
+            max_waiting: settings.max_waiting,
+            bans: limits.iter().map(|(route, _)| settings.ban_of(*route)).collect(),
+        };
+        let is_shared = settings.store.is_some();
+        let source = |(route, _): &(Option<&Route>, _)| KeySource::new(settings.key_of(*route), is_shared);
+        let sources = limits.iter().map(source).collect();
+        let limits: Vec<_> = limits.into_iter().map(|(_, limit)| limit).collect();
+        let known = before.all().find(|routed| routed.limits.is_of(&limits, &terms));
+        let limits = match known {
+            Some(known) => known.limits.clone(),
+            None => Arc::new(Together::new(limits, terms, &self.tally)),
+        };
+        let priority = first.map_or(Priority::Critical, |route| route.priority);
+        Routed { prefix: first.map(|route| route.prefix.clone()), limits, sources, priority }
     }
 
     fn limit(
@@ -327,10 +259,10 @@ impl Limits {
         change: Change<'_>,
         said: &mut Vec<String>,
     ) -> Result<Arc<Limit>, String> {
-        let Change { name, rule, cost, shadow, most_keys, has_other_room, fleet, buckets } = change;
+        let Change { name, rule, cost, most_keys, has_other_room, fleet, buckets } = change;
         let after = |past| -> Result<Arc<Limit>, String> {
             let limiter = Limiter::new(name, rule, most_keys, fleet)?;
-            Ok(Arc::new(Limit::over(limiter, past, name, cost, shadow, &self.tally)))
+            Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(AtomicU64::new(cost)), limiter, past }))
         };
         let anew = || after(Past::none());
         let (limit, fate) = match (known, buckets) {
@@ -359,56 +291,65 @@ impl Limits {
             said.push(format!("limit {name}: {rule}, {fate}"));
         }
         limit.cost.store(cost, Relaxed);
-        let limit =
-            if limit.shadow == shadow { limit } else { Arc::new(limit.with_shadow(shadow, &self.tally)) };
         Ok(limit)
     }
 
-    /// Finds the client of a request.
-    pub(crate) fn ask(&self, peer: IpAddr, request: &mut Request<Incoming>) -> Asking {
-        let (at, in_force) = (Instant::now(), self.in_force());
+    /// Finds the limits and the client of a request.
+    pub(crate) fn ask<'a>(
+        in_force: &'a InForce,
+        peer: IpAddr,
+        request: &mut Request<Incoming>,
+    ) -> Asking<'a> {
+        let at = Instant::now();
         request.extensions_mut().insert(peer);
         let head = Head::from(&*request);
-        let client = in_force.keys.client(peer, head);
-        let exempt = in_force.exempt.applies(client.address, head);
-        Asking { in_force, client, at, exempt }
+        let (address, network) = in_force.keys.client(peer, head);
+        let routed = in_force.limits_of(head.uri.path());
+        let (mut key, mut others, mut priority) = (Key::Address(network), Vec::new(), Priority::Critical);
+        if let Some(routed) = routed {
+            let mut keys = routed.sources.iter().map(|source| source.key(head, network));
+            key = keys.next().unwrap_or(key);
+            others.extend(keys);
+            priority = routed.priority;
+        }
+        let exempt = in_force.exempt.applies(address, head);
+        let client = Client { address, network, key, priority };
+        Asking { in_force, routed, client, asked: Asked { key, others, at, exempt } }
     }
 }
 
-/// A request whose client is known, and whose limit is not yet asked.
-pub(crate) struct Asking {
-    in_force: Arc<InForce>,
+/// A request whose limits and client are known, and whose limits are not yet asked.
+pub(crate) struct Asking<'a> {
+    in_force: &'a InForce,
+    routed: Option<&'a Routed>,
     pub(crate) client: Client,
-    at: Instant,
-    /// Whether the request is on the allow list.
-    exempt: bool,
+    asked: Asked,
 }
 
-impl Asking {
-    /// Passes the request and its client to `forward` if its limit allows.
-    pub(crate) async fn send<F, B>(
+impl Asking<'_> {
+    /// Passes the request and its client to `forward` if its limits allow. An `async fn` would have
+    /// room for each argument twice, and its future is moved for each request.
+    pub(crate) fn send<F, B>(
         self,
         mut request: Request<Incoming>,
         forward: impl Fn(Client, Request<Incoming>) -> F + Clone,
-    ) -> Response<B>
+    ) -> impl Future<Output = Response<B>>
     where
         F: Future<Output = Response<B>>,
         B: From<Bytes>,
     {
-        let Asking { in_force, mut client, at, exempt } = self;
-        let (limit, priority) = in_force.limit_of(request.uri().path());
-        client.priority = priority;
-        let Some(limit) = limit else {
-            return forward(client, request).await;
+        let Asking { in_force, routed, client, asked } = self;
+        let Some(Routed { limits, .. }) = routed else {
+            return Either::Left(forward(client, request));
         };
-        if exempt {
+        if asked.exempt {
             in_force.tally.note_exempt();
         }
-        limit.past.carry(&client.key, &limit.limiter);
-        request.extensions_mut().insert(Asked { key: client.key, at, exempt });
-        let answer = limit.layer.layer(Passed { client, forward }).call(request);
-        let Ok(response) = answer.await;
-        response.map(|body| body.into_inner_or_else(B::from))
+        let keys = std::iter::once(&asked.key).chain(&asked.others);
+        limits.limits.iter().zip(keys).for_each(|(limit, key)| limit.past.carry(key, &limit.limiter));
+        request.extensions_mut().insert(asked);
+        let answer = limits.layer.layer(Passed { client, forward }).call(request);
+        Either::Right(answer.map(|Ok(response)| response.map(|body| body.into_inner_or_else(B::from))))
     }
 }
 
@@ -426,13 +367,13 @@ where
 {
     type Response = T::Output;
     type Error = Infallible;
-    type Future = futures_util::future::Map<T, fn(T::Output) -> Result<T::Output, Infallible>>;
+    type Future = Map<T, fn(T::Output) -> Result<T::Output, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        futures_util::FutureExt::map((self.forward)(self.client, request), Ok)
+        (self.forward)(self.client, request).map(Ok)
     }
 }

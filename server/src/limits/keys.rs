@@ -1,22 +1,24 @@
 //! The keys of requests: the clients that are limited.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::IpAddr;
 
+use hyper::header::{COOKIE, HeaderValue};
 use ipnet::Ipv4Net;
 use tollgate::Priority;
-use tollgate::http::{ClientIp, ClientIpStats, Digest, Head, HeaderKey, KeyFrom};
-use tollgate_distributed::{SharedDigest, SharedHeaderKey, StoreKey};
+use tollgate::http::{ClientIp, ClientIpStats, Digest, Head};
+use tollgate_distributed::{SharedDigest, StoreKey};
 
-use crate::config::settings::Settings;
+use crate::config::settings::{KeyPart, Settings};
 
 /// The client that is limited. A value of a header that looks like an address is not that address:
 /// the types differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     Address(IpAddr),
+    /// A value that the client has sent, or several parts.
     Header(Digest),
-    /// A value of a header, by a digest that each proxy of a fleet has.
+    /// The same, by a digest that each proxy of a fleet has.
     Shared(SharedDigest),
 }
 
@@ -52,30 +54,85 @@ pub(crate) struct Client {
     pub(crate) address: IpAddr,
     /// The network of the address that is one client, whatever the key is.
     pub(crate) network: IpAddr,
+    /// The key of the first limit of the request.
     pub(crate) key: Key,
     /// The share of an upstream's limit in flight that the request may use.
     pub(crate) priority: Priority,
 }
 
-/// The header by whose values requests are limited.
-enum Header {
-    Own(HeaderKey),
-    Shared(SharedHeaderKey),
+/// The source of the keys of a limit.
+pub(crate) struct KeySource {
+    parts: Vec<KeyPart>,
+    /// Whether each proxy of a fleet has the same digests.
+    is_shared: bool,
 }
 
-impl Header {
-    fn key(&self, head: Head<'_>) -> Option<Key> {
-        match self {
-            Header::Own(header) => header.key_from(head).map(Key::Header),
-            Header::Shared(header) => header.key_from(head).map(Key::Shared),
+impl KeySource {
+    pub(crate) fn new(parts: &[KeyPart], is_shared: bool) -> KeySource {
+        KeySource { parts: parts.to_vec(), is_shared }
+    }
+
+    /// Returns the key of a request. A part that the request does not have just once is the
+    /// client's network.
+    pub(crate) fn key(&self, head: Head<'_>, network: IpAddr) -> Key {
+        match &self.parts[..] {
+            [part] => value(part, head).map_or(Key::Address(network), |value| self.digest(value)),
+            parts => self.of_all(parts, head, network),
+        }
+    }
+
+    /// Returns the digest of all parts.
+    #[cold]
+    fn of_all(&self, parts: &[KeyPart], head: Head<'_>, network: IpAddr) -> Key {
+        let mut all = String::with_capacity(40 * parts.len());
+        for part in parts {
+            // Neither a digest nor an address has the sign between them, so no two lists are alike.
+            // A value as it is could have it, and might be longer than the part that is hashed.
+            let _ = match value(part, head).map(|value| self.digest(value)) {
+                Some(Key::Header(digest)) => write!(all, "{digest};"),
+                Some(Key::Shared(digest)) => write!(all, "{digest};"),
+                _ => write!(all, "{network};"),
+            };
+        }
+        self.digest(all.as_bytes())
+    }
+
+    fn digest(&self, value: &[u8]) -> Key {
+        match self.is_shared {
+            true => Key::Shared(SharedDigest::of(value)),
+            false => Key::Header(Digest::of(value)),
         }
     }
 }
 
-/// How the key of a request is found.
+/// Returns the value of a part, if a request has it just once. The address has none.
+fn value<'a>(part: &KeyPart, head: Head<'a>) -> Option<&'a [u8]> {
+    match part {
+        KeyPart::Peer => None,
+        KeyPart::Header(name) => only(head.headers.get_all(name).iter().map(HeaderValue::as_bytes)),
+        KeyPart::Cookie(name) => {
+            let fields = head.headers.get_all(COOKIE).iter();
+            let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
+            only(pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"=")))
+        }
+        // A client may make up methods.
+        KeyPart::Method => match head.method.as_str() {
+            "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH" | "TRACE" => {
+                Some(head.method.as_str().as_bytes())
+            }
+            _ => Some(b"other"),
+        },
+    }
+}
+
+fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    let only = values.next()?;
+    values.next().is_none().then_some(only)
+}
+
+/// How the client of a request is found.
 pub(crate) struct Keys {
     client: ClientIp,
-    header: Option<Header>,
     ipv4_prefix: u8,
 }
 
@@ -88,24 +145,13 @@ impl Keys {
             // The settings have valid networks only, so no proxy is forgotten.
             proxies => client.clone().xff_trusted(proxies.iter().copied()).unwrap_or(client),
         };
-        let header = settings.key.clone().map(|name| match settings.store {
-            Some(_) => Header::Shared(name.into()),
-            None => Header::Own(name.into()),
-        });
-        Keys { client, header, ipv4_prefix: settings.ipv4_prefix }
+        Keys { client, ipv4_prefix: settings.ipv4_prefix }
     }
 
-    /// The key is the header's value if the header is there just once, else the client's network.
-    pub(crate) fn client(&self, peer: IpAddr, head: Head<'_>) -> Client {
+    /// Returns the client's address, and its network.
+    pub(crate) fn client(&self, peer: IpAddr, head: Head<'_>) -> (IpAddr, IpAddr) {
         let address = self.client.address(head).unwrap_or(peer);
-        let network = self.network(address);
-        let by_header = self.header.as_ref().and_then(|header| header.key(head));
-        Client {
-            address,
-            network,
-            key: by_header.unwrap_or(Key::Address(network)),
-            priority: Priority::Critical,
-        }
+        (address, self.network(address))
     }
 
     /// The addresses of clients as the forwarding headers had them.

@@ -1,6 +1,5 @@
 //! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
 
-use std::convert::Infallible;
 use std::hash::RandomState;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,6 +25,7 @@ use crate::counters::{Counters, Event};
 use crate::forward::answers::{Held, Served};
 use crate::forward::attempts::Forward;
 use crate::forward::bodies::{Delivery, Download, End};
+use crate::forward::grpc::{Reset, as_grpc, is_grpc};
 use crate::forward::places::share;
 use crate::limits::in_force::Limits;
 use crate::limits::keys::Client;
@@ -120,19 +120,29 @@ impl Proxy {
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
         let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
-        let asking = self.limits.ask(peer.address, &mut request);
+        let in_force = self.limits.in_force();
+        let asking = Limits::ask(&in_force, peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
-        let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
+        let is_grpc = is_multiplexed && is_grpc(request.headers());
+        // A refused request ends before: it moves no room for the state of one that goes on.
+        let send =
+            |client: Client, request| Box::pin(self.forward.send(&settings, peer, &asked, client, request));
         let mut response = asking.send(request, send).await;
+        if is_grpc && response.body().served.is_none() {
+            response = as_grpc(response);
+        }
         if has_body && !is_multiplexed && response.body().served.is_none() {
             // hyper sees that the body is left unread. It drains one that has arrived, or the
             // response tells that it is the last.
             yield_now().await;
         }
+        let too_large =
+            response.status() == StatusCode::PAYLOAD_TOO_LARGE && response.body().served.is_none();
+        let late = response.status() == StatusCode::REQUEST_TIMEOUT;
         // Relaxed: no other data is read that was written before the flag.
-        let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
+        let ends = self.closing.load(Relaxed) || late || too_large;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -332,7 +342,7 @@ fn connect(
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
                 let (proxy, watch) = (proxy.clone(), watch.clone());
-                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, request).await) }
+                async move { or_reset(proxy.answer(&peer, &watch, request).await) }
             })
         };
         let server = server(&settings);
@@ -345,6 +355,14 @@ fn connect(
             note(&*error, &proxy.counters);
         }
     });
+}
+
+/// Returns the response, or the reset of the client's stream in its place.
+fn or_reset<B>(response: Response<B>) -> Result<Response<B>, h2::Error> {
+    match response.extensions().get::<Reset>() {
+        Some(Reset(reason)) => Err((*reason).into()),
+        None => Ok(response),
+    }
 }
 
 fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {

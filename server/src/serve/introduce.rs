@@ -2,6 +2,7 @@
 
 use tollgate::Rule;
 
+use crate::config::rows::client;
 use crate::config::settings::{Address, Settings, Upstream};
 
 /// Returns the lines of the start text.
@@ -28,8 +29,8 @@ fn first_line(settings: &Settings, at: &Address, demo: &Upstream) -> String {
         [] => vec![demo.to_string()],
         upstreams => upstreams.iter().map(ToString::to_string).collect(),
     };
-    let key = settings.key.as_ref().map_or("client address".to_owned(), |name| format!("value of {name}"));
-    let limit = settings.limit.map_or("no limit".to_owned(), |rule| format!("{rule} for each {key}"));
+    let key = client(&settings.key);
+    let limit = settings.limit.map_or("no limit".to_owned(), |rule| format!("{rule} for {key}"));
     let shadow = if settings.shadow { " in shadow mode" } else { "" };
     let at = match at {
         Address::Tcp(address) => format!("{}://{address}", scheme(settings)),

@@ -114,6 +114,23 @@ impl Proxy {
         }
     }
 
+    /// Makes the proxy read its file again. Returns the lines that it prints, or its complaint.
+    pub(super) fn try_reload(&self) -> Result<Vec<String>, String> {
+        self.signal("-HUP");
+        let (mut lines, begin) = (Vec::new(), std::time::Instant::now());
+        while begin.elapsed() < PATIENCE {
+            match self.lines.recv_timeout(std::time::Duration::from_millis(2)) {
+                Ok(line) if line.contains(" read again") => return Ok(lines),
+                Ok(line) => lines.push(line),
+                Err(_) => (),
+            }
+            if let Some(error) = self.errors.try_iter().find(|error| error.contains("stay as they were")) {
+                return Err(error);
+            }
+        }
+        panic!("neither read again nor refused: {lines:?}")
+    }
+
     pub(super) fn connect(&self) -> Client {
         Client::connect(self.address)
     }

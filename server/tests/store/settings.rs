@@ -95,10 +95,17 @@ fn check_reads_a_url_and_asks_no_server() {
     let mut good = Vec::new();
     if cfg!(feature = "redis") {
         good.push(("redis://:hunter2@192.0.2.1", "redis://:***@192.0.2.1"));
+        good.push(("redis://[::1]:6379/0", "redis://[::1]:6379/0"));
         urls.push(("redis://:hunter2@a:port", "URL did not parse"));
     }
     if cfg!(feature = "postgres") {
         good.push(("postgres://ada:hunter2@192.0.2.1/limits", "postgres://ada:***@192.0.2.1/limits"));
+        good.push(("postgres://ada@192.0.2.1/limits", "postgres://ada@192.0.2.1/limits"));
+        good.push(("postgres://ada@192.0.2.1/limits?user=hun@ter2", "postgres://***?..."));
+        good.push((
+            "postgres://ada@192.0.2.1/limits?password=hunter2",
+            "postgres://ada@192.0.2.1/limits?...",
+        ));
         urls.push(("postgres://a:hunter2@b:port/c", "invalid value for option `port`"));
     }
     if cfg!(feature = "mysql") {

@@ -10,7 +10,8 @@ use crate::readings::{MAX_BYTES, MAX_READINGS, has_one_reading};
 fn route(prefix: &str, quota: &str, cost: u64) -> Route {
     let rule = quota.parse().expect("a quota");
     let (name, prefix) = (prefix.to_owned(), prefix.to_owned());
-    Route { name, prefix, rule, cost, priority: tollgate::Priority::Critical }
+    let priority = tollgate::Priority::Critical;
+    Route { name, prefix, rule, cost, priority, key: None, ban: None, delay: None }
 }
 
 fn prefixes(routes: &[(&str, &str)], default: Option<&str>) -> Prefixes {

@@ -1,4 +1,4 @@
-//! The page and its plots, from the CSV files of all parts.
+//! The files of the page.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,16 +7,12 @@ use std::{fs, io};
 use tollgate_benches::scenarios::{about, versions};
 use tollgate_test_servers::program::find_program;
 
-mod plots;
-mod tables;
-
+use super::plots::all;
+use super::tables::{MACHINE, table};
 use crate::rows::Rows;
 
 /// The name of the page.
 pub const PAGE: &str = "distributed-performance.md";
-
-/// The section of the processor and of all versions.
-pub(crate) const MACHINE: &str = "Machine";
 
 /// Returns the folder of the CSV files and the plots.
 #[must_use]
@@ -33,7 +29,7 @@ pub fn replace(folder: &Path, part: &str, rows: Rows) -> io::Result<()> {
     if rows.0.is_empty() {
         return Ok(());
     }
-    let (mut all, about) = (Rows::default(), about(false)?);
+    let (mut file, about) = (Rows::default(), about(false)?);
     let processors = about.processors.to_string();
     let machine = [
         ("processor", &about.processor),
@@ -42,14 +38,15 @@ pub fn replace(folder: &Path, part: &str, rows: Rows) -> io::Result<()> {
         ("rustc", &about.rustc),
     ];
     for (name, value) in machine.into_iter().chain([("date", &about.date)]) {
-        all.text([MACHINE, "", "", name], value);
+        file.text([MACHINE, "", "", name], value);
     }
-    let packages = versions(include_str!("../Cargo.lock"), "mysql_async redis rusqlite tokio tokio-postgres");
+    let packages =
+        versions(include_str!("../../Cargo.lock"), "mysql_async redis rusqlite tokio tokio-postgres");
     for (name, version) in packages.into_iter().chain(programs()) {
-        all.text([MACHINE, "", &name, "version"], &version);
+        file.text([MACHINE, "", &name, "version"], &version);
     }
-    all.0.extend(rows.0);
-    all.write(&data(folder).join(part.to_lowercase()).with_extension("csv"))
+    file.0.extend(rows.0);
+    file.write(&data(folder).join(part.to_lowercase()).with_extension("csv"))
 }
 
 /// Returns the versions of the servers that are installed.
@@ -95,11 +92,11 @@ fn files(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     }
     let lines = include_str!("page.md").lines();
     let page = lines.map(|line| match line.strip_prefix('{').and_then(|line| line.strip_suffix('}')) {
-        Some(name) => tables::table(&rows, name),
+        Some(name) => table(&rows, name),
         None => line.to_owned(),
     });
     let page = (folder.join(PAGE), page.collect::<Vec<_>>().join("\n") + "\n");
-    let plots = plots::all(&rows)?.into_iter();
+    let plots = all(&rows)?.into_iter();
     let plots = plots.map(|(name, svg)| (data(folder).join(name).with_extension("svg"), svg));
     Ok(plots.chain([page]).collect())
 }

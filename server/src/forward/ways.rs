@@ -1,0 +1,123 @@
+//! The way of a request to an upstream that may speak HTTP/2: a stream of a connection that is
+//! shared, or a connection of HTTP/1.1.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::UPGRADE;
+use hyper::http::uri::Scheme;
+use hyper::{Request, Response};
+use tokio::time::timeout;
+
+use super::bodies::Sent;
+use super::connect::{linked, open, within};
+use super::exchange::exchange;
+use super::pool::{Failed, Failure, Pool, Sharing, Used, begin};
+use super::streams::{Stream, Unanswered};
+
+type Answered = Result<(Response<Incoming>, Option<Used>), Failed>;
+
+enum Way {
+    Stream(Stream),
+    Connection(SendRequest<Sent>),
+}
+
+impl Pool {
+    /// Sends a request by a stream, or over a connection of HTTP/1.1 if the upstream chose that.
+    /// With `fresh` such a connection is a new one.
+    ///
+    /// The state has memory of its own, apart from that of other upstreams.
+    #[inline(never)]
+    pub(super) fn send_by_choice<'a>(
+        self: &'a Arc<Self>,
+        request: Request<Sent>,
+        fresh: bool,
+    ) -> Pin<Box<dyn Future<Output = Answered> + Send + 'a>> {
+        Box::pin(self.choose_and_send(request, fresh))
+    }
+
+    async fn choose_and_send(self: &Arc<Self>, mut request: Request<Sent>, fresh: bool) -> Answered {
+        let scheme = if self.to.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
+        // An upgrade takes a connection of HTTP/1.1.
+        let upgrades = request.headers().contains_key(UPGRADE);
+        loop {
+            let (way, is_new) = match self.way(fresh, upgrades).await {
+                Ok(way) => way,
+                Err(failure) => return Err((failure, Some(Box::new(request)))),
+            };
+            let error = match way {
+                Way::Stream(mut stream) => match stream.send(request, scheme.clone()).await {
+                    Ok(response) => return Ok((response, Some(Used::Part { _stream: Box::new(stream) }))),
+                    Err(error) => error,
+                },
+                Way::Connection(sender) => match exchange(sender, request).await {
+                    Ok((response, sender)) => return Ok((response, self.used(sender))),
+                    Err(mut error) => match error.take_message() {
+                        Some(unsent) => Unanswered::Unsent(Box::new(unsent)),
+                        None => Unanswered::Failed(error.into_error()),
+                    },
+                },
+            };
+            request = match error {
+                Unanswered::Unsent(unsent) if is_new => {
+                    return Err((
+                        Failure::Unreached("the upstream closes its connections".into()),
+                        Some(unsent),
+                    ));
+                }
+                Unanswered::Unsent(unsent) => *unsent,
+                Unanswered::Failed(error) => return Err((Failure::of(error), None)),
+            };
+        }
+    }
+
+    /// Returns a way, and whether it is over a new connection. One request connects for all that
+    /// wait, unless the upstream speaks HTTP/1.1.
+    async fn way(&self, fresh: bool, upgrades: bool) -> Result<(Way, bool), Failure> {
+        let Some(shared) = &self.shared else { return Err(Failure::NotAccepted) };
+        if upgrades {
+            return Ok((self.dial(shared, true).await?, true));
+        }
+        if let Some(way) = self.at_hand(shared, fresh) {
+            return Ok((way, false));
+        }
+        if shared.is_http1.load(Relaxed) {
+            return Ok((self.dial(shared, false).await?, true));
+        }
+        let Ok(_connecting) = timeout(self.timeouts.connect, shared.connecting.lock()).await else {
+            return Err(Failure::NotAccepted);
+        };
+        match self.at_hand(shared, fresh) {
+            Some(way) => Ok((way, false)),
+            None => Ok((self.dial(shared, false).await?, true)),
+        }
+    }
+
+    fn at_hand(&self, shared: &Sharing, fresh: bool) -> Option<Way> {
+        let idle = || if fresh { None } else { self.take() };
+        shared.streams.take().map(Way::Stream).or_else(|| idle().map(Way::Connection))
+    }
+
+    async fn dial(&self, shared: &Sharing, only_http1: bool) -> Result<Way, Failure> {
+        let dialed = within(self.timeouts.connect, async {
+            let io = open(&self.to, self.timeouts.connect).await?;
+            let (io, is_http2) = match &shared.trust {
+                Some(trust) => trust.shake_hands(io, only_http1).await?,
+                None => (io, true),
+            };
+            let link = linked(io, &self.timeouts);
+            if is_http2 {
+                return shared.streams.begin(link).await.map(Way::Stream);
+            }
+            begin(link).await.map(Way::Connection)
+        });
+        let way = dialed.await?;
+        if !only_http1 {
+            shared.is_http1.store(matches!(way, Way::Connection(_)), Relaxed);
+        }
+        Ok(way)
+    }
+}
