@@ -65,13 +65,8 @@ events! {
 }
 
 /// A count of each [`Event`].
+#[derive(Default)]
 pub(crate) struct Counters([AtomicU64; EVENTS.len()]);
-
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters([const { AtomicU64::new(0) }; EVENTS.len()])
-    }
-}
 
 impl Counters {
     pub(crate) fn add(&self, event: Event) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use tollgate::http::Policy;
 use tollgate::{Priority, Quota};
 
-use super::checks::{check, is_same_prefix};
+use super::checks::check;
 use super::fault::{Fault, fault};
 use super::given::{Origins, RouteTable};
 use super::rows::{ROUTE, settings};
@@ -45,9 +45,12 @@ fn apply_routes(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
     for (name, table) in named.iter().skip(1).zip(&given.file.routes) {
         let prefix = &table.texts["prefix"];
         let own = &prefix.texts[0].text;
-        // Routes of one prefix hold together.
-        let is_same =
-            |route: &&Route| route.prefix != *own && is_same_prefix(&route.prefix, own, to.case_sensitive);
+        let is_same = |route: &&Route| {
+            let [one, other] = [&route.prefix, own].map(|prefix| prefix.trim_end_matches('/'));
+            let same = if to.case_sensitive { one == other } else { one.eq_ignore_ascii_case(other) };
+            // Routes of one prefix hold together.
+            route.prefix != *own && same
+        };
         if let Some(other) = to.routes.iter().filter(is_same).find(|route| route.name != *name) {
             let hint = if named.contains(&other.name) { "" } else { "; remove_routes removes it" };
             let (name, other) = (&other.name, &other.prefix);
@@ -64,20 +67,23 @@ fn apply_route(table: &RouteTable, routes: &mut Vec<Route>) -> Result<(String, O
     table.texts.get("prefix").ok_or_else(|| missing("prefix"))?;
     let named = table.name();
     let name = named.texts.first().map(|text| text.text.clone()).unwrap_or_default();
-    let before = routes.iter().position(|route| route.name == name);
-    let mut route = before.map(|at| routes[at].clone()).unwrap_or_else(|| Route {
-        name: name.clone(),
-        prefix: String::new(),
-        rule: Quota::per_second(1).into(),
-        cost: 1,
-        priority: Priority::Critical,
-        key: None,
-        ban: None,
-        delay: None,
-    });
+    let place = routes.iter().position(|route| route.name == name).unwrap_or(routes.len());
+    if place == routes.len() {
+        routes.push(Route {
+            name: name.clone(),
+            prefix: String::new(),
+            rule: Quota::per_second(1).into(),
+            cost: 1,
+            priority: Priority::Critical,
+            key: None,
+            ban: None,
+            delay: None,
+        });
+    }
+    let route = &mut routes[place];
     for setting in ROUTE {
         if let Some(texts) = table.texts.get(setting.name) {
-            setting.apply(&mut route, texts, Path::new(""))?;
+            setting.apply(route, texts, Path::new(""))?;
         }
     }
     let limit = table.texts.get("limit").ok_or_else(|| missing("limit"))?;
@@ -95,10 +101,6 @@ fn apply_route(table: &RouteTable, routes: &mut Vec<Route>) -> Result<(String, O
         let at = table.texts.get("cost").unwrap_or(limit).at;
         let what = format!("a cost of {cost} is out of the bounds of 1 and the burst, {most}");
         return Err(fault(at, what));
-    }
-    match before {
-        Some(at) => routes[at] = route,
-        None => routes.push(route),
     }
     Ok((name, named.at))
 }

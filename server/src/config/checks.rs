@@ -9,7 +9,8 @@ use super::fault::{Fault, fault};
 use super::given::Origins;
 use super::rows::settings;
 use super::settings::{Address, KeyPart, Settings, Upstream};
-use super::shared::{counts, window_in_store};
+use super::store::counts;
+use super::table::Texts;
 use super::upstream::read_roots;
 
 /// The settings without which others of their table have no effect.
@@ -30,12 +31,6 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
 }
 
-/// Returns whether two prefixes have the same paths.
-pub(super) fn is_same_prefix(one: &str, other: &str, case_sensitive: bool) -> bool {
-    let [one, other] = [one, other].map(|prefix| prefix.trim_end_matches('/'));
-    if case_sensitive { one == other } else { one.eq_ignore_ascii_case(other) }
-}
-
 /// A setting that has no effect without another one needs that. The options may turn the other one
 /// of the file off.
 fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
@@ -46,11 +41,9 @@ fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
     for (owner, _) in OWNERS.into_iter().zip(is_there).filter(|(_, is_there)| !is_there) {
         let table = owner.split_inclusive('.').next().unwrap_or_default();
         let is_off = given.texts(owner).is_some();
-        let needy = |name: &str| name.starts_with(table) && name != owner;
         let is_needy = |name: &str| {
-            let is_none =
-                given.texts(name).is_some_and(|texts| texts.texts.iter().all(|text| text.text == "none"));
-            needy(name) && !is_none
+            let is_some = |texts: &Texts| texts.texts.iter().any(|text| text.text != "none");
+            name.starts_with(table) && name != owner && given.texts(name).is_some_and(is_some)
         };
         for setting in settings().filter(|setting| is_needy(setting.name)) {
             let long = |name| settings().find(|other| other.name == name).map_or("", |other| other.long());
@@ -138,16 +131,13 @@ fn check_bounds(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
 /// Checks that the store can count all limits.
 fn check_store(given: Origins<'_>, settings: &Settings) -> Result<(), Fault> {
     let Some(store) = &settings.store else { return Ok(()) };
-    let can_share = |rule: Rule| match rule {
-        Rule::Bucket(quota) => counts(quota, store.exact),
-        Rule::Window(window) => Err(window_in_store(window)),
-    };
     if let Some(rule) = settings.limit {
-        can_share(rule).map_err(|what| fault(given.at("limit"), what))?;
+        counts(rule, store.exact).map_err(|what| fault(given.at("limit"), what))?;
     }
     for route in &settings.routes {
         let at = given.at_route(&route.name, "limit");
-        can_share(route.rule).map_err(|what| fault(at, format!("the route {:?}: {what}", route.name)))?;
+        counts(route.rule, store.exact)
+            .map_err(|what| fault(at, format!("the route {:?}: {what}", route.name)))?;
     }
     Ok(())
 }

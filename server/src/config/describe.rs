@@ -36,7 +36,9 @@ pub(crate) fn describe(settings: &Settings) -> String {
 pub(super) fn entries(of: &Settings) -> Vec<Entry> {
     let entry = |setting: &Setting<Settings>| {
         let (value, meaning) = (setting.show)(of)?;
-        let meaning = meaning.unwrap_or(setting.meaning().into());
+        // The default and what is for options alone are no part of it.
+        let usual = setting.help.split([';', '[']).next().unwrap_or_default().trim_end();
+        let meaning = meaning.unwrap_or(usual.into());
         Some(Entry { name: setting.name.to_owned(), value, meaning: meaning.into_owned() })
     };
     let mut entries: Vec<Entry> = settings().filter_map(entry).collect();
@@ -66,8 +68,8 @@ fn warnings(settings: &Settings) -> Vec<String> {
              slow all others down"
         ));
     }
-    warnings.extend(inflight_warnings(settings));
-    warnings.extend(key_warnings(settings));
+    warn_of_inflight(settings, &mut warnings);
+    warn_of_keys(settings, &mut warnings);
     let Some(default) = settings.limit else {
         if settings.routes.is_empty() {
             warnings.push("limit is none and there are no routes: no request is limited".to_owned());
@@ -85,12 +87,11 @@ fn warnings(settings: &Settings) -> Vec<String> {
 }
 
 /// The keys that a client can make up, where no limit of the same paths is by its address.
-fn key_warnings(settings: &Settings) -> Vec<String> {
+fn warn_of_keys(settings: &Settings, warnings: &mut Vec<String>) {
     let is_made_up = |route: Option<&Route>| {
         let parts = settings.key_of(route);
         parts.iter().any(|part| matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_)))
     };
-    let mut warnings = Vec::new();
     let mut warn = |name: String, key: &[KeyPart]| {
         let key = client(key);
         warnings.push(format!("{name} is of {key}: a client that makes values up has as many buckets"));
@@ -104,13 +105,12 @@ fn key_warnings(settings: &Settings) -> Vec<String> {
             warn(format!("route {}", route.name), settings.key_of(Some(route)));
         }
     }
-    warnings
 }
 
 /// The bounds that keep a limit in flight from its work.
-fn inflight_warnings(settings: &Settings) -> Vec<String> {
-    let Some(limit) = settings.inflight else { return Vec::new() };
-    let (mut warnings, all) = (Vec::new(), settings.bounds.in_flight);
+fn warn_of_inflight(settings: &Settings, warnings: &mut Vec<String>) {
+    let Some(limit) = settings.inflight else { return };
+    let all = settings.bounds.in_flight;
     let most = limit.ceiling as usize * settings.upstreams.len().max(1);
     if most > all {
         warnings.push(format!(
@@ -125,7 +125,6 @@ fn inflight_warnings(settings: &Settings) -> Vec<String> {
              before they show"
         ));
     }
-    warnings
 }
 
 /// Whether a rule grants more requests of this cost, at once or over time, than the default does.

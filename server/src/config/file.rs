@@ -17,7 +17,10 @@ use super::table::{Text, Texts};
 /// The most bytes of a file.
 const MOST: u64 = 1 << 20;
 
-/// A file that was read, and is TOML with known names.
+type Name<'i> = Spanned<std::borrow::Cow<'i, str>>;
+
+/// A file that was read, and is TOML with known names. The default is no file.
+#[derive(Default)]
 pub(super) struct File {
     path: PathBuf,
     text: String,
@@ -33,10 +36,6 @@ impl File {
         if bytes.len() as u64 > MOST {
             return Err(format!("{} is over the bound of {MOST} bytes", path.display()));
         }
-        File::parse(path, bytes)
-    }
-
-    fn parse(path: &Path, bytes: Vec<u8>) -> Result<File, String> {
         let text = String::from_utf8(bytes).map_err(|error| {
             let (at, before) = (error.utf8_error().valid_up_to(), String::from_utf8_lossy(error.as_bytes()));
             place(path, &before, at, "a byte that is not UTF-8")
@@ -74,6 +73,7 @@ fn given(text: &str) -> Result<Given, Fault> {
     let mut given = Given::default();
     let names: Vec<_> = settings().map(|setting| setting.name).collect();
     let of_routes: Vec<_> = ROUTE.iter().map(|setting| setting.name).collect();
+    let is_table = |name: &str| names.iter().any(|own| own.split_once('.').is_some_and(|own| own.0 == name));
     for (key, value) in in_order(root.get_ref()) {
         match value.get_ref() {
             DeValue::Array(tables) if key.get_ref() == "route" => {
@@ -82,17 +82,22 @@ fn given(text: &str) -> Result<Given, Fault> {
                         return Err(fault(Some(table.span().start), "expected [[route]]".to_owned()));
                     };
                     let mut route = RouteTable { texts: BTreeMap::new(), at: table.span().start };
-                    add(&mut route.texts, fields, "", &of_routes)?;
+                    for (key, value) in in_order(fields) {
+                        add(&mut route.texts, key, value, "", &of_routes)?;
+                    }
                     given.routes.push(route);
                 }
             }
             DeValue::Table(fields) if is_table(key.get_ref()) => {
                 let name = key.get_ref();
-                add(&mut given.texts, fields, &format!("{name}."), &names)?;
+                for (key, value) in in_order(fields) {
+                    add(&mut given.texts, key, value, &format!("{name}."), &names)?;
+                }
                 if name == "admin" {
                     // The table alone is enough.
-                    let default = || texts(vec![text_of("127.0.0.1:8081", true, value.span().start)], value);
-                    given.texts.entry("admin.listen").or_insert_with(default);
+                    let (text, at) = ("127.0.0.1:8081".to_owned(), Some(value.span().start));
+                    let default = Texts::one(Text { text, is_quoted: true, at });
+                    given.texts.entry("admin.listen").or_insert(default);
                 }
                 let missing =
                     ["tls.cert", "tls.key"].into_iter().find(|field| !given.texts.contains_key(field));
@@ -101,39 +106,23 @@ fn given(text: &str) -> Result<Given, Fault> {
                     return Err(fault(Some(value.span().start), what));
                 }
             }
-            _ => add_one(&mut given.texts, key, value, "", &names)?,
+            _ => add(&mut given.texts, key, value, "", &names)?,
         }
     }
     Ok(given)
 }
 
 /// Returns the fields in the order of the file, so that its first mistake is the one that is told.
-fn in_order<'a, 'i>(
-    table: &'a DeTable<'i>,
-) -> Vec<(&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>)> {
+fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Name<'i>, &'a Spanned<DeValue<'i>>)> {
     let mut fields: Vec<_> = table.iter().collect();
     fields.sort_by_key(|(key, _)| key.span().start);
     fields
 }
 
-/// Returns whether a table of this name has settings.
-fn is_table(name: &str) -> bool {
-    settings().any(|setting| setting.name.split_once('.').is_some_and(|(table, _)| table == name))
-}
-
+/// Adds the texts of a field, if there is a setting of its name.
 fn add(
     to: &mut BTreeMap<&'static str, Texts>,
-    fields: &DeTable<'_>,
-    table: &str,
-    names: &[&'static str],
-) -> Result<(), Fault> {
-    in_order(fields).into_iter().try_for_each(|(key, value)| add_one(to, key, value, table, names))
-}
-
-/// Adds the texts of a field, if there is a setting of its name.
-fn add_one(
-    to: &mut BTreeMap<&'static str, Texts>,
-    key: &Spanned<std::borrow::Cow<'_, str>>,
+    key: &Name<'_>,
     value: &Spanned<DeValue<'_>>,
     table: &str,
     names: &[&'static str],
@@ -151,42 +140,23 @@ fn add_one(
             let items = items.iter().map(scalar).collect::<Result<_, _>>()?;
             Texts { texts: items, is_list: true, at: Some(value.span().start) }
         }
-        _ => texts(vec![scalar(value)?], value),
+        _ => Texts::one(scalar(value)?),
     };
     to.insert(name, texts);
     Ok(())
 }
 
-fn texts(texts: Vec<Text>, whole: &Spanned<DeValue<'_>>) -> Texts {
-    Texts { texts, is_list: false, at: Some(whole.span().start) }
-}
-
-fn text_of(text: &str, is_quoted: bool, at: usize) -> Text {
-    Text { text: text.to_owned(), is_quoted, at: Some(at) }
-}
-
 /// Returns a value that is no list and no table.
 fn scalar(value: &Spanned<DeValue<'_>>) -> Result<Text, Fault> {
-    let at = value.span().start;
-    match value.get_ref() {
-        DeValue::String(text) => Ok(text_of(text, true, at)),
-        DeValue::Integer(number) => Ok(text_of(&number.to_string(), false, at)),
-        DeValue::Float(number) => Ok(text_of(number.as_str(), false, at)),
-        DeValue::Boolean(on) => Ok(text_of(&on.to_string(), false, at)),
-        _ => Err(fault(Some(at), "expected a text in quotes, a whole number, true or false".to_owned())),
-    }
-}
-
-/// The text without commands to a terminal, which a name in the file may have.
-fn printable(text: &str) -> String {
-    let mut printable = String::new();
-    for char in text.chars() {
-        match char.is_control() {
-            true => printable.extend(char.escape_default()),
-            false => printable.push(char),
-        }
-    }
-    printable
+    let at = Some(value.span().start);
+    let text = match value.get_ref() {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(on) => on.to_string(),
+        _ => return Err(fault(at, "expected a text in quotes, a whole number, true or false".to_owned())),
+    };
+    Ok(Text { text, is_quoted: matches!(value.get_ref(), DeValue::String(_)), at })
 }
 
 /// `FILE:LINE:COLUMN: ...` for a byte of the text. Columns are counted in characters.
@@ -195,5 +165,10 @@ fn place(path: &Path, text: &str, at: usize, what: &str) -> String {
     let line_begins = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = 1 + before.matches('\n').count();
     let column = 1 + before[line_begins..].chars().count();
-    format!("{}:{line}:{column}: {}", path.display(), printable(what))
+    // A name in the file may have commands to a terminal.
+    let printable = |char: char| match char.is_control() {
+        true => char.escape_default().to_string(),
+        false => char.to_string(),
+    };
+    format!("{}:{line}:{column}: {}", path.display(), what.chars().map(printable).collect::<String>())
 }

@@ -41,9 +41,8 @@ impl clap::Args for Given {
             let value = own.map(|own| format!(" [{own}")).or(value).unwrap_or_default();
             let more = if matches!(setting.set, Set::Each(_)) { "; may be given more than once" } else { "" };
             let help = format!("{}{rest}{more}{value}", first.to_uppercase());
-            let arg = Arg::new(long).long(long).help(help);
             let form = setting.option.split_once(' ').map_or("BOOL", |(_, form)| form);
-            let arg = arg.value_name(form);
+            let arg = Arg::new(long).long(long).help(help).value_name(form);
             command = command.arg(match setting.set {
                 Set::Each(_) => arg.action(ArgAction::Append),
                 Set::Switch(_) => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
@@ -86,8 +85,7 @@ impl FromArgMatches for Given {
             let names = || times().map(|(name, _)| name).collect::<Vec<_>>();
             let known = times().find(|time| time.0 == name);
             let (_, setting) = known.ok_or_else(|| wrong(unknown(name, &names())))?;
-            let texts = vec![text(&time.to_owned())];
-            self.texts.insert(setting.name, Texts { texts, is_list: false, at: None });
+            self.texts.insert(setting.name, Texts::one(text(&time.to_owned())));
         }
         Ok(())
     }

@@ -7,13 +7,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::build::over;
 use super::describe::{Entry, entries};
 use super::file::File;
-use super::given::{Given, Origins};
+use super::given::Given;
 use super::settings::Settings;
+use super::table::{self, DAY};
 use super::upstream::read_roots;
-use super::values::{self, DAY};
+use super::values;
 
 /// The options of the proxy.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -46,11 +46,11 @@ pub(crate) struct Demo {
 }
 
 fn workers(text: &str) -> Result<usize, String> {
-    values::number(text, 1, 1_000_000).map(|workers| workers as usize)
+    values::number(text, 1, 1_000_000)
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    values::time(text, Duration::ZERO, DAY)
+    table::time(text, Duration::ZERO, DAY)
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].
@@ -58,13 +58,8 @@ const NEED_RESTART: [&str; 6] = ["listen", "tls.cert", "tls.key", "proxy_protoco
 
 /// Reads the settings at the start.
 pub(crate) fn load(options: &Options) -> Result<Settings, String> {
-    match &options.config {
-        Some(path) => File::read(path)?.over(&Settings::default(), &options.given),
-        None => {
-            let given = Origins { file: &Given::default(), options: &options.given };
-            over(given, &Settings::default()).map_err(|fault| fault.what)
-        }
-    }
+    let file = options.config.as_deref().map(File::read).transpose()?;
+    file.unwrap_or_default().over(&Settings::default(), &options.given)
 }
 
 /// Refuses the settings of a file without an upstream: the server in this process would answer

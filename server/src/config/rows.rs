@@ -1,20 +1,19 @@
 //! All settings, in the order in which `check` has them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use humantime::format_duration;
 use tollgate::Priority;
 
-use super::settings::{
-    Admin, Certificate, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store,
-};
+use super::settings::{Admin, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store, TIMES};
 use super::store;
-use super::table::{Set::*, Setting, list, or_none, plain, switch, with};
+use super::table::{Set::*, Setting, list, or_none, plain, switch, time, with};
 use super::values::*;
 
-const NONE: Duration = Duration::ZERO;
-const NANO: Duration = Duration::from_nanos(1);
+const MICRO: Duration = Duration::from_micros(1);
 const MILLI: Duration = Duration::from_millis(1);
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Makes a table of rows: the name in the file, the option and the sentence of a [`Setting`], then
@@ -26,17 +25,6 @@ macro_rules! table {
     };
 }
 
-/// Makes the table of the times, each with its least.
-macro_rules! times {
-    ($($name:literal, $option:literal, $help:literal: $field:ident, $least:expr;)*) => {
-        table! { static TIMES: Settings; $(
-            $name, $option, $help:
-                One(|to, v, _| put(&mut to.timeouts.$field, time(v, $least, DAY))),
-                |of| plain(format_duration(of.timeouts.$field));
-        )* }
-    };
-}
-
 /// Returns all settings.
 pub(super) fn settings() -> impl Iterator<Item = &'static Setting<Settings>> {
     SETTINGS.iter().chain(TIMES)
@@ -44,13 +32,13 @@ pub(super) fn settings() -> impl Iterator<Item = &'static Setting<Settings>> {
 
 table! { static SETTINGS: Settings;
     "listen", "listen IP:PORT|unix:PATH", "where clients connect; port 0 takes a free one":
-        One(|to, v, _| put(&mut to.listen, parsed(v))),
+        One(|to, v, _| parsed(v).map(|it| to.listen = it)),
         |of| plain(&of.listen);
     "tls.cert", "tls-cert FILE", "the certificate chain of TLS, a PEM file [off]":
-        One(|to, v, folder| put(&mut certificate(to).chain, Ok(folder.join(v)))),
+        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.tls.get_or_insert_default().chain = folder.join(it))),
         |of| of.tls.as_ref().map_or(with("off", "connections are not encrypted"), |tls| plain(tls.chain.display()));
     "tls.key", "tls-key FILE", "the private key of TLS, a PEM file":
-        One(|to, v, folder| put(&mut certificate(to).key, Ok(folder.join(v)))),
+        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.tls.get_or_insert_default().key = folder.join(it))),
         |of| plain(of.tls.as_ref()?.key.display());
     "proxy_protocol", "proxy-protocol", "each connection begins with a PROXY header, version 1 or 2":
         Switch(|to, on| to.proxy_protocol = on),
@@ -61,22 +49,21 @@ table! { static SETTINGS: Settings;
         |of| if of.upstreams.is_empty() { with("none", "a server in this process answers") } else { list(&of.upstreams) };
     "upstream_ca", "upstream-ca FILE",
         "the authorities that https upstreams are checked by, a PEM file [those of this host]":
-        One(|to, v, folder| put(&mut to.upstream_ca, Ok(Some(folder.join(v))))),
+        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.upstream_ca = Some(folder.join(it)))),
         |of| or_none(of.upstream_ca.as_ref().map(|file| file.display()), "those of this host check https upstreams");
     "preserve_host", "preserve-host", "the upstream sees the client's Host instead of its own name":
         Switch(|to, on| to.preserve_host = on),
         |of| switch(of.preserve_host, "the upstream sees the client's Host", "the upstream sees its own name in Host");
     "via", "via NAME", "the name of this proxy in Via [one that is made up at the start]":
-        One(|to, v, _| put(&mut to.via, token(v).map(Some))),
+        One(|to, v, _| token(v).map(|it| to.via = Some(it))),
         |of| of.via.as_ref().map_or(with("made up", "at the start, the name of this proxy in Via"), plain);
     "limit", "limit QUOTA|none", "the quota or window of each key under no route; `none` is no limit":
-        One(|to, v, _| put(&mut to.limit, limit(v))),
+        One(|to, v, _| limit(v).map(|it| to.limit = it)),
         |of| match of.limit {
             Some(rule) => with(rule, format!("of {}, for requests under no route", client(&of.key))),
             None => with("none", "requests under no route are not limited"),
         };
-    "key", "key peer|header:NAME|cookie:NAME|method",
-        "the parts of a key: `peer` is the client's address":
+    "key", "key peer|header:NAME|cookie:NAME|method", "the parts of a key: `peer` is the client's address":
         Each(|to, v| add(&mut to.key, v, key_part)),
         |of| match of.key[..] {
             [KeyPart::Peer] => with("peer", "each client address"),
@@ -84,34 +71,30 @@ table! { static SETTINGS: Settings;
         };
     "ban", "ban N/WINDOW for TIME|none",
         "refusals of a key in a window that ban it for a time, such as 20/1m for 10m; `none` is no ban":
-        One(|to, v, _| put(&mut to.ban, or_none_of(v, ban))),
+        One(|to, v, _| or_none_of(v, ban).map(|it| to.ban = it)),
         |of| or_none(of.ban, "a key may be refused for ever");
-    "delay", "delay DURATION|none",
-        "the longest wait of a request for its tokens; `none` refuses it at once":
-        One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)))),
+    "delay", "delay DURATION|none", "the longest wait of a request for its tokens; `none` refuses it at once":
+        One(|to, v, _| or_none_of(v, |v| time(v, MILLI, HOUR)).map(|it| to.delay = it)),
         |of| or_none(of.delay.map(format_duration), "a request over a limit is refused at once");
     "max_waiting", "max-waiting N", "requests that wait at a time, at the limits of a route":
-        One(|to, v, _| put(&mut to.max_waiting, count(v))),
+        One(|to, v, _| count(v).map(|it| to.max_waiting = it)),
         |of| of.delay.and_then(|_| plain(of.max_waiting));
-    "trust_proxy", "trust-proxy CIDR|IP",
-        "networks of proxies whose forwarding headers are believed":
+    "trust_proxy", "trust-proxy CIDR|IP", "networks of proxies whose forwarding headers are believed":
         Each(|to, v| add(&mut to.trust_proxy, v, network)),
         |of| list(&of.trust_proxy);
     "ipv4_prefix", "ipv4-prefix 8..=32", "leading bits of an IPv4 address that are one client":
-        One(|to, v, _| put(&mut to.ipv4_prefix, number(v, 8, 32).map(|bits| bits as u8))),
+        One(|to, v, _| number(v, 8, 32).map(|it| to.ipv4_prefix = it)),
         |of| plain(of.ipv4_prefix);
     "ipv6_prefix", "ipv6-prefix 32..=64", "leading bits of an IPv6 address that are one client":
-        One(|to, v, _| put(&mut to.ipv6_prefix, number(v, 32, 64).map(|bits| bits as u8))),
+        One(|to, v, _| number(v, 32, 64).map(|it| to.ipv6_prefix = it)),
         |of| plain(of.ipv6_prefix);
     "case_sensitive", "case-sensitive", "/LOGIN is not under the route /login":
         Switch(|to, on| to.case_sensitive = on),
         |of| switch(of.case_sensitive, "/LOGIN is not under a route /login", "/LOGIN is under a route /login");
-    "exempt.networks", "exempt-network CIDR|IP",
-        "networks of clients that no limit applies to":
+    "exempt.networks", "exempt-network CIDR|IP", "networks of clients that no limit applies to":
         Each(|to, v| add(&mut to.exempt.networks, v, network)),
         |of| list(&of.exempt.networks);
-    "exempt.paths", "exempt-path PATH|PATH/*",
-        "paths under no limit as they are sent, with /* all below":
+    "exempt.paths", "exempt-path PATH|PATH/*", "paths under no limit as they are sent, with /* all below":
         Each(|to, v| add(&mut to.exempt.paths, v, parsed)),
         |of| list(&of.exempt.paths);
     "exempt.methods", "exempt-method METHOD", "methods under no limit":
@@ -128,7 +111,7 @@ table! { static SETTINGS: Settings;
         };
     "admin.listen", "admin IP:PORT", "a live page and /metrics [127.0.0.1:8081 if no address is given]":
         One(|to, v, _| {
-            let at = admin_address(v)?;
+            let at = v.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8081")?;
             to.admin.get_or_insert(Admin { at, hosts: Vec::new(), public: false }).at = at;
             Ok(())
         }),
@@ -137,58 +120,50 @@ table! { static SETTINGS: Settings;
         "the admin page may be at an address that others reach: each of them can change the limit":
         Switch(|to, on| drop(put_in(&mut to.admin, |admin| &mut admin.public, Ok(on)))),
         |of| switch(of.admin.as_ref()?.public, "others may reach it, and change the limit", "this host alone reaches it");
-    "admin.hosts", "admin-host NAME",
-        "names in Host of its requests, besides localhost and addresses":
+    "admin.hosts", "admin-host NAME", "names in Host of its requests, besides localhost and addresses":
         Each(|to, v| add(to.admin.as_mut().map_or(&mut Vec::new(), |admin| &mut admin.hosts), v, host)),
         |of| list(&of.admin.as_ref()?.hosts);
     "bounds.connections_per_address", "connections-per-address N",
         "connections of one client address (of IPv6 its /64), but not of trust_proxy":
-        One(|to, v, _| put(&mut to.bounds.connections_per_address, count(v))),
+        One(|to, v, _| count(v).map(|it| to.bounds.connections_per_address = it)),
         |of| plain(of.bounds.connections_per_address);
-    "bounds.in_flight", "in-flight N",
-        "requests under way at a time, or as many as open files have room for":
-        One(|to, v, _| put(&mut to.bounds.in_flight, count(v))),
+    "bounds.in_flight", "in-flight N", "requests under way at a time, or as many as open files have room for":
+        One(|to, v, _| count(v).map(|it| to.bounds.in_flight = it)),
         |of| plain(of.bounds.in_flight);
     "bounds.in_flight_per_key", "in-flight-per-key N",
         "requests of each client address, and of each key, under way at a time":
-        One(|to, v, _| put(&mut to.bounds.in_flight_per_key, count(v))),
+        One(|to, v, _| count(v).map(|it| to.bounds.in_flight_per_key = it)),
         |of| plain(of.bounds.in_flight_per_key);
     "bounds.keys_per_limit", "keys-per-limit N|none", "keys of each limit, in a table; `none` is a map":
         // The bound is that of a table.
-        One(|to, v, _| {
-            put(&mut to.bounds.keys_per_limit, or_none_of(v, |v| number(v, 1, 1 << 28).map(|keys| keys as usize)))
-        }),
+        One(|to, v, _| or_none_of(v, |v| number(v, 1, 1 << 28)).map(|it| to.bounds.keys_per_limit = it)),
         |of| or_none(of.bounds.keys_per_limit, "a map of each limit grows, up to 2^20 keys");
     "bounds.least_rate", "least-rate N|none",
         "bytes of a request's body that make up for a second of waiting; `none` is no bound":
-        One(|to, v, _| put(&mut to.bounds.least_rate, or_none_of(v, |v| number(v, 1, MOST)))),
+        One(|to, v, _| or_none_of(v, |v| number(v, 1, MOST.into())).map(|it| to.bounds.least_rate = it)),
         |of| or_none(of.bounds.least_rate, "a body of a request may be slow");
     "bounds.request_body", "request-body BYTES|none",
         "bytes of a request's body, such as 10MiB, beyond which it gets 413; `none` is no bound":
-        One(|to, v, _| put(&mut to.bounds.request_body, or_none_of(v, bytes))),
+        One(|to, v, _| or_none_of(v, bytes).map(|it| to.bounds.request_body = it)),
         |of| or_none(of.bounds.request_body, "a body of a request may be large");
     "inflight.limit", "inflight N|none",
         "requests in flight to each upstream, beyond which they get 503 at once; `none` is no limit":
         One(|to, v, _| {
             let target = to.inflight.and_then(|limit| limit.target);
-            // The bound is below that of a `u32`.
-            let ceiling = or_none_of(v, |v| number(v, 1, MOST).map(|most| most as u32))?;
+            let ceiling = or_none_of(v, |v| number(v, 1, MOST))?;
             to.inflight = ceiling.map(|ceiling| InflightLimit { ceiling, target });
             Ok(())
         }),
         |of| match of.inflight {
             Some(limit) if limit.target.is_some() => {
-                let begin = limit.first();
+                let begin = limit.inflight(None).map_or(limit.ceiling, |inflight| inflight.limit());
                 with(limit.ceiling, format!("the most in flight to each upstream; the limit begins at {begin}"))
             }
             limit => or_none(limit.map(|limit| limit.ceiling), "on requests in flight to each upstream"),
         };
     "inflight.target", "target DURATION|none",
         "the limit adapts: nine in ten requests are answered within this time; `none` fixes it [none]":
-        One(|to, v, _| {
-            let bounds = (Duration::from_micros(1), Duration::from_secs(60));
-            put_in(&mut to.inflight, |limit| &mut limit.target, or_none_of(v, |v| time(v, bounds.0, bounds.1)))
-        }),
+        One(|to, v, _| put_in(&mut to.inflight, |to| &mut to.target, or_none_of(v, |v| time(v, MICRO, MINUTE)))),
         |of| or_none(of.inflight.and_then(|limit| limit.target).map(format_duration), "the limit stays as it is");
     "store.url", "store URL|none",
         "the limits are shared with other proxies by it; `none` is this process's memory":
@@ -205,20 +180,20 @@ table! { static SETTINGS: Settings;
         |of| plain(&of.store.as_ref()?.name);
     "store.mode", "store-mode leased|exact",
         "the store is asked for each decision (`exact`), or for leases (`leased`) [leased]":
-        One(|to, v, _| put_in(&mut to.store, |store| &mut store.exact, choice(v, &MODES))),
+        One(|to, v, _| put_in(&mut to.store, |to| &mut to.exact, choice(v, &[("leased", false), ("exact", true)]))),
         |of| match of.store.as_ref()?.exact {
             true => with("exact", "each decision asks the store"),
             false => with("leased", "tokens of busy keys are taken from the store for 100 ms ahead"),
         };
     "store.deadline", "store-deadline DURATION", "for an answer of the store [50ms]":
-        One(|to, v, _| {
-            let bounds = (Duration::from_millis(1), Duration::from_secs(10));
-            put_in(&mut to.store, |store| &mut store.deadline, time(v, bounds.0, bounds.1))
-        }),
+        One(|to, v, _| put_in(&mut to.store, |to| &mut to.deadline, time(v, MILLI, Duration::from_secs(10)))),
         |of| plain(format_duration(of.store.as_ref()?.deadline));
     "store.on_outage", "store-on-outage local|deny|allow",
         "without the store: limit by a share (`local`), refuse, or let all pass [local]":
-        One(|to, v, _| put_in(&mut to.store, |store| &mut store.on_outage, choice(v, &OUTAGES))),
+        One(|to, v, _| {
+            let known = [("local", Outage::Local), ("deny", Outage::Deny), ("allow", Outage::Allow)];
+            put_in(&mut to.store, |store| &mut store.on_outage, choice(v, &known))
+        }),
         |of| match of.store.as_ref()?.on_outage {
             Outage::Local => with("local", "without the store, this process limits by its share"),
             Outage::Deny => with("deny", "without the store, requests get 503"),
@@ -228,7 +203,7 @@ table! { static SETTINGS: Settings;
         One(|to, v, _| put_in(&mut to.store, |store| &mut store.share, share(v))),
         |of| plain(of.store.as_ref()?.share);
     "log.format", "log text|json", "the form of the log":
-        One(|to, v, _| put(&mut to.log.format, choice(v, &FORMATS))),
+        One(|to, v, _| choice(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)]).map(|it| to.log.format = it)),
         |of| plain(if of.log.format == LogFormat::Json { "json" } else { "text" });
     "log.access", "access-log", "a line for each request":
         Switch(|to, on| to.log.access = on),
@@ -244,31 +219,16 @@ table! { static SETTINGS: Settings;
         |_| None;
 }
 
-times! {
-    "timeouts.request_head", "", "for each request head, a TLS handshake, a PROXY header": request_head, NANO;
-    "timeouts.keep_alive", "", "between two requests of a connection": keep_alive, NANO;
-    "timeouts.request_body", "", "for a part of a request's body, or all parts that are late": request_body, NANO;
-    "timeouts.whole_body", "", "for a whole body, of a request or of a response": whole_body, NANO;
-    "timeouts.queue", "", "for a place among the requests in flight": queue, NANO;
-    "timeouts.connect", "", "for a connection to the upstream": connect, NANO;
-    "timeouts.response_head", "", "from the end of a request to the head of its response": response_head, NANO;
-    "timeouts.response_body", "", "between two parts of a response's body": response_body, NANO;
-    "timeouts.slow_reader", "", "for a client that does not read its response": slow_reader, NANO;
-    "timeouts.tunnel", "", "without a byte from the upstream in an upgraded connection": tunnel, NANO;
-    "lame_duck", "lame-duck DURATION", "from a stop signal to the end of accepting connections": lame_duck, NONE;
-    "drain", "drain DURATION", "from then on, for the requests under way": drain, NONE;
-}
-
 // The settings of a route.
 table! { pub(super) static ROUTE: Route;
-    "prefix", "", "": One(|to, v, _| put(&mut to.prefix, prefix(v))), |_| None;
+    "prefix", "", "": One(|to, v, _| prefix(v).map(|it| to.prefix = it)), |_| None;
     "name", "", "": One(|_, _, _| Ok(())), |_| None;
-    "limit", "", "": One(|to, v, _| put(&mut to.rule, counted(v))), |of| plain(of.rule);
+    "limit", "", "": One(|to, v, _| counted(v).map(|it| to.rule = it)), |of| plain(of.rule);
     "cost", "", "":
-        One(|to, v, _| put(&mut to.cost, number(v, 1, u64::MAX))),
+        One(|to, v, _| number(v, 1, u64::MAX).map(|it| to.cost = it)),
         |of| plain(format_args!("cost {}", of.cost));
     "priority", "", "":
-        One(|to, v, _| put(&mut to.priority, priority(v))),
+        One(|to, v, _| choice(v, &Priority::ALL.map(|it| (it.name(), it))).map(|it| to.priority = it)),
         |of| match of.priority {
             Priority::Critical => None,
             lower => plain(format_args!("priority {}", lower.name())),
@@ -277,15 +237,11 @@ table! { pub(super) static ROUTE: Route;
         Each(|to, v| add(to.key.get_or_insert_default(), v, key_part)),
         |of| plain(format_args!("key {}", list(of.key.as_ref()?)?.0));
     "ban", "", "":
-        One(|to, v, _| put(&mut to.ban, or_none_of(v, ban).map(Some))),
+        One(|to, v, _| or_none_of(v, ban).map(|it| to.ban = Some(it))),
         |of| of.ban?.map_or_else(|| plain("no ban"), |ban| plain(format_args!("ban {ban}")));
     "delay", "", "":
-        One(|to, v, _| put(&mut to.delay, or_none_of(v, |v| time(v, MILLI, HOUR)).map(Some))),
+        One(|to, v, _| or_none_of(v, |v| time(v, MILLI, HOUR)).map(|it| to.delay = Some(it))),
         |of| of.delay?.map_or_else(|| plain("no delay"), |wait| plain(format_args!("delay {}", format_duration(wait))));
-}
-
-fn certificate(to: &mut Settings) -> &mut Certificate {
-    to.tls.get_or_insert_default()
 }
 
 /// Returns the client that a limit is for, in words.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humantime::format_duration;
 use hyper::Method;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
@@ -13,14 +14,17 @@ use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use tollgate::{Inflight, InvalidLimit, Priority, Quota, Rule};
 
+use super::table::{DAY, Set, Setting, plain, time};
 use crate::pace::Patience;
 
+const NONE: Duration = Duration::ZERO;
+const NANO: Duration = Duration::from_nanos(1);
 /// The requests under way at a time if the settings name no number, and the limit on open files has
 /// room.
 pub(crate) const IN_FLIGHT: usize = 1_024;
 
 /// All settings. A reload replaces them as a whole.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Settings {
     /// Where clients connect. A change needs a restart.
     pub(crate) listen: Address,
@@ -72,7 +76,7 @@ pub(crate) struct Settings {
 }
 
 /// The store that the proxies of a fleet share, and how this one uses it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Store {
     pub(crate) url: StoreUrl,
     /// Proxies of one name share their limits.
@@ -115,12 +119,6 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 /// A part of the key of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum KeyPart {
@@ -152,7 +150,7 @@ pub(crate) struct Ban {
 
 impl fmt::Display for Ban {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [window, time] = [self.window, self.time].map(humantime::format_duration);
+        let [window, time] = [self.window, self.time].map(format_duration);
         write!(f, "{}/{window} for {time}", self.refusals)
     }
 }
@@ -241,40 +239,43 @@ impl InflightLimit {
             None => builder.build(),
         }
     }
-
-    /// Returns the limit that is in force at first.
-    pub(super) fn first(self) -> u32 {
-        self.inflight(None).map_or(self.ceiling, |inflight| inflight.limit())
-    }
 }
 
-/// The longest times. All are above zero.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Timeouts {
-    /// For a PROXY header, a TLS handshake, and each request head.
-    pub(crate) request_head: Duration,
-    /// Between two requests of a connection.
-    pub(crate) keep_alive: Duration,
-    /// For the next part of a request's body. With a least rate, for all parts that are late.
-    pub(crate) request_body: Duration,
-    /// For a whole body, of a request or of a response.
-    pub(crate) whole_body: Duration,
-    /// For a place among the requests in flight.
-    pub(crate) queue: Duration,
-    /// For a connection to the upstream.
-    pub(crate) connect: Duration,
-    /// From the end of the request to the head of the response.
-    pub(crate) response_head: Duration,
-    /// Between two parts of a response's body.
-    pub(crate) response_body: Duration,
-    /// For a client that does not read the response.
-    pub(crate) slow_reader: Duration,
-    /// Without a byte from the upstream in an upgraded connection.
-    pub(crate) tunnel: Duration,
-    /// From a stop signal to the end of accepting connections. May be zero.
-    pub(crate) lame_duck: Duration,
-    /// From then on, for the requests under way.
-    pub(crate) drain: Duration,
+/// Makes the longest times, and the table of their rows: each with its default in seconds and its
+/// least.
+macro_rules! times {
+    ($($name:literal, $option:literal, $help:literal: $field:ident, $default:literal, $least:expr;)*) => {
+        /// The longest times. All but the last two are above zero.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct Timeouts { $(#[doc = $help] pub(crate) $field: Duration,)* }
+
+        impl Default for Timeouts {
+            fn default() -> Timeouts {
+                Timeouts { $($field: Duration::from_secs($default),)* }
+            }
+        }
+
+        pub(super) static TIMES: &[Setting<Settings>] = &[$(Setting {
+            name: $name, option: $option, help: $help,
+            set: Set::One(|to, v, _| time(v, $least, DAY).map(|time| to.timeouts.$field = time)),
+            show: |of| plain(format_duration(of.timeouts.$field)),
+        },)*];
+    };
+}
+
+times! {
+    "timeouts.request_head", "", "for each request head, a TLS handshake, a PROXY header": request_head, 30, NANO;
+    "timeouts.keep_alive", "", "between two requests of a connection": keep_alive, 75, NANO;
+    "timeouts.request_body", "", "for a part of a request's body, or all parts that are late": request_body, 10, NANO;
+    "timeouts.whole_body", "", "for a whole body, of a request or of a response": whole_body, 86_400, NANO;
+    "timeouts.queue", "", "for a place among the requests in flight": queue, 5, NANO;
+    "timeouts.connect", "", "for a connection to the upstream": connect, 5, NANO;
+    "timeouts.response_head", "", "from the end of a request to the head of its response": response_head, 30, NANO;
+    "timeouts.response_body", "", "between two parts of a response's body": response_body, 30, NANO;
+    "timeouts.slow_reader", "", "for a client that does not read its response": slow_reader, 60, NANO;
+    "timeouts.tunnel", "", "without a byte from the upstream in an upgraded connection": tunnel, 300, NANO;
+    "lame_duck", "lame-duck DURATION", "from a stop signal to the end of accepting connections": lame_duck, 0, NONE;
+    "drain", "drain DURATION", "from then on, for the requests under way": drain, 10, NONE;
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -425,20 +426,7 @@ impl Default for Settings {
                 request_body: None,
             },
             inflight: None,
-            timeouts: Timeouts {
-                request_head: Duration::from_secs(30),
-                keep_alive: Duration::from_secs(75),
-                request_body: Duration::from_secs(10),
-                whole_body: Duration::from_secs(86_400),
-                queue: Duration::from_secs(5),
-                connect: Duration::from_secs(5),
-                response_head: Duration::from_secs(30),
-                response_body: Duration::from_secs(30),
-                slow_reader: Duration::from_secs(60),
-                tunnel: Duration::from_secs(300),
-                lame_duck: Duration::ZERO,
-                drain: Duration::from_secs(10),
-            },
+            timeouts: Timeouts::default(),
             log: Log { format: LogFormat::Text, access: false, refusals: false },
             store: None,
         }

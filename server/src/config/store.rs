@@ -1,10 +1,13 @@
-//! The store of a fleet, as a file or the options name it.
+//! The store of a fleet, as a file or the options name it, and the rules that it can count.
 
+use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
+use tollgate::{Rule, Window};
+use tollgate_distributed::{AnyStore, Spec};
+
 use super::settings::{Outage, Store, StoreUrl};
-use super::shared::check;
 
 /// The engines, each with whether this program has it.
 const ENGINES: [(&str, bool); 4] = [
@@ -51,5 +54,29 @@ fn check_url(url: &StoreUrl) -> Result<(), String> {
     if place.is_none_or(|place| place.is_empty() || place.contains('\0')) {
         return Err(FORM.to_owned());
     }
-    check(url)
+    // No server is asked, and no file is made.
+    if engine == "sqlite" { Ok(()) } else { open(url).map(drop) }
+}
+
+/// Opens the store of a URL. The error has its cause alone, since the URL may have a password.
+pub(crate) fn open(url: &StoreUrl) -> Result<AnyStore, String> {
+    AnyStore::open(&url.0)
+        .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
+}
+
+/// Returns an error if a store cannot count a rule.
+pub(crate) fn counts(rule: Rule, exact: bool) -> Result<(), String> {
+    match rule {
+        Rule::Bucket(quota) => {
+            // Leases are at most half of the burst.
+            let debt = if exact { 0 } else { quota.capacity() / 2 };
+            Spec::new(quota, debt).map(drop).map_err(|why| why.to_string())
+        }
+        Rule::Window(window) => Err(window_in_store(window)),
+    }
+}
+
+/// Returns the reason why a window is no limit of a fleet.
+pub(crate) fn window_in_store(window: Window) -> String {
+    format!("{window} is a window, and a store shares quotas only, such as 100/s burst 200")
 }

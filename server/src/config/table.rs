@@ -3,9 +3,14 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::Path;
+use std::time::Duration;
+
+use humantime::format_duration;
 
 use super::fault::{Fault, fault};
-use super::values::{FLAG, flag};
+
+/// The longest time of a setting.
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 /// A setting of `T`, which are all settings or those of a route.
 pub(super) struct Setting<T: 'static> {
@@ -49,17 +54,13 @@ pub(super) struct Texts {
     pub(super) at: Option<usize>,
 }
 
+impl Texts {
+    pub(super) fn one(text: Text) -> Texts {
+        Texts { at: text.at, texts: vec![text], is_list: false }
+    }
+}
+
 impl<T> Setting<T> {
-    /// Returns the sentence without the default, and without what is for options alone.
-    pub(super) fn meaning(&self) -> &'static str {
-        self.help.split([';', '[']).next().unwrap_or_default().trim_end()
-    }
-
-    /// Returns the name in its table.
-    pub(super) fn field(&self) -> &'static str {
-        self.name.rsplit('.').next().unwrap_or_default()
-    }
-
     /// Returns the option without the form of its value.
     pub(super) fn long(&self) -> &'static str {
         self.option.split(' ').next().unwrap_or_default()
@@ -74,7 +75,8 @@ impl<T> Setting<T> {
             }
             (Set::One(set), [text]) if !given.is_list => self.told(text, set(to, &text.text, folder)),
             (Set::Switch(set), [text]) if !given.is_list => {
-                let on = if text.is_quoted { Err(FLAG.to_owned()) } else { flag(&text.text) };
+                let on = text.text.parse().ok().filter(|_| !text.is_quoted);
+                let on = on.ok_or("expected true or false, without quotes".to_owned());
                 self.told(text, on.map(|on| set(to, on)))
             }
             _ => Err(fault(given.at, format!("{} is one value, and no list", self.name))),
@@ -103,8 +105,23 @@ impl<T> Setting<T> {
     fn usage(&self) -> String {
         match self.option.split_once(' ') {
             Some((long, form)) => format!("--{long} <{form}>"),
-            None if self.option.is_empty() => format!("--timeout {}=DURATION", self.field()),
+            None if self.option.is_empty() => {
+                format!("--timeout {}=DURATION", self.name.trim_start_matches("timeouts."))
+            }
             None => format!("--{}", self.option),
+        }
+    }
+}
+
+/// Returns a time such as `1m 30s`.
+pub(super) fn time(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("expected a time such as 10s or 1m 30s: {error}"))?;
+    match (least..=most).contains(&time) {
+        true => Ok(time),
+        false => {
+            let [least, most] = [least, most].map(format_duration);
+            Err(format!("out of the bounds of {least} and {most}"))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use hyper::Uri;
-use hyper::http::uri::{Authority, Scheme};
+use hyper::http::uri::Authority;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -22,15 +22,11 @@ impl FromStr for Upstream {
             return socket_path(path).map(Upstream::Unix);
         }
         let url = text.parse::<Uri>().map_err(|_| FORM)?;
-        let scheme = url.scheme().ok_or(FORM)?;
-        let form = if *scheme == Scheme::HTTP {
-            Upstream::Tcp
-        } else if *scheme == Scheme::HTTPS {
-            Upstream::Tls
-        } else if scheme.as_str() == "h2c" {
-            Upstream::H2c
-        } else {
-            return Err(FORM);
+        let form = match url.scheme_str() {
+            Some("http") => Upstream::Tcp,
+            Some("https") => Upstream::Tls,
+            Some("h2c") => Upstream::H2c,
+            _ => return Err(FORM),
         };
         let upstream = form(authority(&url, text)?);
         match server_name(&upstream) {
@@ -54,13 +50,11 @@ fn authority(url: &Uri, text: &str) -> Result<Authority, &'static str> {
     if authority.as_str().contains('@') {
         return Err("a user in the URL of an upstream is not supported");
     }
-    // `port` is `None`, too, for one that is no number below 65,536.
-    if authority.port().is_none() && authority.as_str() != authority.host() {
-        return Err("expected a port from 1 to 65535");
-    }
     match authority.port_u16() {
-        Some(0) => Err("expected a port from 1 to 65535"),
-        _ => Ok(authority.clone()),
+        // There is none, too, for one that is no number below 65,536.
+        None if authority.as_str() == authority.host() => Ok(authority.clone()),
+        None | Some(0) => Err("expected a port from 1 to 65535"),
+        Some(_) => Ok(authority.clone()),
     }
 }
 

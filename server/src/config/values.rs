@@ -1,53 +1,35 @@
 //! The values of options and of the file, each from its text form.
 
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use humantime::format_duration;
 use hyper::Method;
 use ipnet::IpNet;
 use tollgate::http::{ClientIp, Head};
 use tollgate::tower::LimitBy;
-use tollgate::{InvalidRule, Priority, Quota, RateLimiter, Rule};
+use tollgate::{InvalidRule, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, Ban, ExemptPath, KeyPart, LogFormat, Outage};
+use super::settings::{Address, Ban, ExemptPath, KeyPart};
+use super::table::{self, DAY};
 use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
-/// The longest time of a setting.
-pub(super) const DAY: Duration = Duration::from_secs(86_400);
 /// The most connections, requests or bytes: far below what a semaphore can count.
-pub(super) const MOST: u64 = 100_000_000;
+pub(super) const MOST: u32 = 100_000_000;
 
-pub(super) const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-pub(super) const MODES: [(&str, bool); 2] = [("leased", false), ("exact", true)];
-pub(super) const OUTAGES: [(&str, Outage); 3] =
-    [("local", Outage::Local), ("deny", Outage::Deny), ("allow", Outage::Allow)];
-
-pub(super) fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+pub(super) fn number<T>(text: &str, least: T, most: T) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
     number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
 }
 
 /// Returns a number of connections or requests.
 pub(super) fn count(text: &str) -> Result<usize, String> {
-    // The bound is below that of a `usize` of 32 bits.
-    number(text, 1, MOST).map(|number| number as usize)
-}
-
-/// Returns a time such as `1m 30s`.
-pub(super) fn time(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("expected a time such as 10s or 1m 30s: {error}"))?;
-    match (least..=most).contains(&time) {
-        true => Ok(time),
-        false => {
-            let [least, most] = [least, most].map(format_duration);
-            Err(format!("out of the bounds of {least} and {most}"))
-        }
-    }
+    number(text, 1, MOST as usize)
 }
 
 /// Returns a value of a few by its name.
@@ -57,21 +39,9 @@ pub(super) fn choice<T: Copy>(text: &str, of: &[(&str, T)]) -> Result<T, String>
     known.map(|(_, value)| *value).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-pub(super) const FLAG: &str = "expected true or false, without quotes";
-
-pub(super) fn flag(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| FLAG.to_owned())
-}
-
 /// Returns a value that has a text form of its own.
 pub(super) fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|why: T::Err| why.to_string())
-}
-
-/// Sets a value, if there is one.
-pub(super) fn put<T>(to: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *to = value?;
-    Ok(())
 }
 
 /// Empties a list, or adds an item to it.
@@ -144,10 +114,10 @@ pub(super) fn ban(text: &str) -> Result<Ban, String> {
     const FORM: &str = "expected refusals in a window and a time, such as 20/1m for 10m";
     let (refusals, time) = text.split_once(" for ").ok_or(FORM)?;
     let (refusals, window) = refusals.split_once('/').ok_or(FORM)?;
-    let refusals = number(refusals, 1, MOST)?;
+    let refusals = number(refusals, 1, MOST.into())?;
     let window =
         if window.starts_with(|c: char| c.is_ascii_digit()) { window } else { &format!("1{window}") };
-    let [window, time] = [window, time].map(|time| self::time(time, Duration::from_millis(1), 30 * DAY));
+    let [window, time] = [window, time].map(|time| table::time(time, Duration::from_millis(1), 30 * DAY));
     let ban = Ban { refusals, window: window?, time: time? };
     // The layer has the rule of the bans that it can count.
     let limit = LimitBy::new(RateLimiter::<()>::new(Quota::per_second(1))).key(|_: Head<'_>| None);
@@ -216,19 +186,10 @@ pub(super) fn method(text: &str) -> Result<Method, String> {
     method.ok_or("expected a method in capitals such as OPTIONS".to_owned())
 }
 
-pub(super) fn priority(text: &str) -> Result<Priority, String> {
-    choice(text, &Priority::ALL.map(|priority| (priority.name(), priority)))
-}
-
 /// Returns a part of all.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or("expected a number above 0 and at most 1".to_owned())
-}
-
-/// Returns the address of the admin listener.
-pub(super) fn admin_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "expected an address and a port such as 127.0.0.1:8081".to_owned())
 }
 
 impl FromStr for Address {
@@ -251,27 +212,20 @@ impl FromStr for ExemptPath {
             Some(prefix) => (&text[..=prefix.len()], true),
             None => (text, false),
         };
-        if !path.starts_with('/') {
-            return Err("an exempt path begins with `/`");
-        }
-        if text == "/*" {
-            return Err("this exempts all requests: `limit = \"none\"` without routes limits none");
-        }
-        if path.contains('*') {
-            return Err("the `*` of an exempt path is its last segment, as in /static/*");
-        }
-        if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) {
-            return Err(
-                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`",
-            );
-        }
-        if !has_one_reading(path) {
-            return Err(
+        let why = match text {
+            _ if !path.starts_with('/') => "an exempt path begins with `/`",
+            "/*" => "this exempts all requests: `limit = \"none\"` without routes limits none",
+            _ if path.contains('*') => "the `*` of an exempt path is its last segment, as in /static/*",
+            _ if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) => {
+                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`"
+            }
+            _ if !has_one_reading(path) => {
                 "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, \
-                        `;` or escape that can be avoided",
-            );
-        }
-        let to = if is_prefix { ExemptPath::Under } else { ExemptPath::Exact };
-        Ok(to(path.to_owned()))
+                 `;` or escape that can be avoided"
+            }
+            _ if is_prefix => return Ok(ExemptPath::Under(path.to_owned())),
+            _ => return Ok(ExemptPath::Exact(path.to_owned())),
+        };
+        Err(why)
     }
 }

@@ -3,19 +3,18 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{Either, Map};
+use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tollgate::http::{ClientIpStats, Head};
 use tollgate::{Priority, Rule};
-use tower::{Layer, Service};
+use tower::{Layer, Service, service_fn};
 
 use super::keys::{Client, Key, KeySource, Keys};
 use super::limit::{Asked, Limit, Terms, Together};
@@ -37,6 +36,36 @@ pub(crate) struct Routed {
     priority: Priority,
 }
 
+impl Routed {
+    /// Puts limits that decide together behind one layer, which stays if they are the same.
+    fn new(
+        settings: &Settings,
+        before: Option<&InForce>,
+        tally: &Arc<Tally>,
+        limits: Vec<(Option<&Route>, Arc<Limit>)>,
+    ) -> Routed {
+        let first = limits[0].0;
+        let terms = Terms {
+            shadow: settings.shadow,
+            log: settings.log.refusals,
+            delay: settings.delay_of(first),
+            max_waiting: settings.max_waiting,
+            bans: limits.iter().map(|(route, _)| settings.ban_of(*route)).collect(),
+        };
+        let is_shared = settings.store.is_some();
+        let source = |(route, _): &(Option<&Route>, _)| KeySource::new(settings.key_of(*route), is_shared);
+        let sources = limits.iter().map(source).collect();
+        let limits: Vec<_> = limits.into_iter().map(|(_, limit)| limit).collect();
+        let mut known = before.into_iter().flat_map(InForce::all).map(|routed| &routed.limits);
+        let limits = match known.find(|known| known.is_of(&limits, &terms)) {
+            Some(known) => known.clone(),
+            None => Arc::new(Together::new(limits, terms, tally)),
+        };
+        let priority = first.map_or(Priority::Critical, |route| route.priority);
+        Routed { prefix: first.map(|route| route.prefix.clone()), limits, sources, priority }
+    }
+}
+
 /// The limits in force.
 pub(crate) struct InForce {
     keys: Keys,
@@ -56,6 +85,55 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
+    /// Returns the limits of these settings, with a line for each change. A limit that stays, by
+    /// its name and its store, keeps its buckets and its counts.
+    fn new(
+        settings: &Settings,
+        fleet: Option<Fleet>,
+        before: Option<&InForce>,
+    ) -> Result<(InForce, Vec<String>), String> {
+        let moved = match (before.and_then(|before| before.fleet.as_ref()), fleet.as_ref()) {
+            (before, after) if before == after => None,
+            // The store is used in another way.
+            (Some(before), Some(after)) if before.has_buckets_of(after) => {
+                Some("tokens are kept in the store")
+            }
+            _ => Some("all buckets anew, since they are elsewhere"),
+        };
+        let most_keys = settings.bounds.keys_per_limit;
+        let mut change = Change { before, fleet: fleet.as_ref(), most_keys, moved, said: Vec::new() };
+        let tally = before.map(|before| before.tally.clone()).unwrap_or_default();
+        let default = settings.limit.map(|rule| change.limit("default", rule, 1)).transpose()?;
+        let (mut together, mut places) = (Vec::<Vec<_>>::new(), Vec::<usize>::new());
+        for route in &settings.routes {
+            let first = settings.routes.iter().position(|first| first.prefix == route.prefix);
+            let place = first.and_then(|first| places.get(first)).copied().unwrap_or(together.len());
+            together.resize_with(together.len().max(place + 1), Vec::new);
+            together[place].push((Some(route), change.limit(&route.name, route.rule, route.cost)?));
+            places.push(place);
+        }
+        let mut said = change.said;
+        let gone = |old: &&Arc<Limit>| {
+            old.name != "default" && settings.routes.iter().all(|route| route.name != old.name)
+        };
+        let old = before.into_iter().flat_map(InForce::limits);
+        said.extend(old.filter(gone).map(|old| format!("limit {}: gone", old.name)));
+        let routed = |limits| Routed::new(settings, before, &tally, limits);
+        let in_force = InForce {
+            keys: Keys::new(settings),
+            exempt: settings.exempt.clone(),
+            prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
+            most_keys,
+            everywhere_else: default.map(|limit| routed(vec![(None, limit)])),
+            routes: together.into_iter().map(routed).collect(),
+            places,
+            shadow: settings.shadow,
+            tally,
+            fleet,
+        };
+        Ok((in_force, said))
+    }
+
     /// The limits for everything else, and those of the routes.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Routed> {
         self.everywhere_else.iter().chain(&self.routes)
@@ -68,7 +146,7 @@ impl InForce {
 
     /// The addresses of clients as the forwarding headers had them.
     pub(crate) fn client_stats(&self) -> ClientIpStats {
-        self.keys.stats()
+        self.keys.client.stats()
     }
 
     /// Returns the limits of a path.
@@ -78,41 +156,54 @@ impl InForce {
     }
 }
 
-/// A limit as new settings have it.
+/// The change from the limits in force to those of new settings.
 struct Change<'a> {
-    name: &'a str,
-    rule: Rule,
-    cost: u64,
-    most_keys: Option<usize>,
-    /// Whether the number of keys is another one than before.
-    has_other_room: bool,
+    before: Option<&'a InForce>,
     fleet: Option<&'a Fleet>,
-    buckets: Buckets,
+    most_keys: Option<usize>,
+    /// What becomes of the tokens of all limits, unless their buckets stay where they are.
+    moved: Option<&'static str>,
+    /// A line for each limit that changes.
+    said: Vec<String>,
 }
 
-/// The buckets under new settings.
-#[derive(Clone, Copy)]
-enum Buckets {
-    /// Those of before, in the store or in this process.
-    Stay,
-    /// Those of before, and the store is used in another way.
-    StayInStore,
-    Elsewhere,
-}
-
-impl Buckets {
-    fn of(before: Option<&Fleet>, after: Option<&Fleet>) -> Buckets {
-        match (before, after) {
-            _ if before == after => Buckets::Stay,
-            (Some(before), Some(after)) if before.has_buckets_of(after) => Buckets::StayInStore,
-            _ => Buckets::Elsewhere,
+impl Change<'_> {
+    /// Returns the limit of this name: the one of before if it can stay.
+    fn limit(&mut self, name: &str, rule: Rule, cost: u64) -> Result<Arc<Limit>, String> {
+        let with = |past| -> Result<Arc<Limit>, String> {
+            let limiter = Limiter::new(name, rule, self.most_keys, self.fleet)?;
+            Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(cost.into()), limiter, past }))
+        };
+        let anew = || with(Past::none());
+        let carried = |limit: &Limit| with(Past::of(limit.limiter.clone(), limit.past.clone()));
+        let known = |before: &'_ InForce| before.limits().find(|limit| limit.name == *name).cloned();
+        let has_other_room =
+            self.fleet.is_none() && self.before.is_some_and(|before| before.most_keys != self.most_keys);
+        let (limit, fate) = match (self.before.and_then(known), self.moved) {
+            (None, _) => (anew()?, "new".to_owned()),
+            (Some(_), Some(fate)) => (anew()?, fate.to_owned()),
+            (Some(limit), None) if limit.rule() == rule && !has_other_room => (limit, String::new()),
+            (Some(limit), None) => match limit.limiter.set_rule(rule) {
+                Ok(()) if has_other_room => {
+                    (carried(&limit)?, "tokens are carried over to other buckets".to_owned())
+                }
+                Ok(()) => (limit, "tokens are kept".to_owned()),
+                Err(why) if self.fleet.is_some() => (anew()?, format!("all buckets anew, since {why}")),
+                Err(why) => {
+                    (carried(&limit)?, format!("tokens are carried over to other buckets, since {why}"))
+                }
+            },
+        };
+        if !fate.is_empty() {
+            self.said.push(format!("limit {name}: {rule}, {fate}"));
         }
+        limit.cost.store(cost, Relaxed);
+        Ok(limit)
     }
 }
 
 /// All limits, which can be replaced while requests are decided.
 pub(crate) struct Limits {
-    tally: Arc<Tally>,
     counters: Arc<Counters>,
     in_force: RwLock<Arc<InForce>>,
     /// Held by a change.
@@ -125,31 +216,16 @@ impl Limits {
         fleet: Option<Fleet>,
         counters: Arc<Counters>,
     ) -> Result<Limits, String> {
-        let tally = Arc::<Tally>::default();
-        let nothing = InForce {
-            keys: Keys::new(settings),
-            exempt: Exemptions::default(),
-            tally: tally.clone(),
-            prefixes: Prefixes::new(&[], None, true),
-            fleet: None,
-            most_keys: None,
-            everywhere_else: None,
-            routes: Vec::new(),
-            places: Vec::new(),
-            shadow: settings.shadow,
-        };
-        let in_force = RwLock::new(Arc::new(nothing));
-        let limits = Limits { tally, counters, in_force, changing: Mutex::default() };
-        limits.put_in_force(settings, fleet)?;
-        Ok(limits)
+        let (first, _) = InForce::new(settings, fleet, None)?;
+        Ok(Limits { counters, in_force: RwLock::new(Arc::new(first)), changing: Mutex::default() })
     }
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
+    pub(crate) fn tally(&self) -> Arc<Tally> {
+        self.in_force().tally.clone()
     }
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
@@ -166,7 +242,9 @@ impl Limits {
     /// Puts the limits of these settings in force. A limit that stays, by its name and its store,
     /// keeps its buckets and its counts. Says each change in a line.
     pub(crate) fn replace(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
-        let said = self.put_in_force(settings, fleet)?;
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (after, said) = InForce::new(settings, fleet, Some(&self.in_force()))?;
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
         said.iter().for_each(|_| self.counters.add(Event::LimitChanged));
         Ok(said)
     }
@@ -175,123 +253,6 @@ impl Limits {
     pub(crate) async fn give_back(&self) {
         let in_force = self.in_force();
         give_back(in_force.limits().filter_map(|limit| limit.limiter.shared()).cloned()).await;
-    }
-
-    fn put_in_force(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.in_force();
-        let mut said = Vec::new();
-        let most_keys = settings.bounds.keys_per_limit;
-        let has_other_room = fleet.is_none() && most_keys != before.most_keys;
-        let buckets = Buckets::of(before.fleet.as_ref(), fleet.as_ref());
-        let mut limit = |name: &str, rule, cost| {
-            let known = before.limits().find(|limit| limit.name == *name);
-            let change =
-                Change { name, rule, cost, most_keys, has_other_room, fleet: fleet.as_ref(), buckets };
-            self.limit(known, change, &mut said)
-        };
-        let default = settings.limit.map(|rule| limit("default", rule, 1)).transpose()?;
-        let mut limits = Vec::new();
-        for Route { name, rule, cost, .. } in &settings.routes {
-            limits.push(limit(name, *rule, *cost)?);
-        }
-        let gone = |old: &&Arc<Limit>| old.name != "default" && limits.iter().all(|new| new.name != old.name);
-        said.extend(before.limits().filter(gone).map(|old| format!("limit {}: gone", old.name)));
-        let everywhere_else = default.map(|limit| self.routed(settings, &before, vec![(None, limit)]));
-        let (mut together, mut places) = (Vec::<Vec<_>>::new(), Vec::new());
-        for (route, limit) in settings.routes.iter().zip(limits) {
-            let is_same =
-                |(other, _): &(Option<&Route>, _)| other.is_some_and(|other| other.prefix == route.prefix);
-            let known = together.iter().position(|routes| routes.iter().any(is_same));
-            let place = known.unwrap_or(together.len());
-            together.resize_with(together.len().max(place + 1), Vec::new);
-            together[place].push((Some(route), limit));
-            places.push(place);
-        }
-        let routes = together.into_iter().map(|limits| self.routed(settings, &before, limits)).collect();
-        let in_force = InForce {
-            keys: Keys::new(settings),
-            exempt: settings.exempt.clone(),
-            tally: self.tally.clone(),
-            prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
-            fleet,
-            most_keys: settings.bounds.keys_per_limit,
-            everywhere_else,
-            routes,
-            places,
-            shadow: settings.shadow,
-        };
-        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
-        Ok(said)
-    }
-
-    /// Puts limits that decide together behind one layer, which stays if they are the same.
-    fn routed(
-        &self,
-        settings: &Settings,
-        before: &InForce,
-        limits: Vec<(Option<&Route>, Arc<Limit>)>,
-    ) -> Routed {
-        let first = limits[0].0;
-        let terms = Terms {
-            shadow: settings.shadow,
-            log: settings.log.refusals,
-            delay: settings.delay_of(first),
-            max_waiting: settings.max_waiting,
-            bans: limits.iter().map(|(route, _)| settings.ban_of(*route)).collect(),
-        };
-        let is_shared = settings.store.is_some();
-        let source = |(route, _): &(Option<&Route>, _)| KeySource::new(settings.key_of(*route), is_shared);
-        let sources = limits.iter().map(source).collect();
-        let limits: Vec<_> = limits.into_iter().map(|(_, limit)| limit).collect();
-        let known = before.all().find(|routed| routed.limits.is_of(&limits, &terms));
-        let limits = match known {
-            Some(known) => known.limits.clone(),
-            None => Arc::new(Together::new(limits, terms, &self.tally)),
-        };
-        let priority = first.map_or(Priority::Critical, |route| route.priority);
-        Routed { prefix: first.map(|route| route.prefix.clone()), limits, sources, priority }
-    }
-
-    fn limit(
-        &self,
-        known: Option<&Arc<Limit>>,
-        change: Change<'_>,
-        said: &mut Vec<String>,
-    ) -> Result<Arc<Limit>, String> {
-        let Change { name, rule, cost, most_keys, has_other_room, fleet, buckets } = change;
-        let after = |past| -> Result<Arc<Limit>, String> {
-            let limiter = Limiter::new(name, rule, most_keys, fleet)?;
-            Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(AtomicU64::new(cost)), limiter, past }))
-        };
-        let anew = || after(Past::none());
-        let (limit, fate) = match (known, buckets) {
-            (None, _) => (anew()?, "new".to_owned()),
-            (Some(_), Buckets::Elsewhere) => {
-                (anew()?, "all buckets anew, since they are elsewhere".to_owned())
-            }
-            (Some(_), Buckets::StayInStore) => (anew()?, "tokens are kept in the store".to_owned()),
-            (Some(limit), Buckets::Stay) if limit.rule() == rule && !has_other_room => {
-                (limit.clone(), String::new())
-            }
-            (Some(limit), Buckets::Stay) => match limit.limiter.set_rule(rule) {
-                Ok(()) if has_other_room => {
-                    let past = Past::of(limit.limiter.clone(), limit.past.clone());
-                    (after(past)?, "tokens are carried over to other buckets".to_owned())
-                }
-                Ok(()) => (limit.clone(), "tokens are kept".to_owned()),
-                Err(why) if fleet.is_some() => (anew()?, format!("all buckets anew, since {why}")),
-                Err(why) => {
-                    let past = Past::of(limit.limiter.clone(), limit.past.clone());
-                    (after(past)?, format!("tokens are carried over to other buckets, since {why}"))
-                }
-            },
-        };
-        if !fate.is_empty() {
-            said.push(format!("limit {name}: {rule}, {fate}"));
-        }
-        limit.cost.store(cost, Relaxed);
-        Ok(limit)
     }
 
     /// Finds the limits and the client of a request.
@@ -348,32 +309,8 @@ impl Asking<'_> {
         let keys = std::iter::once(&asked.key).chain(&asked.others);
         limits.limits.iter().zip(keys).for_each(|(limit, key)| limit.past.carry(key, &limit.limiter));
         request.extensions_mut().insert(asked);
-        let answer = limits.layer.layer(Passed { client, forward }).call(request);
+        let passed = service_fn(move |request| forward(client, request).map(Ok::<_, Infallible>));
+        let answer = limits.layer.layer(passed).call(request);
         Either::Right(answer.map(|Ok(response)| response.map(|body| body.into_inner_or_else(B::from))))
-    }
-}
-
-/// The service behind a limit.
-#[derive(Clone)]
-struct Passed<F> {
-    client: Client,
-    forward: F,
-}
-
-impl<F, T> Service<Request<Incoming>> for Passed<F>
-where
-    F: Fn(Client, Request<Incoming>) -> T,
-    T: Future,
-{
-    type Response = T::Output;
-    type Error = Infallible;
-    type Future = Map<T, fn(T::Output) -> Result<T::Output, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        (self.forward)(self.client, request).map(Ok)
     }
 }

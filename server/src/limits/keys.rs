@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use hyper::header::{COOKIE, HeaderValue};
 use ipnet::Ipv4Net;
 use tollgate::Priority;
-use tollgate::http::{ClientIp, ClientIpStats, Digest, Head};
+use tollgate::http::{ClientIp, Digest, Head};
 use tollgate_distributed::{SharedDigest, StoreKey};
 
 use crate::config::settings::{KeyPart, Settings};
@@ -132,7 +132,7 @@ fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
 
 /// How the client of a request is found.
 pub(crate) struct Keys {
-    client: ClientIp,
+    pub(super) client: ClientIp,
     ipv4_prefix: u8,
 }
 
@@ -151,19 +151,11 @@ impl Keys {
     /// Returns the client's address, and its network.
     pub(crate) fn client(&self, peer: IpAddr, head: Head<'_>) -> (IpAddr, IpAddr) {
         let address = self.client.address(head).unwrap_or(peer);
-        (address, self.network(address))
-    }
-
-    /// The addresses of clients as the forwarding headers had them.
-    pub(crate) fn stats(&self) -> ClientIpStats {
-        self.client.stats()
-    }
-
-    fn network(&self, address: IpAddr) -> IpAddr {
-        match self.client.group(address) {
+        let network = match self.client.group(address) {
             // More bits than an address has are no network.
             IpAddr::V4(four) => Ipv4Net::new(four, self.ipv4_prefix).map_or(four, |net| net.network()).into(),
             six => six,
-        }
+        };
+        (address, network)
     }
 }

@@ -18,9 +18,6 @@ use super::past::Past;
 use super::tally::Tally;
 use crate::config::settings::Ban;
 
-/// The lines of refusals of a limit, a second and at once.
-const LINES: (u64, u64) = (5, 10);
-
 /// The keys of a request, and when its decision began.
 #[derive(Clone)]
 pub(super) struct Asked {
@@ -73,8 +70,7 @@ impl Limit {
         let limit = LimitBy::new(self.limiter.any()).key(move |head: Head<'_>| Asked::key(head, place));
         let mut limit = limit.name(&self.name)?;
         if terms.log {
-            let (rate, burst) = LINES;
-            limit = limit.log_refusals_by(Quota::per_second(rate).burst(burst), Key::to_string);
+            limit = limit.log_refusals_by(Quota::per_second(5).burst(10), Key::to_string);
         }
         Ok(match terms.bans.get(place).copied().flatten() {
             None => limit,
@@ -132,10 +128,7 @@ impl Together {
 
     /// Returns whether these are the same limits under the same settings.
     pub(super) fn is_of(&self, limits: &[Arc<Limit>], terms: &Terms) -> bool {
-        let is_same = |(one, other): (&Arc<Limit>, &Arc<Limit>)| Arc::ptr_eq(one, other);
-        self.limits.len() == limits.len()
-            && self.limits.iter().zip(limits).all(is_same)
-            && self.terms == *terms
+        self.limits.iter().map(Arc::as_ptr).eq(limits.iter().map(Arc::as_ptr)) && self.terms == *terms
     }
 
     pub(crate) fn stats(&self) -> LayerStats {

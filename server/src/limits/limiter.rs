@@ -5,7 +5,7 @@ use tollgate::{InvalidLimit, Quota, RateLimiter, Rule, Window, WindowLimiter};
 
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};
-use crate::config::shared::window_in_store;
+use crate::config::store::window_in_store;
 
 /// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
 /// it.
@@ -55,12 +55,10 @@ impl Limiter {
     fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidLimit> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
-        let most = HEADROOM.iter().filter_map(larger).find(as_fine).unwrap_or(window);
-        let with_room = WindowLimiter::builder(window).headroom(most.limit());
-        let (builder, most) = match with_room {
-            Ok(builder) => (builder, most),
-            Err(_) => (WindowLimiter::builder(window), window),
-        };
+        let with_room =
+            |most: Window| Some((WindowLimiter::builder(window).headroom(most.limit()).ok()?, most));
+        let with_room = HEADROOM.iter().filter_map(larger).find(as_fine).and_then(with_room);
+        let (builder, most) = with_room.unwrap_or_else(|| (WindowLimiter::builder(window), window));
         let builder = match keys {
             Some(keys) => builder.inline(keys)?,
             None => builder,

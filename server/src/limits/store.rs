@@ -12,7 +12,7 @@ use tollgate_distributed::{
 
 use super::keys::Key;
 use crate::config::settings::{Outage, Store, StoreUrl};
-use crate::config::shared::{counts, open};
+use crate::config::store::{counts, open};
 
 /// A limiter that the proxies of a fleet share.
 pub(crate) type SharedLimiter = DistributedLimiter<Key, Arc<AnyStore>>;
@@ -55,10 +55,10 @@ impl Fleet {
     /// Creates the tables of the store, if it has tables and they are missing. While its server
     /// does not answer, it is asked again in the background.
     pub(crate) async fn prepare(self) {
-        let Err(error) = timeout(PATIENCE, self.store.migrate()).await.unwrap_or_else(|_| Err(no_answer()))
-        else {
-            return;
-        };
+        let no_answer =
+            |_| Err(StoreError::new(StoreErrorKind::Unknown, format!("no answer within {PATIENCE:?}")));
+        let outcome = timeout(PATIENCE, self.store.migrate()).await.unwrap_or_else(no_answer);
+        let Err(error) = outcome else { return };
         self.warn(&error);
         if error.kind() != StoreErrorKind::Permanent {
             tokio::spawn(self.prepare_later());
@@ -115,12 +115,8 @@ impl Fleet {
     }
 
     pub(crate) fn counts(&self, quota: Quota) -> bool {
-        counts(quota, self.settings.exact).is_ok()
+        counts(quota.into(), self.settings.exact).is_ok()
     }
-}
-
-fn no_answer() -> StoreError {
-    StoreError::new(StoreErrorKind::Unknown, format!("no answer within {PATIENCE:?}"))
 }
 
 /// Gives the tokens of leases back, as far as the store takes them soon.
