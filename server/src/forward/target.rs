@@ -14,9 +14,10 @@ use tollgate::tower::Answer;
 
 use super::admission::TOO_LARGE;
 use super::bodies::{Progress, Sent, Upload};
+use super::connect::Failure;
 use super::health::{Health, Probe};
 use super::inflight::Gate;
-use super::pool::{Failed, Failure, Pool, Used};
+use super::pool::{Failed, Pool, Used};
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::Event;
 

@@ -13,9 +13,9 @@ use hyper::{Request, Response};
 use tokio::time::timeout;
 
 use super::bodies::Sent;
-use super::connect::{linked, open, within};
+use super::connect::{Failure, linked, open, within};
 use super::exchange::exchange;
-use super::pool::{Failed, Failure, Pool, Sharing, Used, begin};
+use super::pool::{Failed, Pool, Sharing, Used, begin};
 use super::streams::{Stream, Unanswered};
 
 type Answered = Result<(Response<Incoming>, Option<Used>), Failed>;
