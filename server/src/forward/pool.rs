@@ -57,8 +57,8 @@ pub(crate) enum Used {
     Part { _stream: Box<Stream> },
 }
 
-/// A failure, and the request if it was not sent.
-pub(crate) type Failed = (Failure, Option<Box<Request<Sent>>>);
+/// The outcome of an attempt. A failure has the request if it was not sent.
+pub(crate) type Answered = Result<(Response<Incoming>, Option<Used>), (Failure, Option<Box<Request<Sent>>>)>;
 
 impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
@@ -87,11 +87,7 @@ impl Pool {
 
     /// Sends a request over a connection, which is a new one if `fresh` is true or none is idle. A
     /// connection that closes before it has taken the request is passed over.
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        mut request: Request<Sent>,
-        fresh: bool,
-    ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
+    pub(crate) async fn send(self: &Arc<Self>, mut request: Request<Sent>, fresh: bool) -> Answered {
         if self.shared.is_some() {
             return self.send_by_choice(request, fresh).await;
         }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
 use tollgate::tower::Answer;
@@ -17,7 +16,7 @@ use super::bodies::{Progress, Sent, Upload};
 use super::connect::Failure;
 use super::health::{Health, Probe};
 use super::inflight::Gate;
-use super::pool::{Failed, Pool, Used};
+use super::pool::{Answered, Pool};
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::Event;
 
@@ -37,9 +36,6 @@ pub(crate) struct Target {
     /// The limit on its requests in flight, if there is one.
     pub(crate) gate: Option<Arc<Gate>>,
 }
-
-/// The outcome of an attempt. A request that was not sent comes back.
-pub(crate) type Attempted = Result<(Response<Incoming>, Option<Used>), Failed>;
 
 impl Target {
     /// Returns a target with the limit and the health of the one before of the same name.
@@ -74,7 +70,7 @@ impl Target {
         fresh: bool,
         request: Request<Sent>,
         upload: Option<&Upload>,
-    ) -> Attempted {
+    ) -> Answered {
         let upstream = &*self.name;
         let began = Instant::now();
         let last = || upload.map_or(began, |upload| upload.last().max(began));
@@ -165,7 +161,7 @@ pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
 }
 
 /// Returns the outcome of an attempt at the upstream.
-pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
+pub(crate) fn told(attempt: &Answered, progress: Progress) -> Outcome {
     match attempt {
         // The time to an upgrade is that of a handshake: it is no sample.
         Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,

@@ -5,20 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use hyper::body::Incoming;
+use hyper::Request;
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::UPGRADE;
 use hyper::http::uri::Scheme;
-use hyper::{Request, Response};
 use tokio::time::timeout;
 
 use super::bodies::Sent;
 use super::connect::{Failure, linked, open, within};
 use super::exchange::exchange;
-use super::pool::{Failed, Pool, Sharing, Used, begin};
+use super::pool::{Answered, Pool, Sharing, Used, begin};
 use super::streams::{Stream, Unanswered};
-
-type Answered = Result<(Response<Incoming>, Option<Used>), Failed>;
 
 enum Way {
     Stream(Stream),
