@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
 
 use super::admission::{admitted, origin_form};
-use super::answers::{Body, Held, Served, retry_later, text};
-use super::bodies::{Progress, Sent, Upload};
+use super::answers::{Body, Served, retry_later, text};
+use super::bodies::{Held, Progress, Sent, Upload};
 use super::connect::Failure;
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
 use super::inflight::Gate;

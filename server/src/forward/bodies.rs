@@ -13,13 +13,17 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::connect::BoxError;
 use super::forwarded::drop_from_trailers;
 use crate::pace::{Pace, Patience};
 
 const TOO_SLOW: &str = "the body came too slowly";
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The next frame of a body.
+type Framed = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
+/// A value that is held until a request has ended.
+pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 /// The body of a request to an upstream: whole, or on its way.
 pub(crate) type Sent = Either<Full<Bytes>, Attempt>;
 /// The body of a response: the proxy's own, or the upstream's.
@@ -32,7 +36,7 @@ pub(crate) struct Upload(Arc<Shared>);
 struct Shared {
     /// The places of the request. An attempt may go on after the response, and then still has a
     /// connection to the upstream.
-    _flight: Arc<dyn Any + Send + Sync>,
+    _flight: Held,
     /// A [`Progress`], as a number.
     progress: AtomicU8,
     /// Whether the proxy waits for the client.
@@ -70,7 +74,7 @@ impl Upload {
         body: Incoming,
         patience: Patience,
         most: Option<u64>,
-        flight: Arc<dyn Any + Send + Sync>,
+        flight: Held,
     ) -> (Upload, Attempt) {
         let upload = Upload(Arc::new(Shared {
             _flight: flight,
@@ -117,7 +121,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    fn fail(&mut self, progress: Progress, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn fail(&mut self, progress: Progress, error: BoxError) -> Framed {
         self.shared.progress.store(progress as u8, Relaxed);
         self.body = None;
         Poll::Ready(Some(Err(error)))
@@ -128,10 +132,7 @@ impl http_body::Body for Attempt {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
         if this.shared.progress.load(Relaxed) == Progress::Untouched as u8 {
@@ -184,7 +185,7 @@ const LONGEST_PART: usize = 8 << 10;
 pub(crate) struct Delivery {
     /// The places of the request, until the last part is taken. Until then the response takes
     /// memory.
-    _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
+    _held: [Option<Held>; 2],
     parts: AtomicUsize,
     start: Instant,
     /// Milliseconds from `start` to the last time that a part was taken, or that a first part began
@@ -261,12 +262,7 @@ pub(crate) struct Download<F: FnOnce(End, u64)> {
 }
 
 impl<F: FnOnce(End, u64)> Download<F> {
-    pub(crate) fn new(
-        body: Returned,
-        patience: Patience,
-        held: [Option<Arc<dyn Any + Send + Sync>>; 2],
-        at_end: F,
-    ) -> Download<F> {
+    pub(crate) fn new(body: Returned, patience: Patience, held: [Option<Held>; 2], at_end: F) -> Download<F> {
         let (parts, start, last) = (AtomicUsize::new(0), Instant::now(), AtomicU64::new(0));
         Download {
             body,
@@ -301,10 +297,7 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
