@@ -1,6 +1,5 @@
 //! Forwarding to the upstreams: places, and attempts at one upstream after another.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use http_body::Body as _;
@@ -38,7 +37,8 @@ pub(crate) struct Forward {
     places: Arc<Places>,
     /// The places of keys that are no address, besides those of their clients' addresses.
     places_of_keys: Arc<Places>,
-    under_way: Arc<AtomicUsize>,
+    /// Each request under way has a clone.
+    under_way: Arc<()>,
     counters: Arc<Counters>,
     via: Via,
     /// The port of the proxy's listener.
@@ -50,13 +50,7 @@ pub(crate) struct Flight {
     _of_key: Option<Place>,
     _of_address: Place,
     _asked: Held,
-    under_way: Arc<AtomicUsize>,
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.under_way.fetch_sub(1, Relaxed);
-    }
+    _under_way: Arc<()>,
 }
 
 impl Forward {
@@ -108,7 +102,7 @@ impl Forward {
 
     /// Returns the number of requests that have a place, with the connections that were upgraded.
     pub(crate) fn under_way(&self) -> usize {
-        self.under_way.load(Relaxed)
+        Arc::strong_count(&self.under_way) - 1
     }
 
     /// Answers a request with an upstream's response, whose body has [`Served`], or with an error.
@@ -222,9 +216,8 @@ impl Forward {
         let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
             return Err(self.busy(settings, self.places.has_all(&address)));
         };
-        self.under_way.fetch_add(1, Relaxed);
         let under_way = self.under_way.clone();
-        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, under_way })
+        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, _under_way: under_way })
     }
 
     /// Returns the answer to a request that found no place in time, by the bound of its client or
