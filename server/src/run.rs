@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::admin::page;
@@ -29,7 +30,7 @@ use crate::serve::log::LogHandle;
 use crate::serve::reload::Reload;
 use crate::serve::sockets::Sockets;
 use crate::serve::{demo, introduce};
-use crate::signals::{Hangups, Stops};
+use crate::signals::Stops;
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
@@ -37,7 +38,8 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     // The signals are caught before the first line is printed: its reader may send a signal at
     // once.
     let no_signals = |error| format!("cannot listen for signals: {error}");
-    let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
+    let stops = Stops::new().map_err(no_signals)?;
+    let hangups = signal(SignalKind::hangup()).map_err(no_signals)?;
     let settings = options::load(&options)?;
     options::check_upstream(&options, &settings)?;
     let log = LogHandle::start(settings.log.format);

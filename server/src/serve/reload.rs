@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::signal::unix::Signal;
 use tollgate::Rule;
 
 use super::connections::Proxy;
@@ -12,7 +13,6 @@ use crate::config::settings::{Settings, Upstream};
 use crate::counters::Event;
 use crate::limits::store::Fleet;
 use crate::output::say;
-use crate::signals::Hangups;
 
 /// The parts of the proxy that settings change, and the sources of settings.
 pub(crate) struct Reload {
@@ -37,9 +37,8 @@ impl Reload {
     }
 
     /// Reads the file and the certificate again at each hangup, and prints each change.
-    pub(crate) async fn at_each(self: Arc<Self>, mut hangups: Hangups) {
-        loop {
-            hangups.next().await;
+    pub(crate) async fn at_each(self: Arc<Self>, mut hangups: Signal) {
+        while hangups.recv().await.is_some() {
             let reload = self.clone();
             // The read runs on a thread of its own, so a slow disk stops no connection.
             let read = tokio::task::spawn_blocking(move || reload.read_again()).await;
