@@ -5,8 +5,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -59,7 +59,8 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         say(format_args!("{line}"));
     }
     let proxy = Arc::new(proxy(settings, fleet, listener.address(), &demo, tls, &sockets)?);
-    let reload = Arc::new(Reload::new(options, proxy.clone(), demo, sockets, log));
+    let changing = Mutex::default();
+    let reload = Arc::new(Reload { options, proxy: proxy.clone(), demo, sockets, log, changing });
     let ready = Arc::new(AtomicBool::new(true));
     if let Some((listener, address)) = admin {
         say(format_args!("admin page on http://{address}/, and /metrics"));

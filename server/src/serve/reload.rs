@@ -16,26 +16,16 @@ use crate::output::say;
 
 /// The parts of the proxy that settings change, and the sources of settings.
 pub(crate) struct Reload {
-    options: Options,
-    proxy: Arc<Proxy>,
-    demo: Upstream,
-    sockets: Sockets,
-    log: LogHandle,
+    pub(crate) options: Options,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) demo: Upstream,
+    pub(crate) sockets: Sockets,
+    pub(crate) log: LogHandle,
     /// The lock that a change of the settings holds.
-    changing: Mutex<()>,
+    pub(crate) changing: Mutex<()>,
 }
 
 impl Reload {
-    pub(crate) fn new(
-        options: Options,
-        proxy: Arc<Proxy>,
-        demo: Upstream,
-        sockets: Sockets,
-        log: LogHandle,
-    ) -> Reload {
-        Reload { options, proxy, demo, sockets, log, changing: Mutex::default() }
-    }
-
     /// Reads the file and the certificate again at each hangup, and prints each change.
     pub(crate) async fn at_each(self: Arc<Self>, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
