@@ -3,7 +3,6 @@
 //! The order of a request: `listen` (PROXY header, TLS), `serve` (HTTP), `limits` (its limit),
 //! `forward` (a place, an upstream), and back through its bodies.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -16,9 +15,7 @@ use tokio::time::sleep;
 use crate::admin::page;
 use crate::config::describe::describe;
 use crate::config::options::{self, Demo, Options};
-use crate::config::settings::{Address, Settings, Upstream};
-use crate::counters::Counters;
-use crate::forward::attempts::Forward;
+use crate::config::settings::{Settings, Upstream};
 use crate::limits::in_force::Limits;
 use crate::limits::store::Fleet;
 use crate::limits::tally::Sums;
@@ -58,7 +55,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
-    let proxy = Arc::new(proxy(settings, fleet, listener.address(), &demo, tls, &sockets)?);
+    let proxy = Arc::new(Proxy::new(settings, fleet, listener.address(), &demo, tls, &sockets)?);
     let changing = Mutex::default();
     let reload = Arc::new(Reload { options, proxy: proxy.clone(), demo, sockets, log, changing });
     let ready = Arc::new(AtomicBool::new(true));
@@ -96,28 +93,6 @@ async fn upstream_and_sockets(settings: &Settings, demo: Demo) -> Result<(Upstre
     };
     let admin = settings.admin.as_ref().map_or(0, |_| page::SOCKETS);
     Ok((demo, Sockets::new(admin, each)))
-}
-
-fn proxy(
-    settings: Settings,
-    fleet: Option<Fleet>,
-    at: &Address,
-    demo: &Upstream,
-    tls: Option<Arc<Tls>>,
-    sockets: &Sockets,
-) -> Result<Proxy, String> {
-    let port = match at {
-        Address::Tcp(address) => address.port(),
-        Address::Unix(_) if tls.is_some() => 443,
-        Address::Unix(_) => 80,
-    };
-    let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
-    let via = settings.via.clone().unwrap_or_else(made_up);
-    let counters: Arc<Counters> = Arc::default();
-    let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
-    let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
-    let (clients, _) = sockets.share(settings.bounds.in_flight);
-    Ok(Proxy::new(settings, limits, forward, tls, counters, clients))
 }
 
 /// Serves until the first stop signal, and drains. A second signal ends that at once.

@@ -1,6 +1,6 @@
 //! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
 
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -20,7 +20,8 @@ use tollgate::http::ClientIp;
 use tollgate::{InflightLimiter, OwnedKeyFlight};
 
 use super::log::Line;
-use crate::config::settings::{Settings, Timeouts};
+use super::sockets::Sockets;
+use crate::config::settings::{Address, Settings, Timeouts, Upstream};
 use crate::counters::{Counters, Event};
 use crate::forward::answers::Served;
 use crate::forward::attempts::Forward;
@@ -29,6 +30,7 @@ use crate::forward::grpc::{Reset, as_grpc, is_grpc};
 use crate::forward::places::share;
 use crate::limits::in_force::Limits;
 use crate::limits::keys::Client;
+use crate::limits::store::Fleet;
 use crate::listen::crowd::{Crowd, Member};
 use crate::listen::open::{Door, Peer, Stream, open};
 use crate::listen::socket::{Listener, Socket};
@@ -73,16 +75,27 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(
         settings: Settings,
-        limits: Arc<Limits>,
-        forward: Forward,
+        fleet: Option<Fleet>,
+        at: &Address,
+        demo: &Upstream,
         tls: Option<Arc<Tls>>,
-        counters: Arc<Counters>,
-        clients: usize,
-    ) -> Proxy {
+        sockets: &Sockets,
+    ) -> Result<Proxy, String> {
+        let port = match at {
+            Address::Tcp(address) => address.port(),
+            Address::Unix(_) if tls.is_some() => 443,
+            Address::Unix(_) => 80,
+        };
+        let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
+        let via = settings.via.clone().unwrap_or_else(made_up);
+        let counters: Arc<Counters> = Arc::default();
+        let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
+        let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
+        let clients = Crowd::new(sockets.share(settings.bounds.in_flight).0);
         let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
-        let (settings, clients) = (RwLock::new(Arc::new(settings)), Crowd::new(clients));
-        let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
-        Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late }
+        let (settings, closing) = (RwLock::new(Arc::new(settings)), AtomicBool::new(false));
+        let late = watch::Sender::new(false);
+        Ok(Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late })
     }
 
     /// Replaces the settings that are read for each connection and each request.
