@@ -102,10 +102,7 @@ async fn serve_until(
     listener: Listener,
     ready: &AtomicBool,
 ) -> Result<bool, String> {
-    let (stop, is_stopped) = tokio::sync::oneshot::channel();
-    let stopped = async {
-        let _ = is_stopped.await;
-    };
+    let (stop, stopped) = tokio::sync::oneshot::channel();
     let serving = connections::serve(proxy.clone(), listener, stopped);
     let signals = async {
         stops.next().await;

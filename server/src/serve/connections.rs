@@ -13,7 +13,7 @@ use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
@@ -226,10 +226,6 @@ type ConnectionPlaces = (Member, Option<OfAddress>, Option<OfAddress>);
 type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
 
 impl Watch {
-    fn new(places: ConnectionPlaces) -> Arc<Watch> {
-        Arc::new(Watch { places, deliveries: Mutex::default() })
-    }
-
     fn add(&self, delivery: &Arc<Delivery>) {
         let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
         deliveries.push(Arc::downgrade(delivery));
@@ -274,14 +270,17 @@ impl Watch {
 
 /// Serves connections until `stop`, and then answers the requests under way. Returns `true` if each
 /// was answered, and `false` if some were cut.
-pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
+pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, mut stop: oneshot::Receiver<()>) -> bool {
     let draining = GracefulShutdown::new();
     let (connections, per_address) =
         (proxy.clients.size().1, proxy.settings().bounds.connections_per_address);
     if connections / 2 < per_address {
         tracing::warn!(connections, per_address, "the limit on open files leaves room for fewer connections");
     }
-    let mut stop = std::pin::pin!(stop);
+    let admitted = |socket: Socket| {
+        let of_address = proxy.place_of(socket.peer)?;
+        Some((socket, of_address))
+    };
     // The connection that waits for a place, if all are taken by busy ones. Others wait in the
     // listener's backlog.
     let mut newcomer = None;
@@ -289,7 +288,7 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
         let next = async {
             if newcomer.is_none() {
                 let socket = listener.accept(proxy.settings().timeouts.slow_reader).await;
-                newcomer = proxy.place_of(socket.peer).map(|of_address| (socket, of_address));
+                newcomer = admitted(socket);
             }
             match newcomer {
                 Some(_) => Some(proxy.clients.enter().await),
@@ -298,19 +297,17 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
         };
         let member = tokio::select! {
             member = next => member,
-            () = &mut stop => break,
+            _ = &mut stop => break,
         };
-        if let (Some(member), Some((socket, of_address))) = (member, newcomer.take()) {
-            connect(&proxy, &draining, member, socket, of_address);
+        if let (Some(member), Some(newcomer)) = (member, newcomer.take()) {
+            connect(&proxy, &draining, member, newcomer);
         }
     }
     proxy.closing.store(true, Relaxed);
     let backlog = listener.into_backlog(proxy.settings().timeouts.slow_reader);
-    let backlog =
-        backlog.filter_map(|socket| proxy.place_of(socket.peer).map(|of_address| (socket, of_address)));
-    for (socket, of_address) in newcomer.into_iter().chain(backlog) {
+    for newcomer in newcomer.into_iter().chain(backlog.filter_map(admitted)) {
         let Some(member) = proxy.clients.try_enter() else { break };
-        connect(&proxy, &draining, member, socket, of_address);
+        connect(&proxy, &draining, member, newcomer);
     }
     say(format_args!("draining {} connections", draining.count()));
     let silent = Instant::now() + SILENCE;
@@ -333,24 +330,19 @@ fn connect(
     proxy: &Arc<Proxy>,
     draining: &GracefulShutdown,
     member: Member,
-    socket: Socket,
-    of_address: Option<OfAddress>,
+    (socket, of_address): (Socket, Option<OfAddress>),
 ) {
-    let connected = socket.peer;
     let (proxy, watcher) = (proxy.clone(), draining.watcher());
     tokio::spawn(async move {
         let settings = proxy.settings();
         let Some((stream, peer)) = proxy.open(socket, settings.clone(), &member).await else { return };
         member.activity.touch();
         // A PROXY header has named another address.
-        let of_client = match peer.address == connected {
-            true => None,
-            false => {
-                let Some(of_client) = proxy.place_of(peer.address) else { return };
-                of_client
-            }
-        };
-        let watch = Watch::new((member, of_address, of_client));
+        let is_named = peer.address != peer.connected;
+        let of_client = if is_named { proxy.place_of(peer.address) } else { Some(None) };
+        let Some(of_client) = of_client else { return };
+        let places = (member, of_address, of_client);
+        let watch = Arc::new(Watch { places, deliveries: Mutex::default() });
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
