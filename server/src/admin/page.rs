@@ -31,8 +31,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
 use tollgate::{LatencyCounts, Rule};
+use tollgate_distributed::DistributedStats;
 
-use super::sources::{self, Sources};
+use super::sources;
 use crate::forward::forwarded::only_value;
 use crate::forward::inflight::Gate;
 use crate::forward::target::{self, Target};
@@ -257,14 +258,14 @@ struct Counts {
     at: Instant,
     sums: Sums,
     gates: Vec<(Arc<Gate>, InflightLayerStats, LatencyCounts)>,
-    sources: Sources,
+    sources: DistributedStats,
 }
 
 impl Counts {
     fn of(proxy: &Proxy) -> Counts {
         let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
-        let sources = Sources::of(&proxy.limits.in_force());
+        let sources = sources::sum(&proxy.limits.in_force());
         Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
     }
 
@@ -342,7 +343,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
         "down": down(&proxy.forward.targets()),
-        "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
+        "store": in_force.fleet.as_ref().map(|fleet| sources::shown(fleet, &now.sources, &before.sources)),
         "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
     })
 }
