@@ -318,20 +318,12 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
             "granted": stats.granted, "refused": stats.refused + stats.banned + stats.shadow_refused, "exempt": exempt,
         })
     });
-    let mut top: Vec<(u64, Value)> = Vec::new();
-    for routed in in_force.all() {
-        for (limit, key, refused, left) in routed.limits.top_refused(TOP) {
-            let burst = limit.rule().capacity();
-            let (name, key) = (&limit.name, key.to_string());
-            top.push((
-                refused,
-                json!({
-                    "limit": name, "key": key, "refused": refused, "left": left, "burst": burst,
-                }),
-            ));
-        }
-    }
-    top.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));
+    let mut top: Vec<_> = in_force.all().flat_map(|routed| routed.limits.top_refused(TOP)).collect();
+    top.sort_by_key(|(_, _, refused, _)| std::cmp::Reverse(*refused));
+    let top = top.into_iter().take(TOP).map(|(limit, key, refused, left)| {
+        let (name, key, burst) = (&limit.name, key.to_string(), limit.rule().capacity());
+        json!({ "limit": name, "key": key, "refused": refused, "left": left, "burst": burst })
+    });
     json!({
         "seconds": time.as_secs_f64(),
         "granted": sums.granted,
@@ -344,7 +336,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "inflight": now.inflight(before),
         "down": down(&proxy.forward.targets()),
         "store": in_force.fleet.as_ref().map(|fleet| sources::shown(fleet, &now.sources, &before.sources)),
-        "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
+        "top": top.collect::<Vec<_>>(),
     })
 }
 
