@@ -179,7 +179,7 @@ impl Page {
         match self.reload.set_rule(rule) {
             Some(Ok(())) => {
                 tracing::info!(limit = %rule, "the admin page has changed the limit");
-                with(StatusCode::NO_CONTENT, Full::default().boxed_unsync())
+                with(StatusCode::NO_CONTENT, None, Full::default().boxed_unsync())
             }
             Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
             None => {
@@ -360,20 +360,17 @@ fn not_allowed(allowed: &'static str) -> Response<Body> {
 }
 
 fn text(status: StatusCode, line: impl Into<Bytes>) -> Response<Body> {
-    let mut response = of_type("text/plain; charset=utf-8", Full::new(line.into()).boxed_unsync());
-    *response.status_mut() = status;
-    response
+    with(status, Some("text/plain; charset=utf-8"), Full::new(line.into()).boxed_unsync())
 }
 
 fn of_type(kind: &'static str, body: Body) -> Response<Body> {
-    let mut response = with(StatusCode::OK, body);
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    response
+    with(StatusCode::OK, Some(kind), body)
 }
 
-fn with(status: StatusCode, body: Body) -> Response<Body> {
-    let response = Response::builder().status(status);
-    let response =
-        response.header(header::CACHE_CONTROL, "no-store").header("x-content-type-options", "nosniff");
-    response.body(body).expect("the headers are valid")
+fn with(status: StatusCode, kind: Option<&'static str>, body: Body) -> Response<Body> {
+    let mut response = Response::builder().status(status).header(header::CACHE_CONTROL, "no-store");
+    if let Some(kind) = kind {
+        response = response.header(header::CONTENT_TYPE, kind);
+    }
+    response.header("x-content-type-options", "nosniff").body(body).expect("the headers are valid")
 }
