@@ -290,14 +290,14 @@ impl Forward {
             let entered = self.turns.enter(&targets, &mut turn, priority);
             let Some(entered) = entered else { return self.crowded() };
             let target = &targets[turn.at];
-            if target.takes_no_upgrade && handshake.is_some() {
+            if matches!(target.pool.to, Upstream::H2c(_)) && handshake.is_some() {
                 return no_upgrade();
             }
             if !keeps_host {
                 target.name_host(&mut request);
             }
-            let spare =
-                (is_whole && (may_repeat || target.may_refuse) && !fresh).then(|| Spare::of(&request));
+            let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !fresh)
+                .then(|| Spare::of(&request));
             let answers = target.health.answers();
             let mut outcome = target.attempt(timeouts, fresh, request, upload.as_ref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))

@@ -32,7 +32,8 @@ pub(crate) struct Pool {
     most: usize,
     /// The connection that was used last is the last.
     idle: Mutex<Vec<Idle>>,
-    /// The rest of a pool whose upstream may speak HTTP/2.
+    /// The rest of a pool whose upstream may speak HTTP/2, and so say of a request that it was not
+    /// looked at.
     pub(super) shared: Option<Sharing>,
 }
 

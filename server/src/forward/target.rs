@@ -27,11 +27,7 @@ pub(crate) struct Target {
     host: HeaderValue,
     /// Whether it sees the host that the client asked for instead.
     pub(crate) preserves_host: bool,
-    /// It speaks HTTP/2 only, so no connection to it can be upgraded.
-    pub(crate) takes_no_upgrade: bool,
-    /// It may speak HTTP/2, and so say of a request that it was not looked at.
-    pub(crate) may_refuse: bool,
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) health: Arc<Health>,
     /// The limit on its requests in flight, if there is one.
     pub(crate) gate: Option<Arc<Gate>>,
@@ -53,8 +49,6 @@ impl Target {
         Target {
             host: host.expect("an authority is visible ASCII"),
             preserves_host: settings.preserve_host,
-            takes_no_upgrade: matches!(upstream, Upstream::H2c(_)),
-            may_refuse: upstream.is_tls() || matches!(upstream, Upstream::H2c(_)),
             pool: Pool::new(upstream.clone(), settings, idle),
             health: before.map(|target| target.health.clone()).unwrap_or_default(),
             gate: settings.inflight.map(|limit| Gate::new(&name, limit, gate)),
