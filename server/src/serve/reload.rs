@@ -74,15 +74,11 @@ impl Reload {
             settings.limit = self.proxy.settings().limit;
         }
         lines.extend(self.proxy.limits.replace(&settings, fleet)?);
-        self.put_in_force(settings);
-        Ok(lines)
-    }
-
-    fn put_in_force(&self, settings: Settings) {
         self.proxy.clients.set_most(self.sockets.share(settings.bounds.in_flight).0);
         self.proxy.forward.replace(&self.sockets.bounded(&settings), &self.demo);
         self.log.set_format(settings.log.format);
         self.proxy.set(settings);
+        Ok(lines)
     }
 
     /// Changes the default rule of all keys at once, until a file names another one. Returns `None`
