@@ -14,8 +14,7 @@ use tokio::time::sleep;
 
 use crate::admin::page;
 use crate::config::describe::describe;
-use crate::config::options::{self, Demo, Options};
-use crate::config::settings::{Settings, Upstream};
+use crate::config::options::{self, Options};
 use crate::limits::in_force::Limits;
 use crate::limits::store::Fleet;
 use crate::limits::tally::Sums;
@@ -51,7 +50,12 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         Some(admin) => Some(bind(admin.at).await?),
         None => None,
     };
-    let (demo, sockets) = upstream_and_sockets(&settings, options.demo).await?;
+    let (demo, each) = match settings.upstreams.first() {
+        Some(upstream) => (upstream.clone(), 1),
+        // An upstream in this process takes two of its sockets for each connection.
+        None => (demo::start(options.demo).await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
+    };
+    let sockets = Sockets::new(admin.as_ref().map_or(0, |_| page::SOCKETS), each);
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
@@ -82,17 +86,6 @@ async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     let listener = TcpListener::bind(at).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     Ok((listener, address))
-}
-
-/// Returns an upstream for settings that name none, and the sockets of the process.
-async fn upstream_and_sockets(settings: &Settings, demo: Demo) -> Result<(Upstream, Sockets), String> {
-    let (demo, each) = match settings.upstreams.first() {
-        Some(upstream) => (upstream.clone(), 1),
-        // An upstream in this process takes two of its sockets for each connection.
-        None => (demo::start(demo).await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
-    };
-    let admin = settings.admin.as_ref().map_or(0, |_| page::SOCKETS);
-    Ok((demo, Sockets::new(admin, each)))
 }
 
 /// Serves until the first stop signal, and drains. A second signal ends that at once.
