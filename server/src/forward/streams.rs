@@ -162,18 +162,9 @@ impl Connection {
         })
     }
 
-    fn note(&self) {
-        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(millis.max(1), Relaxed);
-    }
-
     /// Returns the time of the last head of a response, or that of the begin.
     fn last(&self) -> Instant {
         self.start + Duration::from_millis(self.last.load(Relaxed))
-    }
-
-    fn is_silent_since(&self, since: Instant) -> bool {
-        self.last.load(Relaxed) == 0 || self.last() < since
     }
 }
 
@@ -208,7 +199,8 @@ impl Stream {
         };
         // An error is a word of the upstream, too, or the end of the connection.
         self.is_answered = true;
-        self.of.note();
+        let millis = u64::try_from(self.of.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.of.last.store(millis.max(1), Relaxed);
         answered.map_err(|mut error| match error.take_message() {
             Some(mut unsent) => {
                 // The connection is about to end.
@@ -226,7 +218,7 @@ impl Drop for Stream {
         self.of.used.fetch_sub(1, Relaxed);
         // The time-out began with the attempt, a little before.
         let is_late = !self.is_answered && self.since.elapsed() >= self.of.patience / 2;
-        if is_late && self.of.is_silent_since(self.since) {
+        if is_late && (self.of.last.load(Relaxed) == 0 || self.of.last() < self.since) {
             self.of.is_retired.store(true, Relaxed);
         }
     }
