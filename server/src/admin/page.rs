@@ -36,7 +36,7 @@ use tollgate_distributed::DistributedStats;
 use super::sources;
 use crate::forward::forwarded::only_value;
 use crate::forward::inflight::Gate;
-use crate::forward::target::{self, Target};
+use crate::forward::target;
 use crate::limits::tally::Sums;
 use crate::listen::crowd::{Activity, Busy, Crowd, Member};
 use crate::serve::connections::Proxy;
@@ -294,15 +294,11 @@ impl Counts {
     }
 }
 
-/// The names of the upstreams that do not answer.
-fn down(targets: &[Target]) -> Vec<&str> {
-    targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name).collect()
-}
-
 /// The decisions of a time, and the state after it.
 fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
-    let in_force = proxy.limits.in_force();
+    let (in_force, targets) = (proxy.limits.in_force(), proxy.forward.targets());
+    let down = targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name);
     let limit = in_force.everywhere_else.as_ref().map(|routed| {
         let limit = &routed.limits.limits[0];
         let (now, most) = (limit.rule(), limit.most());
@@ -334,7 +330,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
-        "down": down(&proxy.forward.targets()),
+        "down": down.collect::<Vec<_>>(),
         "store": in_force.fleet.as_ref().map(|fleet| sources::shown(fleet, &now.sources, &before.sources)),
         "top": top.collect::<Vec<_>>(),
     })
