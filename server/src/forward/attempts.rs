@@ -245,7 +245,7 @@ impl Forward {
         headers: &mut HeaderMap,
         body: Incoming,
         flight: &Held,
-    ) -> Result<(Sent, Option<Upload>), Response<Body>> {
+    ) -> Result<(Sent, Option<Arc<Upload>>), Response<Body>> {
         let most = settings.bounds.request_body;
         let (upload, body) = Upload::new(body, settings.patience(), most, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
@@ -274,7 +274,7 @@ impl Forward {
         timeouts: &Timeouts,
         priority: Priority,
         mut request: Request<Sent>,
-        upload: Option<Upload>,
+        upload: Option<Arc<Upload>>,
         handshake: Option<Box<Handshake>>,
         flight: Held,
     ) -> Response<Body> {
@@ -299,13 +299,13 @@ impl Forward {
             let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !fresh)
                 .then(|| Spare::of(&request));
             let answers = target.health.answers();
-            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_ref()).await;
+            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_deref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
                 outcome = Err((Failure::Mismatched, None));
             }
-            let progress = progress(upload.as_ref());
-            let sent = upload.as_ref().map(Upload::last);
+            let progress = progress(upload.as_deref());
+            let sent = upload.as_deref().map(Upload::last);
             let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {

@@ -30,10 +30,7 @@ pub(crate) type Sent = Either<Full<Bytes>, Attempt>;
 pub(crate) type Returned = Either<Full<Bytes>, Incoming>;
 
 /// The progress of a request's body, which outlives the attempts to send it.
-#[derive(Clone)]
-pub(crate) struct Upload(Arc<Shared>);
-
-struct Shared {
+pub(crate) struct Upload {
     /// The places of the request. An attempt may go on after the response, and then still has a
     /// connection to the upstream.
     _flight: Held,
@@ -75,16 +72,16 @@ impl Upload {
         patience: Patience,
         most: Option<u64>,
         flight: Held,
-    ) -> (Upload, Attempt) {
-        let upload = Upload(Arc::new(Shared {
+    ) -> (Arc<Upload>, Attempt) {
+        let upload = Arc::new(Upload {
             _flight: flight,
             progress: AtomicU8::new(Progress::Untouched as u8),
             waiting: AtomicBool::new(false),
             last: AtomicU64::new(0),
             start: Instant::now(),
-        }));
+        });
         let attempt = Attempt {
-            shared: upload.0.clone(),
+            upload: upload.clone(),
             body: Some(body),
             pace: Pace::new(patience),
             rest: most.unwrap_or(u64::MAX),
@@ -93,7 +90,7 @@ impl Upload {
     }
 
     pub(crate) fn progress(&self) -> Progress {
-        match self.0.progress.load(Relaxed) {
+        match self.progress.load(Relaxed) {
             0 => Progress::Untouched,
             1 => Progress::Reading,
             2 => Progress::Broken,
@@ -104,16 +101,16 @@ impl Upload {
 
     /// Returns the last instant at which the proxy did not wait for the upstream.
     pub(crate) fn last(&self) -> Instant {
-        if self.0.waiting.load(Relaxed) {
+        if self.waiting.load(Relaxed) {
             return Instant::now();
         }
-        self.0.start + Duration::from_millis(self.0.last.load(Relaxed))
+        self.start + Duration::from_millis(self.last.load(Relaxed))
     }
 }
 
 /// A body on its way to an upstream.
 pub(crate) struct Attempt {
-    shared: Arc<Shared>,
+    upload: Arc<Upload>,
     body: Option<Incoming>,
     pace: Pace,
     /// Bytes that the body may still have.
@@ -122,7 +119,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     fn fail(&mut self, progress: Progress, error: BoxError) -> Framed {
-        self.shared.progress.store(progress as u8, Relaxed);
+        self.upload.progress.store(progress as u8, Relaxed);
         self.body = None;
         Poll::Ready(Some(Err(error)))
     }
@@ -135,11 +132,11 @@ impl http_body::Body for Attempt {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        if this.shared.progress.load(Relaxed) == Progress::Untouched as u8 {
-            this.shared.progress.store(Progress::Reading as u8, Relaxed);
+        if this.upload.progress.load(Relaxed) == Progress::Untouched as u8 {
+            this.upload.progress.store(Progress::Reading as u8, Relaxed);
         }
         let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
-            this.shared.waiting.store(true, Relaxed);
+            this.upload.waiting.store(true, Relaxed);
             ready!(this.pace.poll_wait(context));
             return this.fail(Progress::TimedOut, TOO_SLOW.into());
         };
@@ -154,9 +151,9 @@ impl http_body::Body for Attempt {
             Some(rest) => this.rest = rest,
             None => return this.fail(Progress::TooLarge, "the body is too large".into()),
         }
-        let since = this.shared.start.elapsed();
-        this.shared.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
-        this.shared.waiting.store(false, Relaxed);
+        let since = this.upload.start.elapsed();
+        this.upload.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        this.upload.waiting.store(false, Relaxed);
         match frame {
             Some(Err(error)) => this.fail(Progress::Broken, error.into()),
             Some(Ok(mut frame)) => {
