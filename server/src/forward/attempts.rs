@@ -353,7 +353,9 @@ impl Forward {
         let (event, status, line) = answer(failure, progress);
         self.counters.add(event);
         let mut response = text(status, line);
-        if let Failure::Reset(reason) = failure {
+        if let Failure::Reset(reason) = failure
+            && !progress.is_of_client()
+        {
             response.extensions_mut().insert(*reason);
         }
         response

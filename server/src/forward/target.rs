@@ -74,8 +74,8 @@ impl Target {
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(failed)) => {
-                    // A fault of the client ends the attempt, too. An upstream that is down is logged
-                    // once.
+                    // A fault of the client ends the attempt, too. An upstream that is down is
+                    // logged once.
                     let of_upstream = matches!(progress(upload), Progress::Untouched | Progress::Reading);
                     if of_upstream && !matches!(failed.0, Failure::Unreached(_) | Failure::NotAccepted) {
                         tracing::warn!(upstream, error = %failed.0, "the upstream failed");

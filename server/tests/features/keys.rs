@@ -110,11 +110,12 @@ fn the_limits_of_one_prefix_grant_together() {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
     // A path that may be one of them is under both.
-    assert_eq!(proxy.connect().get_with("/x/../a", "X-Key: k\r\n").status, 429);
+    let elsewhere = connect_from(ELSEWHERE, proxy.address).get_with("/x/../a", "X-Key: n\r\n");
+    assert_eq!(elsewhere.status, 429);
     // A reload keeps the tokens of both, and the counts of limits that stay.
     folder.write("tollgate.toml", &two("3/h", "3/h", ""));
     assert!(proxy.reload().contains(&"limit key: 3/h burst 3, tokens are kept".to_owned()));
-    assert_eq!([ask(HERE, "k"), ask(ELSEWHERE, "n")], [refused("address"), refused("key")]);
+    assert_eq!([ask(HERE, "o"), ask(ELSEWHERE, "n")], [refused("address"), refused("key")]);
     let metrics = proxy.ask_admin("GET", "/metrics", "").body;
     assert!(metrics.contains("{policy=\"key\",result=\"refused\"} 4"), "{metrics}");
     // One of them goes, and the other holds.
@@ -130,4 +131,49 @@ fn the_limits_of_one_prefix_grant_together() {
     folder.write("tollgate.toml", &two("1/h", "1/h", "shadow = false\n[exempt]\nmethods = [\"GET\"]"));
     proxy.reload();
     assert_eq!([0; 4].map(|_| ask(HERE, "k").0), [200; 4]);
+}
+
+/// A window beside a quota, with a cost, in tables of a number of keys.
+#[test]
+fn limits_of_two_kinds_grant_together() {
+    let folder = Folder::new();
+    let route = |name: &str, limit: &str, key: &str| {
+        format!("[[route]]\nname = \"{name}\"\nprefix = \"/a\"\nlimit = \"{limit}\"\ncost = 2\nkey = {key}\n")
+    };
+    let (window, quota) = ("\"peer\"", "[\"method\", \"cookie:id\"]");
+    let text = [
+        "[bounds]\nkeys_per_limit = 100\n",
+        &route("window", "8/h sliding", window),
+        &route("quota", "4/h", quota),
+    ];
+    let file = folder.write("tollgate.toml", &text.concat());
+    let proxy = Proxy::start(&["--config", &file, "--access-log", "--admin", "127.0.0.1:0"]);
+    let status = |id: &str| ask(&proxy, HERE, "/a", &format!("Cookie: id={id}\r\n")).status;
+    assert_eq!(["k", "k", "k", "l", "m", "n"].map(status), [200, 200, 429, 200, 200, 429]);
+    for status in [200, 200, 429, 200, 200, 429] {
+        let line = proxy.error();
+        assert!(line.contains(&format!(" status={status} ")), "{line}");
+    }
+    let mut admin = proxy.admin();
+    admin.write(&format!("GET /events HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin));
+    Message::read_head(&mut admin.0).expect("a response");
+    let event = super::process::read_chunk(&mut admin.0);
+    for part in [
+        "\"name\":\"window\"",
+        "\"name\":\"quota\"",
+        "\"limit\":\"quota\"",
+        "\"key\":\"#",
+        "\"key\":\"127.0.0.1\"",
+    ] {
+        assert!(event.contains(part), "{part} in {event}");
+    }
+    // Another kind of one of them carries its tokens over, and leaves the other as it is.
+    let text = [&route("window", "8/h", window), &*route("quota", "4/h", quota)];
+    folder.write("tollgate.toml", &text.concat());
+    let lines = proxy.reload();
+    assert!(
+        lines.iter().any(|line| line.starts_with("limit window: 8/h burst 8, tokens are carried over")),
+        "{lines:?}"
+    );
+    assert_eq!(["k", "o"].map(status), [429, 429]);
 }

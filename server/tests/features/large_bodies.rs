@@ -1,7 +1,10 @@
 //! The bound on the bytes of a request's body.
 
+use std::io::{BufReader, Read};
+use std::net::TcpStream;
+
 use super::NO_LIMIT;
-use super::process::{Client, Message, Proxy, recording_upstream, url};
+use super::process::{Client, Message, Proxy, read_line, recording_upstream, upstream, url, write};
 use super::support::{Folder, Http2, count};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -29,11 +32,36 @@ fn a_body_over_the_bound_gets_413_before_the_upstream_is_asked() {
     assert_eq!(post(&mut proxy.connect(), "Content-Length: 11\r\n", "").status, 429);
 }
 
+/// Answers a request once its body is whole.
+fn patient(mut connection: BufReader<TcpStream>) {
+    while let Some(head) = Message::read_head(&mut connection) {
+        match head.header("content-length").map(|length| length.parse().expect("a number")) {
+            Some(length) => {
+                let mut body = vec![0; length];
+                if connection.read_exact(&mut body).is_err() {
+                    return;
+                }
+            }
+            None if head.header("transfer-encoding").is_some() => loop {
+                match read_line(&mut connection) {
+                    Some(line) if line == "0" => break drop(read_line(&mut connection)),
+                    Some(_) => {}
+                    // It was broken off.
+                    None => return,
+                }
+            },
+            None => {}
+        }
+        write(&connection, OK);
+    }
+}
+
 #[test]
 fn a_body_of_unknown_length_is_counted() {
     let (folder, options) = (Folder::new(), ["--limit", NO_LIMIT, "--admin", "127.0.0.1:0"]);
     let file = folder.write("tollgate.toml", "[bounds]\nrequest_body = 10\n");
-    let proxy = Proxy::start(&[&["--config", &file], &options[..]].concat());
+    let upstream = url(upstream(patient));
+    let proxy = Proxy::start(&[&["--config", &file], &options[..], &["--upstream", &upstream]].concat());
     let chunked = "Transfer-Encoding: chunked\r\n";
     let mut client = proxy.connect();
     assert_eq!(post(&mut client, "Content-Length: 10\r\n", "0123456789").status, 200);

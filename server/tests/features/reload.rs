@@ -8,7 +8,7 @@ use std::thread;
 
 use super::PATIENCE;
 use super::process::{Client, Message, Proxy, command, recording_upstream, upstream, url, write};
-use super::support::{Folder, await_count, connect_from, count, tollgate};
+use super::support::{Folder, await_count, connect_from, count, stepwise, tollgate};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -255,19 +255,9 @@ fn a_reload_without_an_upstream_changes_nothing() {
     assert!(error.ends_with("; all settings stay as they were\n"), "{error}");
 }
 
-/// The upstream tells of each request, and answers each when the test allows it.
 #[test]
 fn places_for_requests_change_and_none_is_made_up() {
-    let (asked, is_asked) = mpsc::channel();
-    let (go_on, may_go_on) = mpsc::channel::<()>();
-    let may_go_on = Mutex::new(may_go_on);
-    let held = upstream(move |mut connection| {
-        while Message::read_head(&mut connection).is_some() {
-            asked.send(()).expect("the test is still there");
-            may_go_on.lock().expect("no panic").recv_timeout(PATIENCE).expect("the test goes on");
-            write(&connection, OK);
-        }
-    });
+    let (held, is_asked, go_on) = stepwise();
     let file = |places| {
         let (upstream, bounds) = (url(held), format!("in_flight = {places}\nin_flight_per_key = 1\n"));
         format!("upstream = [\"{upstream}\"]\n[timeouts]\nqueue = \"20ms\"\n[bounds]\n{bounds}")

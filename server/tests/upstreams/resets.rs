@@ -180,3 +180,17 @@ fn a_silent_connection_takes_no_other_request() {
         assert_eq!(tokio::join!(ask(&client, get("/")), answer).1, 1);
     });
 }
+
+/// The proxy resets the stream to the upstream then, which is no reset by the upstream.
+#[test]
+fn a_fault_of_the_client_has_its_status_in_grpc() {
+    let mut upstream = Upstream::start();
+    let proxy = proxy(&upstream, &["--request-body", "10"]);
+    block_on(async {
+        let mut client = client(proxy.address).await.ready().await.expect("it is open");
+        let (response, mut up) = client.send_request(call("/"), false).expect("it is open");
+        let _asked = upstream.asked().await;
+        up.send_data(Bytes::from("01234567890"), false).expect("it is open");
+        assert_eq!(response.await.expect("trailers").headers()["grpc-status"], "8");
+    });
+}
