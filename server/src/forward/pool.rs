@@ -65,7 +65,7 @@ impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
     pub(crate) fn new(to: Upstream, settings: &Settings, most: usize) -> Arc<Pool> {
         let shared = matches!(to, Upstream::Tls(_) | Upstream::H2c(_)).then(|| Sharing {
-            streams: Streams::new(settings.timeouts.response_head),
+            streams: Streams::default(),
             trust: Trust::new(&to, settings),
             connecting: tokio::sync::Mutex::default(),
             is_http1: AtomicBool::new(false),

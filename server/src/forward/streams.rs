@@ -39,11 +39,8 @@ const PING: Duration = Duration::from_secs(301);
 const PONG: Duration = Duration::from_secs(10);
 
 /// The connections of one upstream.
-pub(crate) struct Streams {
-    connections: Mutex<Vec<Arc<Connection>>>,
-    /// The time-out of the head of a response.
-    patience: Duration,
-}
+#[derive(Default)]
+pub(crate) struct Streams(Mutex<Vec<Arc<Connection>>>);
 
 struct Connection {
     /// `None` once the connection has ended.
@@ -57,6 +54,7 @@ struct Connection {
     start: Instant,
     /// Milliseconds from `start` to the last head of a response, or 0 if there was none.
     last: AtomicU64,
+    /// The time-out of the head of a response.
     patience: Duration,
 }
 
@@ -75,10 +73,6 @@ pub(crate) enum Unanswered {
 }
 
 impl Streams {
-    pub(crate) fn new(patience: Duration) -> Streams {
-        Streams { connections: Mutex::default(), patience }
-    }
-
     /// Takes a stream of a connection that has a free one. The first connections are preferred, so
     /// that others become idle.
     pub(crate) fn take(&self) -> Option<Stream> {
@@ -97,7 +91,7 @@ impl Streams {
     ///
     /// The function waits for the peer's settings: they tell the number of streams, and that the
     /// peer speaks HTTP/2 at all.
-    pub(crate) async fn begin(&self, link: Link) -> Result<Stream, BoxError> {
+    pub(crate) async fn begin(&self, link: Link, patience: Duration) -> Result<Stream, BoxError> {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -120,7 +114,7 @@ impl Streams {
         let limit = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let (ends, ended) = watch::channel(());
         let (used, last) = (AtomicUsize::new(1), AtomicU64::new(0));
-        let (is_retired, start, patience) = (AtomicBool::new(false), Instant::now(), self.patience);
+        let (is_retired, start) = (AtomicBool::new(false), Instant::now());
         let (told, sender) = (limit.clone(), Mutex::new(Some(sender)));
         let shared = Connection { sender, ended, limit, used, is_retired, start, last, patience };
         let shared = Arc::new(shared);
@@ -140,7 +134,7 @@ impl Streams {
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

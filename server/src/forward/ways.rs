@@ -104,7 +104,7 @@ impl Pool {
             };
             let link = linked(io, &self.timeouts);
             if is_http2 {
-                return shared.streams.begin(link).await.map(Way::Stream);
+                return shared.streams.begin(link, self.timeouts.response_head).await.map(Way::Stream);
             }
             begin(link).await.map(Way::Connection)
         });
