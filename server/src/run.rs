@@ -65,7 +65,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let ready = Arc::new(AtomicBool::new(true));
     if let Some((listener, address)) = admin {
         say(format_args!("admin page on http://{address}/, and /metrics"));
-        tokio::spawn(page::serve(listener, proxy.clone(), reload.clone(), ready.clone()));
+        tokio::spawn(page::serve(listener, reload.clone(), ready.clone()));
     }
     tokio::spawn(report_every_second(proxy.limits.clone()));
     tokio::spawn(reload.at_each(hangups));

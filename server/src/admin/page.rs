@@ -64,7 +64,6 @@ const PAGE: &str = include_str!("page.html");
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 struct Page {
-    proxy: Arc<Proxy>,
     reload: Arc<Reload>,
     /// The proxy takes connections, and no signal has said stop.
     ready: Arc<AtomicBool>,
@@ -72,13 +71,8 @@ struct Page {
 }
 
 /// Serves until the process ends.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    proxy: Arc<Proxy>,
-    reload: Arc<Reload>,
-    ready: Arc<AtomicBool>,
-) {
-    let admin = Arc::new(Page { proxy, reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
+pub(crate) async fn serve(listener: TcpListener, reload: Arc<Reload>, ready: Arc<AtomicBool>) {
+    let admin = Arc::new(Page { reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
     // Silent clients, and slow ones, do not keep others from `/metrics`.
     let crowd = Crowd::new(PLACES);
     loop {
@@ -128,7 +122,8 @@ impl Page {
             "/readyz" if is_read => return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             _ => (),
         }
-        let hosts = self.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
+        let hosts =
+            self.reload.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
         let Some(host) = host_of_ours(request.headers(), own, &hosts) else {
             return text(
                 StatusCode::FORBIDDEN,
@@ -149,14 +144,14 @@ impl Page {
             "/events" => match self.readers.clone().try_acquire_owned() {
                 Ok(place) => {
                     let place = (place, activity.busy());
-                    of_type("text/event-stream", events(self.proxy.clone(), place))
+                    of_type("text/event-stream", events(self.reload.proxy.clone(), place))
                 }
                 Err(_) => {
                     text(StatusCode::SERVICE_UNAVAILABLE, format!("{READERS} readers are served already.\n"))
                 }
             },
             "/metrics" => {
-                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.proxy)).boxed_unsync())
+                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.reload.proxy)).boxed_unsync())
             }
             "/limit" => not_allowed("POST"),
             _ => text(
