@@ -69,7 +69,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     }
     tokio::spawn(report_every_second(proxy.limits.clone()));
     tokio::spawn(reload.at_each(hangups));
-    serve_until(stops, proxy, listener, &ready).await
+    Ok(serve_until(stops, proxy, listener, &ready).await)
 }
 
 /// Prints the meaning of the settings, or returns the first mistake as one sentence.
@@ -89,12 +89,7 @@ async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
 }
 
 /// Serves until the first stop signal, and drains. A second signal ends that at once.
-async fn serve_until(
-    mut stops: Stops,
-    proxy: Arc<Proxy>,
-    listener: Listener,
-    ready: &AtomicBool,
-) -> Result<bool, String> {
+async fn serve_until(mut stops: Stops, proxy: Arc<Proxy>, listener: Listener, ready: &AtomicBool) -> bool {
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let serving = connections::serve(proxy.clone(), listener, stopped);
     let signals = async {
@@ -114,9 +109,9 @@ async fn serve_until(
     tokio::select! {
         whole = serving => {
             proxy.limits.give_back().await;
-            Ok(whole)
+            whole
         }
-        () = signals => Ok(proxy.forward.under_way() == 0),
+        () = signals => proxy.forward.under_way() == 0,
     }
 }
 
