@@ -19,6 +19,7 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::time::timeout;
 
+use super::bodies::Held;
 use super::connect::Link;
 use super::forwarded::{has_token, tokens};
 
@@ -61,12 +62,7 @@ impl Handshake {
 
     /// Copies both ways once the response is on its way to the client. Holds `flight` until both
     /// connections are closed.
-    pub(crate) fn open<T: Send + 'static>(
-        self,
-        response: &mut Response<Incoming>,
-        silence: Duration,
-        flight: T,
-    ) {
+    pub(crate) fn open(self, response: &mut Response<Incoming>, silence: Duration, flight: Option<Held>) {
         let upstream = hyper::upgrade::on(response);
         tokio::spawn(async move {
             let _flight = flight;

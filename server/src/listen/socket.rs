@@ -106,10 +106,8 @@ async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F)
     }
 }
 
-type AcceptAtOnce = Box<dyn FnMut() -> io::Result<Socket> + Send>;
-
 /// Returns a function that asks the system directly: the runtime learns of a connection later.
-fn accept_at_once(kind: Kind, unread: Duration) -> Option<AcceptAtOnce> {
+fn accept_at_once(kind: Kind, unread: Duration) -> Option<Box<dyn FnMut() -> io::Result<Socket> + Send>> {
     match kind {
         Kind::Tcp(listener) => {
             let listener = listener.into_std().ok()?;

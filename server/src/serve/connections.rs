@@ -215,14 +215,12 @@ fn count(most: usize) -> u32 {
 /// The activity of a connection, by which its own task sees that it stands still.
 pub(crate) struct Watch {
     /// The places of the connection, until its last request has ended: an upgraded connection goes
-    /// on.
-    places: ConnectionPlaces,
+    /// on. They are among all, of the socket's address, and of the client's address if that is
+    /// another one.
+    places: (Member, Option<OfAddress>, Option<OfAddress>),
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
-/// The places of a connection: among all, of the socket's address, and of the client's address if
-/// that is another one.
-type ConnectionPlaces = (Member, Option<OfAddress>, Option<OfAddress>);
 type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
 
 impl Watch {
