@@ -106,7 +106,7 @@ fn a_hot_bucket_keeps_the_law_on_the_real_clock() {
     ] {
         let watch = Stopwatch::start();
         let clock = if coarse { Clock::coarse(Duration::from_millis(1)) } else { Clock::new() };
-        let (bucket, granted) = (TokenBucket::with_clock(quota, clock), AtomicU64::new(0));
+        let (bucket, granted) = (TokenBucket::builder(quota).clock(clock).build(), AtomicU64::new(0));
         oversubscribed(
             |index, goes_on| {
                 let mut random = Random(index as u64);
@@ -235,7 +235,7 @@ fn a_burst_for_each_removal(store: Store) {
 fn readings_behind_the_stamp_earn_nothing() {
     for (burst, skew) in [(1, 1_000), (50, 1_000_000), (50, 300_000_000), (1_000, 10_000_000)] {
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(Quota::per_second(1_000).burst(burst), clock);
+        let bucket = TokenBucket::builder(Quota::per_second(1_000).burst(burst)).clock(clock).build();
         mock.advance(Duration::from_secs(1_000));
         assert!(bucket.try_acquire_n(burst).is_ok());
         let granted = AtomicU64::new(0);

@@ -22,7 +22,7 @@
 use std::convert::identity;
 
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
+use crate::sync::{AtomicU64, Ordering, const_fn};
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
 
 // The readings are types: a closure cannot be told to be inlined, and as a function it passes its
@@ -191,11 +191,8 @@ pub(crate) trait BucketRef: Copy {
     }
 }
 
-plain_bytes! {
-    #[derive(Debug)]
-    #[repr(transparent)]
-    pub(crate) struct Bucket(AtomicU64);
-}
+#[derive(Debug)]
+pub(crate) struct Bucket(AtomicU64);
 
 impl Bucket {
     const_fn! {

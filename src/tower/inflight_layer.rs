@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
@@ -126,7 +125,6 @@ impl InflightLayer {
             until: Until::Head,
             exempt: Vec::new(),
             reject: None,
-            on_answer: None,
             counters: Arc::default(),
         };
         InflightLayerBuilder { state }
@@ -322,14 +320,6 @@ impl InflightLayerBuilder {
         respond: impl Fn(&Unavailable<'_>) -> Response<T> + Send + Sync + 'static,
     ) -> Self {
         self.state.reject = Some(Box::new(move |refusal| respond(refusal).map(Into::into)));
-        self
-    }
-
-    /// Calls a hook with the name of the layer and the latency of each answer, up to its head.
-    ///
-    /// A fixed limit reads no clock, and calls no hook.
-    pub fn on_answer(mut self, hook: impl Fn(&str, Duration) + Send + Sync + 'static) -> Self {
-        self.state.on_answer = Some(Box::new(hook));
         self
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
@@ -33,7 +32,6 @@ pub enum Until {
 pub(super) type ChoosePriority = Box<dyn Fn(Head<'_>) -> Priority + Send + Sync>;
 pub(super) type Classify = Box<dyn Fn(Answer<'_>) -> Outcome + Send + Sync>;
 pub(super) type RejectUnavailable = Box<dyn Fn(&Unavailable<'_>) -> Response<Bytes> + Send + Sync>;
-pub(super) type AnswerHook = Box<dyn Fn(&str, Duration) + Send + Sync>;
 
 /// The parts of a layer that its services share.
 pub(crate) struct InflightState {
@@ -46,8 +44,6 @@ pub(crate) struct InflightState {
     pub(super) until: Until,
     pub(super) exempt: Vec<Exempt>,
     pub(super) reject: Option<RejectUnavailable>,
-    /// Sees the name of the layer, and the latency of an answer.
-    pub(super) on_answer: Option<AnswerHook>,
     pub(super) counters: Arc<InflightCounters>,
 }
 
@@ -141,9 +137,6 @@ impl Admitted {
             && is_sample
         {
             counters.times.note(latency);
-            if let Some(hook) = &self.state.on_answer {
-                hook(&self.state.name, latency);
-            }
         }
         flight
     }

@@ -47,7 +47,7 @@
 //! limit by a key that clients send goes inside the layer that authenticates the key (see
 //! [`Extension`](crate::http::Extension)): otherwise every made-up value is a new bucket. A limit
 //! by address goes outside both, against floods of authentications.
-//! [`by_address_and_key`](RateLimitLayer::by_address_and_key) has both limits in one layer.
+//! One layer has both limits by [`and`](LayerBuilder::and).
 //!
 //! # Requests without a key
 //!

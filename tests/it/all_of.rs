@@ -20,7 +20,7 @@ const MS: u64 = 1_000_000;
 
 fn buckets<const N: usize>(quotas: [Quota; N]) -> ([TokenBucket; N], Time) {
     let (clock, time) = Time::new();
-    (quotas.map(|quota| TokenBucket::with_clock(quota, clock.clone())), time)
+    (quotas.map(|quota| TokenBucket::builder(quota).clock(clock.clone()).build()), time)
 }
 
 fn left<const N: usize>(buckets: &[TokenBucket; N]) -> [u64; N] {
@@ -122,7 +122,7 @@ fn a_limit_that_is_named_twice_is_taken_twice() {
 #[test]
 fn keys_have_a_cost_and_a_plan() {
     let (clock, mut time) = Time::new();
-    let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let bucket = TokenBucket::builder(TEN).clock(clock.clone()).build();
     let limiter =
         RateLimiter::<String>::stored(TEN).headroom(Quota::per_second(100)).unwrap().clock(clock).build();
     let gold = limiter.plan(Quota::per_second(100)).unwrap();
@@ -146,7 +146,7 @@ fn keys_have_a_cost_and_a_plan() {
 #[test]
 fn a_refusal_remembers_no_key() {
     let (clock, _time) = Time::new();
-    let bucket = TokenBucket::with_clock(Quota::per_second(1), clock.clone());
+    let bucket = TokenBucket::builder(Quota::per_second(1)).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).build();
     assert!(all_of((bucket.n(1), limiter.key(&1).n(11))).try_acquire().is_err());
     assert!(bucket.try_acquire().is_ok());
@@ -159,7 +159,7 @@ fn a_refusal_remembers_no_key() {
 #[test]
 fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock).build();
     for n in [1, 3] {
         let all = all_of([limiter.key(&n).n(n)]);
         let denied = all.try_acquire().unwrap_err();
@@ -174,8 +174,8 @@ fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
 #[test]
 fn more_than_the_burst_of_a_new_key_is_too_many_at_once() {
     let (clock, mut time) = Time::new();
-    let empty = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock.clone()).build();
-    let service = TokenBucket::builder(Quota::per_hour(1)).start_empty().clock(clock).build();
+    let empty = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock.clone()).build();
+    let service = TokenBucket::builder(Quota::per_hour(1)).initial_tokens(0).clock(clock).build();
     let all = all_of((service.n(1), empty.key(&1).n(11)));
     for _ in 0..2 {
         let denied = all.try_acquire().unwrap_err();
@@ -206,7 +206,7 @@ fn limits_may_be_on_clocks_of_their_own() {
 #[test]
 fn one_in_shadow_mode_refuses_nothing() {
     let (clock, _time) = Time::new();
-    let strict = TokenBucket::with_clock(Quota::per_second(2), clock.clone());
+    let strict = TokenBucket::builder(Quota::per_second(2)).clock(clock.clone()).build();
     let shadow = TokenBucket::builder(Quota::per_second(1)).shadow(true).clock(clock.clone()).build();
     let keyed = RateLimiter::<u64>::stored(Quota::per_second(1)).shadow(true).clock(clock).build();
     let all = all_of((strict.n(1), shadow.n(1), keyed.key(&1)));
@@ -224,7 +224,7 @@ fn one_in_shadow_mode_refuses_nothing() {
 #[test]
 fn who_comes_before_a_key_without_room_is_undone() {
     let (clock, mut time) = Time::new();
-    let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let bucket = TokenBucket::builder(TEN).clock(clock.clone()).build();
     let shared = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).with_places(0);
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock);
     let limiter = limiter.when_full(WhenFull::Deny).with_places(1);
@@ -258,8 +258,8 @@ fn limits_on_one_clock_are_asked_at_one_reading() {
         let (seconds, step) = (Arc::clone(&seconds), Arc::clone(&step));
         move || ns(SECOND * seconds.fetch_add(step.load(Relaxed), Relaxed))
     });
-    let quick = TokenBucket::with_clock(Quota::per_second(2), clock.clone());
-    let bucket = TokenBucket::with_clock(Quota::per_second(1), clock.clone());
+    let quick = TokenBucket::builder(Quota::per_second(2)).clock(clock.clone()).build();
+    let bucket = TokenBucket::builder(Quota::per_second(1)).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(Quota::per_second(1)).clock(clock).build();
     assert!(quick.try_acquire_n(2).is_ok() && bucket.try_acquire().is_ok());
     assert!(limiter.try_acquire(&1).is_ok());
@@ -291,7 +291,7 @@ fn a_reading_of_one_clock_is_not_used_on_another() {
 #[test]
 fn what_would_have_spilt_is_not_undone() {
     let (clock, time) = Time::new();
-    let bucket = Arc::new(TokenBucket::with_clock(TEN, clock.clone()));
+    let bucket = Arc::new(TokenBucket::builder(TEN).clock(clock.clone()).build());
     let (other, time) = (bucket.clone(), Mutex::new(time));
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).when_full(WhenFull::Deny);
     let limiter = limiter.on_decision(move |decision| {
@@ -312,7 +312,7 @@ fn what_would_have_spilt_is_not_undone() {
 #[test]
 fn more_than_64_limits_are_refused() {
     let (clock, _time) = Time::new();
-    let bucket = TokenBucket::with_clock(Quota::per_hour(1_000), clock);
+    let bucket = TokenBucket::builder(Quota::per_hour(1_000)).clock(clock).build();
     let limits = vec![bucket.n(1); 65];
     assert!(all_of(&limits[..64]).try_acquire().is_ok());
     let denied = all_of(limits.as_slice()).try_acquire().unwrap_err();
@@ -327,7 +327,7 @@ fn a_kept_part_stays_in_all_of() {
     time.set(0);
     let quota = Quota::per_second(10);
     let limiter = RateLimiter::<u64>::stored(quota).clock(clock.clone()).build();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let both = all_of((bucket.n(1).keep(30), limiter.key(&1).n(2).keep(50)));
     assert_eq!((0..9).filter(|_| both.try_acquire().is_ok()).count(), 2);
     let denied = both.try_acquire().unwrap_err();
@@ -341,7 +341,7 @@ fn a_take_above_a_kept_part_is_undone() {
     let (clock, _time) = Time::new();
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).build();
     let full = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).when_full(WhenFull::Deny).with_places(0);
-    let bucket = TokenBucket::with_clock(TEN, clock);
+    let bucket = TokenBucket::builder(TEN).clock(clock).build();
     assert!(bucket.try_acquire().is_ok() && limiter.try_acquire(&1).is_ok());
     let all = all_of((bucket.n(3).keep(50), limiter.key(&1).n(4).keep(50), full.key(&2)));
     assert_eq!(all.try_acquire().unwrap_err().which(), 2);
@@ -354,7 +354,7 @@ fn a_take_above_a_kept_part_is_undone() {
 fn a_kept_part_is_looked_at_before_any_take() {
     let (clock, _time) = Time::new();
     let quotas = [TEN, Quota::per_hour(10)];
-    let [fast, slow] = quotas.map(|quota| TokenBucket::with_clock(quota, clock.clone()));
+    let [fast, slow] = quotas.map(|quota| TokenBucket::builder(quota).clock(clock.clone()).build());
     let keys = quotas.map(|quota| RateLimiter::<u64>::stored(quota).clock(clock.clone()).build());
     assert!(fast.try_acquire().is_ok() && slow.try_acquire().is_ok());
     let of_buckets = all_of((fast.n(5).keep(50), slow.n(5).keep(50)));

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::{Method, Request, Response, Uri};
-use tollgate::http::{ClientIp, Exempt, Head, HeaderKey};
+use tollgate::http::{ClientIp, Exempt, Head};
 use tollgate::tower::{LayerBuilder, LayerStats, LimitBy, RateLimitLayer, prometheus};
 use tollgate::{Clock, Quota, RateLimiter, Window, WindowLimiter};
 use tower_layer::Layer;
 
-use crate::serving::{A, B, Echo, Noted, call, from, ip, noted, says, status};
+use crate::serving::{A, B, Echo, Noted, by_address_and_key, call, from, ip, noted, says, status};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const ONE: Quota = Quota::per_hour(1);
@@ -248,11 +248,10 @@ fn an_exempt_request_is_untouched_whatever_the_layer_has() {
     let by_peer = || limiter::<IpAddr>(ONE);
     let windows =
         || WindowLimiter::<IpAddr>::builder(Window::per_hour(1).sliding()).clock(Clock::mock().0).build();
-    let key = || HeaderKey::new("x-api-key").unwrap();
     let kinds: [(&str, LayerBuilder<IpAddr>); 11] = [
         ("one limit", one_an_hour()),
         ("a window", RateLimitLayer::builder(windows()).key(ClientIp::peer())),
-        ("two limits", RateLimitLayer::by_address_and_key(by_peer(), ClientIp::peer(), limiter(ONE), key())),
+        ("two limits", by_address_and_key(by_peer(), limiter(ONE))),
         ("a bucket and a window", one_an_hour().and(LimitBy::new(windows()).key(ClientIp::peer()))),
         ("one bucket for all", RateLimitLayer::builder(by_peer()).shared()),
         ("shadow mode", one_an_hour().shadow(true)),

@@ -21,7 +21,7 @@ use http::header::{HeaderName, ORIGIN};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
-use tollgate::http::{Check, Exempt, Head, Headers, KeyFrom, Problem, ResetFormat, key_fn};
+use tollgate::http::{Check, Exempt, Head, Headers, KeyFrom, Problem, key_fn};
 use tollgate::tower::{
     BoxRateLimitLayer, Cost, Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimit,
     RateLimitLayer, ResponseFuture,

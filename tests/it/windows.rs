@@ -114,7 +114,7 @@ fn a_reading_from_before_an_edge_counts_after_it() {
         (Window::per_minute(10).sliding(), 0, 33 * second),
     ] {
         let (clock, mock) = Clock::mock();
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         mock.advance(30 * second);
         assert!(counter.try_acquire_n(5).is_ok());
         mock.advance(minute - 30 * second);
@@ -278,7 +278,7 @@ fn a_day_begins_at_midnight_and_a_week_on_monday() {
         let (clock, mock) = Clock::mock();
         let period = Duration::from_secs(days * 86_400);
         let window = Window::per(5, period).utc_offset(offset);
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         let edge = (monday as i64 - i64::from(offset) * minute) as u64;
         mock.advance(Duration::from_secs(edge) - Duration::from_nanos(1));
         assert!(counter.try_acquire_n(5).is_ok());
@@ -296,7 +296,7 @@ fn a_window_is_taken_with_other_limits_or_not_at_all() {
     let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
     let full = WindowLimiter::<u64>::builder(Window::per_day(10)).clock(clock.clone());
     let full = full.max_keys(0).when_full(WhenFull::Deny).build();
-    let counter = WindowCounter::with_clock(Window::per_minute(5), clock);
+    let counter = WindowCounter::builder(Window::per_minute(5)).clock(clock).build();
     let left = || (limiter.peek(&1).remaining(), counter.peek().remaining());
     let (three, two) = (limiter.key(&1).n(3), counter.n(2));
     assert_eq!(all_of((three, two)).try_acquire().map(|granted| granted.remaining()), Ok(3));

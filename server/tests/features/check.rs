@@ -6,7 +6,8 @@
 
 use std::fs;
 
-use super::support::{Folder, tollgate};
+use super::process::tollgate;
+use super::support::Folder;
 
 #[test]
 fn each_case_has_its_line() {

@@ -6,9 +6,9 @@
 use hyper::Method;
 
 use super::PATIENCE;
-use super::process::{Client, Proxy, url};
+use super::process::{Client, Proxy, tollgate, url};
 use super::proxy_protocol::{ask, v1};
-use super::support::{Folder, Http2, connect_from, count, stepwise, tollgate};
+use super::support::{Folder, Http2, connect_from, count, stepwise};
 
 /// Spellings that servers accept for `/login`, each beside the name of a server.
 const ACCEPTED: &str = include_str!("../spellings/accepted.txt");

@@ -7,8 +7,8 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use super::PATIENCE;
-use super::process::{Client, Message, Proxy, command, recording_upstream, upstream, url, write};
-use super::support::{Folder, await_count, connect_from, count, stepwise, tollgate};
+use super::process::{Client, Message, Proxy, command, recording_upstream, tollgate, upstream, url, write};
+use super::support::{Folder, await_count, connect_from, count, stepwise};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 

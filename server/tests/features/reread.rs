@@ -177,7 +177,7 @@ fn each_setting_of_the_file_is_one_that_can_be_described() {
     let folder = Folder::new();
     let lines = |text: &str| {
         let file = folder.write("tollgate.toml", text);
-        let output = super::support::tollgate(&["check", "--demo", "--config", &file]);
+        let output = super::process::tollgate(&["check", "--demo", "--config", &file]);
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let lines = text.lines().filter_map(|line| line.split_once("  "));

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Instant;
@@ -55,12 +54,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// Runs `tollgate` to its end.
-pub(super) fn tollgate(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.args(args).stdin(Stdio::null()).output().expect("it starts")
 }
 
 /// Returns the value of `tollgate_proxy_NAME_total`.

@@ -179,13 +179,20 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
 
 /// Runs the proxy until it ends by itself.
 pub(super) fn run(args: &[&str]) -> Output {
-    let child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    tollgate(&[&["proxy"], args].concat())
+}
+
+/// Runs the program to its end. One that goes on is killed after [`PATIENCE`].
+pub(super) fn tollgate(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("it starts");
     let pid = child.id().to_string();
     let (sender, output) = mpsc::channel();
     thread::spawn(move || sender.send(child.wait_with_output()));
     let Ok(output) = output.recv_timeout(PATIENCE) else {
         let _ = Command::new("kill").args(["-KILL", &pid]).status();
-        panic!("{args:?} did not end the proxy");
+        panic!("{args:?} does not end");
     };
     output.expect("its output is read")
 }

@@ -1,7 +1,6 @@
 //! The settings of the store: at the start, at a reload, and on the page.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -77,8 +76,7 @@ fn the_page_changes_the_quota_of_the_shared_bucket() {
 }
 
 fn tollgate(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    let output = command.args(args).stdin(Stdio::null()).output().expect("it starts");
+    let output = super::process::tollgate(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }

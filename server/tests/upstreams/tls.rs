@@ -9,8 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::authority::Authority;
-use super::process::{Proxy, recording_upstream};
-use super::support::{Folder, block_on, spawn, tollgate};
+use super::process::{Proxy, recording_upstream, tollgate};
+use super::support::{Folder, block_on, spawn};
 use super::upstream::{Upstream, ask, client, get};
 use super::{NO_LIMIT, PATIENCE};
 

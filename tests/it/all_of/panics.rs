@@ -24,7 +24,7 @@ impl ToKey<u64> for Unowned {
 fn a_panic_in_a_take_leaves_no_limit_taken() {
     let (clock, _time) = Time::new();
     let (quota, window) = (Quota::per_hour(6), Window::per_hour(6));
-    let ends = [(); 2].map(|()| TokenBucket::with_clock(quota, clock.clone()));
+    let ends = [(); 2].map(|()| TokenBucket::builder(quota).clock(clock.clone()).build());
     let hook = |_: &_| panic!("a hook");
     let bucket = TokenBucket::builder(quota).clock(clock.clone()).on_decision(hook).build();
     let counter = WindowCounter::builder(window).clock(clock.clone()).on_decision(hook).build();

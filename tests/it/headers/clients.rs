@@ -59,7 +59,7 @@ proptest! {
     #[test]
     fn a_client_that_goes_by_the_header_is_not_refused(quota in quotas(), client in clients()) {
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         go_by_the_header(|n| bucket.try_acquire_n(n), &mock, quota, 0, client)?;
     }
 
@@ -90,7 +90,7 @@ proptest! {
         let policy = Policy::new("default", quota).unwrap();
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_nanos(lead));
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let n = n.min(quota.capacity());
         let _ = bucket.try_acquire_n(quota.capacity()).unwrap();
         mock.advance(Duration::from_nanos(lead / 1_000));

@@ -54,7 +54,7 @@ fn the_reset_of_a_refusal_is_its_wait_where_all_tokens_come_back_at_once() {
         let (clock, mock) = Clock::mock();
         let window: Window = text.parse().unwrap();
         let policy = Policy::new("default", window).unwrap().form(Headers::Both);
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         assert!(counter.try_acquire_n(5).is_ok());
         mock.advance(Duration::from_secs(600));
         let denied = counter.try_acquire().unwrap_err();
@@ -77,7 +77,7 @@ fn a_client_that_keeps_to_a_window_is_never_refused() {
             let window: Window = window.parse().unwrap();
             let policy = Policy::new("default", window).unwrap().form(Headers::Both);
             let (clock, mock) = Clock::mock();
-            let counter = WindowCounter::with_clock(window, clock);
+            let counter = WindowCounter::builder(window).clock(clock).build();
             // The last headers, their time, and the tokens spent since.
             let (mut headers, mut came, mut since) = (HeaderMap::new(), 0, 0);
             let (mut now, mut spent) = (0_u64, Vec::<(u64, u64)>::new());

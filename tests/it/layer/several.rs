@@ -8,9 +8,7 @@ fn several_limits_are_taken_all_or_none() {
     let (addresses, _mock) = limiter(Quota::per_hour(5));
     let (clock, _mock) = Clock::mock();
     let keys = Arc::new(RateLimiter::<Digest>::stored(Quota::per_hour(2)).clock(clock).build());
-    let header = HeaderKey::new("x-api-key").unwrap();
-    let layer =
-        RateLimitLayer::by_address_and_key(addresses.clone(), ClientIp::peer(), keys.clone(), header).build();
+    let layer = by_address_and_key(addresses.clone(), keys.clone()).build();
     let mut service = layer.layer(Echo::default());
     let mut asks = |key: Option<&'static str>| {
         let mut request = from(A, "/");

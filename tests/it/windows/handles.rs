@@ -118,7 +118,7 @@ fn every_handle_of_a_window_takes_and_gives() {
         let window: Window = text.parse().unwrap();
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_795_500_000));
-        let counter = Counter { window: WindowCounter::with_clock(window, clock.clone()) };
+        let counter = Counter { window: WindowCounter::builder(window).clock(clock.clone()).build() };
         assert!(counter.window.try_acquire_n(0).is_ok());
         let earlier = counter.window.now();
         mock.advance(Duration::from_secs(1));
@@ -165,7 +165,7 @@ fn a_removal_forgets_the_tokens_by_every_handle() {
 #[test]
 fn every_handle_of_a_window_holds_an_estimate() {
     let (window, clock) = (Window::per_hour(10), Clock::mock().0);
-    let counter = WindowCounter::with_clock(window, clock.clone());
+    let counter = WindowCounter::builder(window).clock(clock.clone()).build();
     let limiter = WindowLimiter::<u64>::builder(window).clock(clock).build();
     let left = || [counter.peek(), limiter.peek(&1), limiter.peek(&2)].map(|peek| peek.remaining());
     let holds = [counter.hold(4), limiter.hold(&1, 4), limiter.key(&2).n(4).hold()].map(Result::unwrap);

@@ -11,7 +11,7 @@ fn a_hold_of_an_earlier_window_gives_nothing_back() {
         let window: Window = text.parse().unwrap();
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_795_500_000));
-        let counter = WindowCounter::with_clock(window, clock.clone());
+        let counter = WindowCounter::builder(window).clock(clock.clone()).build();
         let limiters = [false, true].map(|inline| {
             let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
             if inline { builder.inline(8).unwrap() } else { builder }.build()
@@ -45,7 +45,7 @@ fn a_late_hold_of_a_bucket_gives_back_what_did_not_spill() {
         [(0, 0, 4), (0, 1, 4), (0, 3, 2), (0, 300, 0), (2, 1, 3), (2, 3, 2), (2, 6, 0)]
     {
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(Quota::per_second(1).burst(5), clock.clone());
+        let bucket = TokenBucket::builder(Quota::per_second(1).burst(5)).clock(clock.clone()).build();
         let limiter = RateLimiter::<u64>::builder(Quota::per_second(1).burst(5)).clock(clock).build();
         let take = |n| assert!(bucket.try_acquire_n(n).is_ok() && limiter.try_acquire_n(&1, n).is_ok());
         take(before);
@@ -76,7 +76,7 @@ fn an_old_moment_fills_no_bucket_whatever_its_age() {
         let quota = Quota::per_second(rate).burst(burst);
         for walk in 0..200 {
             let (clock, mock) = Clock::mock();
-            let bucket = TokenBucket::with_clock(quota, clock.clone());
+            let bucket = TokenBucket::builder(quota).clock(clock.clone()).build();
             let builder = RateLimiter::<u64>::builder(quota).clock(clock.clone());
             let limiter = if walk % 2 == 0 { builder.inline(8).unwrap() } else { builder }.build();
             let mut moments: Vec<Moment> = Vec::new();
@@ -121,7 +121,7 @@ fn a_moment_of_before_the_clock_was_set_back_opens_no_window() {
             let window: Window = text.parse().unwrap();
             let (clock, mock) = Clock::mock();
             mock.advance(Duration::from_secs(1_795_500_000));
-            let counter = WindowCounter::with_clock(window, clock.clone());
+            let counter = WindowCounter::builder(window).clock(clock.clone()).build();
             let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
             let before = clock.now();
             mock.rewind(window.period() * back);
@@ -151,7 +151,7 @@ fn a_clock_that_is_set_back_counts_as_its_page_says() {
         for (back, unused) in [(1, false), (2 * period, false), (least, false), (least + 4 * period, true)] {
             let (clock, mock) = Clock::mock();
             mock.advance(Duration::from_secs(1_795_500_000));
-            let counter = WindowCounter::with_clock(text.parse().unwrap(), clock);
+            let counter = WindowCounter::builder(text.parse().unwrap()).clock(clock).build();
             assert!(counter.try_acquire_n(5).is_ok());
             mock.rewind(Duration::from_secs(back));
             let left = if unused { 5 } else { 0 };
@@ -164,7 +164,7 @@ fn a_clock_that_is_set_back_counts_as_its_page_says() {
         for (back, refilled) in [(most, false), (hour + 5, true)] {
             let (clock, mock) = Clock::mock();
             mock.advance(Duration::from_secs(1_795_500_000));
-            let bucket = TokenBucket::with_clock(Quota::per_second(rate).burst(burst), clock);
+            let bucket = TokenBucket::builder(Quota::per_second(rate).burst(burst)).clock(clock).build();
             assert!(bucket.try_acquire_n(burst).is_ok());
             mock.rewind(Duration::from_secs(back));
             let left = if refilled { burst } else { 0 };

@@ -35,9 +35,9 @@ fn main() {
     let (full, empty) = (TokenBucket::new(plenty), TokenBucket::new(Quota::per_hour(1)));
     // The bucket is warm: it leases while decisions are frequent, as they are on a clock that
     // stands.
-    let spread = TokenBucket::with_clock(plenty, Clock::mock().0).spread();
+    let spread = TokenBucket::builder(plenty).clock(Clock::mock().0).spread().build();
     assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
-    let drained = TokenBucket::new(Quota::per_hour(1)).spread();
+    let drained = TokenBucket::builder(Quota::per_hour(1)).spread().build();
     assert!(drained.try_acquire().is_ok() && drained.try_acquire().is_err());
     assert!(full.try_acquire().is_ok() && empty.try_acquire().is_ok());
     let keyed = || RateLimiter::<u64>::builder(plenty).hasher(FixedState::default());
