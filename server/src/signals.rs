@@ -1,4 +1,4 @@
-//! Signals of the process.
+//! The signals that stop the process.
 
 use std::io;
 
@@ -19,21 +19,5 @@ impl Stops {
 
     pub(crate) async fn next(&mut self) {
         tokio::select! { _ = self.interrupt.recv() => (), _ = self.terminate.recv() => () }
-    }
-}
-
-/// The signal SIGHUP.
-pub(crate) struct Hangups(Signal);
-
-impl Hangups {
-    /// Catches the signal, which from now on does not end the process by itself.
-    pub(crate) fn new() -> io::Result<Hangups> {
-        signal(SignalKind::hangup()).map(Hangups)
-    }
-
-    pub(crate) async fn next(&mut self) {
-        if self.0.recv().await.is_none() {
-            std::future::pending().await
-        }
     }
 }

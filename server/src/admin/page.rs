@@ -31,11 +31,12 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
 use tollgate::{LatencyCounts, Rule};
+use tollgate_distributed::DistributedStats;
 
-use super::sources::{self, Sources};
+use super::sources;
 use crate::forward::forwarded::only_value;
 use crate::forward::inflight::Gate;
-use crate::forward::target::{self, Target};
+use crate::forward::target;
 use crate::limits::tally::Sums;
 use crate::listen::crowd::{Activity, Busy, Crowd, Member};
 use crate::serve::connections::Proxy;
@@ -63,7 +64,6 @@ const PAGE: &str = include_str!("page.html");
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 struct Page {
-    proxy: Arc<Proxy>,
     reload: Arc<Reload>,
     /// The proxy takes connections, and no signal has said stop.
     ready: Arc<AtomicBool>,
@@ -71,13 +71,8 @@ struct Page {
 }
 
 /// Serves until the process ends.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    proxy: Arc<Proxy>,
-    reload: Arc<Reload>,
-    ready: Arc<AtomicBool>,
-) {
-    let admin = Arc::new(Page { proxy, reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
+pub(crate) async fn serve(listener: TcpListener, reload: Arc<Reload>, ready: Arc<AtomicBool>) {
+    let admin = Arc::new(Page { reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
     // Silent clients, and slow ones, do not keep others from `/metrics`.
     let crowd = Crowd::new(PLACES);
     loop {
@@ -127,7 +122,8 @@ impl Page {
             "/readyz" if is_read => return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             _ => (),
         }
-        let hosts = self.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
+        let hosts =
+            self.reload.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
         let Some(host) = host_of_ours(request.headers(), own, &hosts) else {
             return text(
                 StatusCode::FORBIDDEN,
@@ -148,14 +144,14 @@ impl Page {
             "/events" => match self.readers.clone().try_acquire_owned() {
                 Ok(place) => {
                     let place = (place, activity.busy());
-                    of_type("text/event-stream", events(self.proxy.clone(), place))
+                    of_type("text/event-stream", events(self.reload.proxy.clone(), place))
                 }
                 Err(_) => {
                     text(StatusCode::SERVICE_UNAVAILABLE, format!("{READERS} readers are served already.\n"))
                 }
             },
             "/metrics" => {
-                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.proxy)).boxed_unsync())
+                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.reload.proxy)).boxed_unsync())
             }
             "/limit" => not_allowed("POST"),
             _ => text(
@@ -178,7 +174,7 @@ impl Page {
         match self.reload.set_rule(rule) {
             Some(Ok(())) => {
                 tracing::info!(limit = %rule, "the admin page has changed the limit");
-                with(StatusCode::NO_CONTENT, Full::default().boxed_unsync())
+                with(StatusCode::NO_CONTENT, None, Full::default().boxed_unsync())
             }
             Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
             None => {
@@ -257,14 +253,14 @@ struct Counts {
     at: Instant,
     sums: Sums,
     gates: Vec<(Arc<Gate>, InflightLayerStats, LatencyCounts)>,
-    sources: Sources,
+    sources: DistributedStats,
 }
 
 impl Counts {
     fn of(proxy: &Proxy) -> Counts {
         let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
-        let sources = Sources::of(&proxy.limits.in_force());
+        let sources = sources::sum(&proxy.limits.in_force());
         Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
     }
 
@@ -293,15 +289,11 @@ impl Counts {
     }
 }
 
-/// The names of the upstreams that do not answer.
-fn down(targets: &[Target]) -> Vec<&str> {
-    targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name).collect()
-}
-
 /// The decisions of a time, and the state after it.
 fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
-    let in_force = proxy.limits.in_force();
+    let (in_force, targets) = (proxy.limits.in_force(), proxy.forward.targets());
+    let down = targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name);
     let limit = in_force.everywhere_else.as_ref().map(|routed| {
         let limit = &routed.limits.limits[0];
         let (now, most) = (limit.rule(), limit.most());
@@ -317,20 +309,12 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
             "granted": stats.granted, "refused": stats.refused + stats.banned + stats.shadow_refused, "exempt": exempt,
         })
     });
-    let mut top: Vec<(u64, Value)> = Vec::new();
-    for routed in in_force.all() {
-        for (limit, key, refused, left) in routed.limits.top_refused(TOP) {
-            let burst = limit.rule().capacity();
-            let (name, key) = (&limit.name, key.to_string());
-            top.push((
-                refused,
-                json!({
-                    "limit": name, "key": key, "refused": refused, "left": left, "burst": burst,
-                }),
-            ));
-        }
-    }
-    top.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));
+    let mut top: Vec<_> = in_force.all().flat_map(|routed| routed.limits.top_refused(TOP)).collect();
+    top.sort_by_key(|(_, _, refused, _)| std::cmp::Reverse(*refused));
+    let top = top.into_iter().take(TOP).map(|(limit, key, refused, left)| {
+        let (name, key, burst) = (&limit.name, key.to_string(), limit.rule().capacity());
+        json!({ "limit": name, "key": key, "refused": refused, "left": left, "burst": burst })
+    });
     json!({
         "seconds": time.as_secs_f64(),
         "granted": sums.granted,
@@ -341,9 +325,9 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
-        "down": down(&proxy.forward.targets()),
-        "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
-        "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
+        "down": down.collect::<Vec<_>>(),
+        "store": in_force.fleet.as_ref().map(|fleet| sources::shown(fleet, &now.sources, &before.sources)),
+        "top": top.collect::<Vec<_>>(),
     })
 }
 
@@ -367,20 +351,17 @@ fn not_allowed(allowed: &'static str) -> Response<Body> {
 }
 
 fn text(status: StatusCode, line: impl Into<Bytes>) -> Response<Body> {
-    let mut response = of_type("text/plain; charset=utf-8", Full::new(line.into()).boxed_unsync());
-    *response.status_mut() = status;
-    response
+    with(status, Some("text/plain; charset=utf-8"), Full::new(line.into()).boxed_unsync())
 }
 
 fn of_type(kind: &'static str, body: Body) -> Response<Body> {
-    let mut response = with(StatusCode::OK, body);
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    response
+    with(StatusCode::OK, Some(kind), body)
 }
 
-fn with(status: StatusCode, body: Body) -> Response<Body> {
-    let response = Response::builder().status(status);
-    let response =
-        response.header(header::CACHE_CONTROL, "no-store").header("x-content-type-options", "nosniff");
-    response.body(body).expect("the headers are valid")
+fn with(status: StatusCode, kind: Option<&'static str>, body: Body) -> Response<Body> {
+    let mut response = Response::builder().status(status).header(header::CACHE_CONTROL, "no-store");
+    if let Some(kind) = kind {
+        response = response.header(header::CONTENT_TYPE, kind);
+    }
+    response.header("x-content-type-options", "nosniff").body(body).expect("the headers are valid")
 }

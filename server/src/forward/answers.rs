@@ -1,6 +1,5 @@
 //! The answers of the proxy itself, and the body of each response.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,11 +8,8 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 use tollgate::OwnedFlight;
 
-use super::bodies::Returned;
+use super::bodies::{Held, Returned};
 use super::pool::Used;
-
-/// A value that is held until a request has ended.
-pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
 /// The body of a response, and what is known of its upstream.
 pub(crate) struct Body {

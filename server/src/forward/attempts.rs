@@ -1,6 +1,5 @@
 //! Forwarding to the upstreams: places, and attempts at one upstream after another.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use http_body::Body as _;
@@ -13,12 +12,12 @@ use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
 
 use super::admission::{admitted, origin_form};
-use super::answers::{Body, Held, Served, retry_later, text};
-use super::bodies::{Progress, Sent, Upload};
+use super::answers::{Body, Served, retry_later, text};
+use super::bodies::{Held, Progress, Sent, Upload};
+use super::connect::Failure;
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
 use super::inflight::Gate;
 use super::places::{Place, Places};
-use super::pool::Failure;
 use super::target::{Spare, Target, answer, progress, told};
 use super::tunnel::Handshake;
 use super::turns::Turns;
@@ -38,7 +37,8 @@ pub(crate) struct Forward {
     places: Arc<Places>,
     /// The places of keys that are no address, besides those of their clients' addresses.
     places_of_keys: Arc<Places>,
-    under_way: Arc<AtomicUsize>,
+    /// Each request under way has a clone.
+    under_way: Arc<()>,
     counters: Arc<Counters>,
     via: Via,
     /// The port of the proxy's listener.
@@ -50,13 +50,7 @@ pub(crate) struct Flight {
     _of_key: Option<Place>,
     _of_address: Place,
     _asked: Held,
-    under_way: Arc<AtomicUsize>,
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.under_way.fetch_sub(1, Relaxed);
-    }
+    _under_way: Arc<()>,
 }
 
 impl Forward {
@@ -108,7 +102,7 @@ impl Forward {
 
     /// Returns the number of requests that have a place, with the connections that were upgraded.
     pub(crate) fn under_way(&self) -> usize {
-        self.under_way.load(Relaxed)
+        Arc::strong_count(&self.under_way) - 1
     }
 
     /// Answers a request with an upstream's response, whose body has [`Served`], or with an error.
@@ -222,9 +216,8 @@ impl Forward {
         let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
             return Err(self.busy(settings, self.places.has_all(&address)));
         };
-        self.under_way.fetch_add(1, Relaxed);
         let under_way = self.under_way.clone();
-        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, under_way })
+        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, _under_way: under_way })
     }
 
     /// Returns the answer to a request that found no place in time, by the bound of its client or
@@ -252,7 +245,7 @@ impl Forward {
         headers: &mut HeaderMap,
         body: Incoming,
         flight: &Held,
-    ) -> Result<(Sent, Option<Upload>), Response<Body>> {
+    ) -> Result<(Sent, Option<Arc<Upload>>), Response<Body>> {
         let most = settings.bounds.request_body;
         let (upload, body) = Upload::new(body, settings.patience(), most, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
@@ -281,7 +274,7 @@ impl Forward {
         timeouts: &Timeouts,
         priority: Priority,
         mut request: Request<Sent>,
-        upload: Option<Upload>,
+        upload: Option<Arc<Upload>>,
         handshake: Option<Box<Handshake>>,
         flight: Held,
     ) -> Response<Body> {
@@ -297,22 +290,22 @@ impl Forward {
             let entered = self.turns.enter(&targets, &mut turn, priority);
             let Some(entered) = entered else { return self.crowded() };
             let target = &targets[turn.at];
-            if target.takes_no_upgrade && handshake.is_some() {
+            if matches!(target.pool.to, Upstream::H2c(_)) && handshake.is_some() {
                 return no_upgrade();
             }
             if !keeps_host {
                 target.name_host(&mut request);
             }
-            let spare =
-                (is_whole && (may_repeat || target.may_refuse) && !fresh).then(|| Spare::of(&request));
+            let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !fresh)
+                .then(|| Spare::of(&request));
             let answers = target.health.answers();
-            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_ref()).await;
+            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_deref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
                 outcome = Err((Failure::Mismatched, None));
             }
-            let progress = progress(upload.as_ref());
-            let sent = upload.as_ref().map(Upload::last);
+            let progress = progress(upload.as_deref());
+            let sent = upload.as_deref().map(Upload::last);
             let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {

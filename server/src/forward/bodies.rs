@@ -13,26 +13,27 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::connect::BoxError;
 use super::forwarded::drop_from_trailers;
 use crate::pace::{Pace, Patience};
 
 const TOO_SLOW: &str = "the body came too slowly";
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The next frame of a body.
+type Framed = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
+/// A value that is held until a request has ended.
+pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 /// The body of a request to an upstream: whole, or on its way.
 pub(crate) type Sent = Either<Full<Bytes>, Attempt>;
 /// The body of a response: the proxy's own, or the upstream's.
 pub(crate) type Returned = Either<Full<Bytes>, Incoming>;
 
 /// The progress of a request's body, which outlives the attempts to send it.
-#[derive(Clone)]
-pub(crate) struct Upload(Arc<Shared>);
-
-struct Shared {
+pub(crate) struct Upload {
     /// The places of the request. An attempt may go on after the response, and then still has a
     /// connection to the upstream.
-    _flight: Arc<dyn Any + Send + Sync>,
+    _flight: Held,
     /// A [`Progress`], as a number.
     progress: AtomicU8,
     /// Whether the proxy waits for the client.
@@ -70,17 +71,17 @@ impl Upload {
         body: Incoming,
         patience: Patience,
         most: Option<u64>,
-        flight: Arc<dyn Any + Send + Sync>,
-    ) -> (Upload, Attempt) {
-        let upload = Upload(Arc::new(Shared {
+        flight: Held,
+    ) -> (Arc<Upload>, Attempt) {
+        let upload = Arc::new(Upload {
             _flight: flight,
             progress: AtomicU8::new(Progress::Untouched as u8),
             waiting: AtomicBool::new(false),
             last: AtomicU64::new(0),
             start: Instant::now(),
-        }));
+        });
         let attempt = Attempt {
-            shared: upload.0.clone(),
+            upload: upload.clone(),
             body: Some(body),
             pace: Pace::new(patience),
             rest: most.unwrap_or(u64::MAX),
@@ -89,7 +90,7 @@ impl Upload {
     }
 
     pub(crate) fn progress(&self) -> Progress {
-        match self.0.progress.load(Relaxed) {
+        match self.progress.load(Relaxed) {
             0 => Progress::Untouched,
             1 => Progress::Reading,
             2 => Progress::Broken,
@@ -100,16 +101,16 @@ impl Upload {
 
     /// Returns the last instant at which the proxy did not wait for the upstream.
     pub(crate) fn last(&self) -> Instant {
-        if self.0.waiting.load(Relaxed) {
+        if self.waiting.load(Relaxed) {
             return Instant::now();
         }
-        self.0.start + Duration::from_millis(self.0.last.load(Relaxed))
+        self.start + Duration::from_millis(self.last.load(Relaxed))
     }
 }
 
 /// A body on its way to an upstream.
 pub(crate) struct Attempt {
-    shared: Arc<Shared>,
+    upload: Arc<Upload>,
     body: Option<Incoming>,
     pace: Pace,
     /// Bytes that the body may still have.
@@ -117,8 +118,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    fn fail(&mut self, progress: Progress, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.shared.progress.store(progress as u8, Relaxed);
+    fn fail(&mut self, progress: Progress, error: BoxError) -> Framed {
+        self.upload.progress.store(progress as u8, Relaxed);
         self.body = None;
         Poll::Ready(Some(Err(error)))
     }
@@ -128,17 +129,14 @@ impl http_body::Body for Attempt {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        if this.shared.progress.load(Relaxed) == Progress::Untouched as u8 {
-            this.shared.progress.store(Progress::Reading as u8, Relaxed);
+        if this.upload.progress.load(Relaxed) == Progress::Untouched as u8 {
+            this.upload.progress.store(Progress::Reading as u8, Relaxed);
         }
         let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
-            this.shared.waiting.store(true, Relaxed);
+            this.upload.waiting.store(true, Relaxed);
             ready!(this.pace.poll_wait(context));
             return this.fail(Progress::TimedOut, TOO_SLOW.into());
         };
@@ -153,9 +151,9 @@ impl http_body::Body for Attempt {
             Some(rest) => this.rest = rest,
             None => return this.fail(Progress::TooLarge, "the body is too large".into()),
         }
-        let since = this.shared.start.elapsed();
-        this.shared.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
-        this.shared.waiting.store(false, Relaxed);
+        let since = this.upload.start.elapsed();
+        this.upload.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        this.upload.waiting.store(false, Relaxed);
         match frame {
             Some(Err(error)) => this.fail(Progress::Broken, error.into()),
             Some(Ok(mut frame)) => {
@@ -184,7 +182,7 @@ const LONGEST_PART: usize = 8 << 10;
 pub(crate) struct Delivery {
     /// The places of the request, until the last part is taken. Until then the response takes
     /// memory.
-    _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
+    _held: [Option<Held>; 2],
     parts: AtomicUsize,
     start: Instant,
     /// Milliseconds from `start` to the last time that a part was taken, or that a first part began
@@ -261,12 +259,7 @@ pub(crate) struct Download<F: FnOnce(End, u64)> {
 }
 
 impl<F: FnOnce(End, u64)> Download<F> {
-    pub(crate) fn new(
-        body: Returned,
-        patience: Patience,
-        held: [Option<Arc<dyn Any + Send + Sync>>; 2],
-        at_end: F,
-    ) -> Download<F> {
+    pub(crate) fn new(body: Returned, patience: Patience, held: [Option<Held>; 2], at_end: F) -> Download<F> {
         let (parts, start, last) = (AtomicUsize::new(0), Instant::now(), AtomicU64::new(0));
         Download {
             body,
@@ -301,10 +294,7 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {

@@ -11,10 +11,8 @@ use hyper::{Request, Response};
 
 use super::bodies::Sent;
 
-/// A response, and its connection unless that has closed.
-pub(crate) type Answer = (Response<Incoming>, Option<SendRequest<Sent>>);
-
-/// Sends a request. An error has the request if the connection has not taken it.
+/// Sends a request. Returns its response, and the connection unless that has closed. An error has
+/// the request if the connection has not taken it.
 ///
 /// A request that enters the queue of a connection at the moment at which the connection ends is
 /// neither taken nor returned: the queue lives on with its sender. So the sender is dropped once
@@ -22,7 +20,7 @@ pub(crate) type Answer = (Response<Incoming>, Option<SendRequest<Sent>>);
 pub(crate) async fn exchange(
     mut sender: SendRequest<Sent>,
     request: Request<Sent>,
-) -> Result<Answer, TrySendError<Request<Sent>>> {
+) -> Result<(Response<Incoming>, Option<SendRequest<Sent>>), TrySendError<Request<Sent>>> {
     let mut answer = pin!(sender.try_send_request(request));
     let before_end = poll_fn(|context| {
         if let Poll::Ready(answer) = answer.as_mut().poll(context) {

@@ -1,12 +1,9 @@
 //! The connections to one upstream: those that are kept alive, and new ones.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use h2::Reason;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
@@ -14,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep};
 
 use super::bodies::Sent;
-use super::connect::{BoxError, Link, Unreached, causes, connect, is_stall};
+use super::connect::{BoxError, Failure, Link, connect};
 use super::exchange::exchange;
 use super::streams::{Stream, Streams};
 use super::trust::Trust;
@@ -35,7 +32,8 @@ pub(crate) struct Pool {
     most: usize,
     /// The connection that was used last is the last.
     idle: Mutex<Vec<Idle>>,
-    /// The rest of a pool whose upstream may speak HTTP/2.
+    /// The rest of a pool whose upstream may speak HTTP/2, and so say of a request that it was not
+    /// looked at.
     pub(super) shared: Option<Sharing>,
 }
 
@@ -60,32 +58,14 @@ pub(crate) enum Used {
     Part { _stream: Box<Stream> },
 }
 
-/// The reason for which an attempt has no response.
-pub(crate) enum Failure {
-    /// There is no connection, so the request was not sent.
-    Unreached(BoxError),
-    /// The same, after the time-out `connect`.
-    NotAccepted,
-    /// The request was sent, or a part of it.
-    Broken(hyper::Error),
-    /// The upstream has not looked at the request, and says so.
-    Refused(hyper::Error),
-    /// The stream of the request was reset, by the upstream or for its malformed response.
-    Reset(Reason),
-    /// The response switches protocols, and the request does not ask for that.
-    Mismatched,
-    /// The response did not begin in time.
-    TooLate,
-}
-
-/// A failure, and the request if it was not sent.
-pub(crate) type Failed = (Failure, Option<Box<Request<Sent>>>);
+/// The outcome of an attempt. A failure has the request if it was not sent.
+pub(crate) type Answered = Result<(Response<Incoming>, Option<Used>), (Failure, Option<Box<Request<Sent>>>)>;
 
 impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
     pub(crate) fn new(to: Upstream, settings: &Settings, most: usize) -> Arc<Pool> {
         let shared = matches!(to, Upstream::Tls(_) | Upstream::H2c(_)).then(|| Sharing {
-            streams: Streams::new(settings.timeouts.response_head),
+            streams: Streams::default(),
             trust: Trust::new(&to, settings),
             connecting: tokio::sync::Mutex::default(),
             is_http1: AtomicBool::new(false),
@@ -108,11 +88,7 @@ impl Pool {
 
     /// Sends a request over a connection, which is a new one if `fresh` is true or none is idle. A
     /// connection that closes before it has taken the request is passed over.
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        mut request: Request<Sent>,
-        fresh: bool,
-    ) -> Result<(Response<Incoming>, Option<Used>), Failed> {
+    pub(crate) async fn send(self: &Arc<Self>, mut request: Request<Sent>, fresh: bool) -> Answered {
         if self.shared.is_some() {
             return self.send_by_choice(request, fresh).await;
         }
@@ -180,48 +156,6 @@ pub(super) async fn begin(link: Link) -> Result<SendRequest<Sent>, BoxError> {
     // Its errors are those of its requests.
     tokio::spawn(connection.with_upgrades());
     Ok(sender)
-}
-
-impl From<Unreached> for Failure {
-    fn from(unreached: Unreached) -> Failure {
-        match unreached {
-            Unreached::Refused(error) => Failure::Unreached(error),
-            Unreached::TimedOut => Failure::NotAccepted,
-        }
-    }
-}
-
-impl Failure {
-    pub(super) fn of(error: hyper::Error) -> Failure {
-        let of_http2 = causes(&error).find_map(|error| error.downcast_ref::<h2::Error>());
-        match of_http2 {
-            // A stream ends by a goodbye if its number is above the last that the peer has seen.
-            Some(error) if error.is_go_away() && error.is_remote() => (),
-            Some(error) if error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote() => (),
-            // By the upstream, or for its malformed head.
-            Some(error) if error.is_reset() => {
-                return Failure::Reset(error.reason().unwrap_or(Reason::CANCEL));
-            }
-            _ if is_stall(&error) => return Failure::TooLate,
-            _ => return Failure::Broken(error),
-        }
-        Failure::Refused(error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let error: &(dyn Error + 'static) = match self {
-            Failure::Unreached(error) => &**error,
-            Failure::Broken(error) | Failure::Refused(error) => error,
-            Failure::Reset(reason) => return write!(f, "the stream was reset: {reason}"),
-            Failure::NotAccepted => return f.write_str("the upstream does not accept connections"),
-            Failure::Mismatched => return f.write_str("its switch of protocols does not match the request"),
-            Failure::TooLate => return f.write_str("the upstream stood still for too long"),
-        };
-        let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
-        f.write_str(&texts.join(": "))
-    }
 }
 
 #[cfg(test)]

@@ -39,11 +39,8 @@ const PING: Duration = Duration::from_secs(301);
 const PONG: Duration = Duration::from_secs(10);
 
 /// The connections of one upstream.
-pub(crate) struct Streams {
-    connections: Mutex<Vec<Arc<Connection>>>,
-    /// The time-out of the head of a response.
-    patience: Duration,
-}
+#[derive(Default)]
+pub(crate) struct Streams(Mutex<Vec<Arc<Connection>>>);
 
 struct Connection {
     /// `None` once the connection has ended.
@@ -57,6 +54,7 @@ struct Connection {
     start: Instant,
     /// Milliseconds from `start` to the last head of a response, or 0 if there was none.
     last: AtomicU64,
+    /// The time-out of the head of a response.
     patience: Duration,
 }
 
@@ -75,10 +73,6 @@ pub(crate) enum Unanswered {
 }
 
 impl Streams {
-    pub(crate) fn new(patience: Duration) -> Streams {
-        Streams { connections: Mutex::default(), patience }
-    }
-
     /// Takes a stream of a connection that has a free one. The first connections are preferred, so
     /// that others become idle.
     pub(crate) fn take(&self) -> Option<Stream> {
@@ -97,7 +91,7 @@ impl Streams {
     ///
     /// The function waits for the peer's settings: they tell the number of streams, and that the
     /// peer speaks HTTP/2 at all.
-    pub(crate) async fn begin(&self, link: Link) -> Result<Stream, BoxError> {
+    pub(crate) async fn begin(&self, link: Link, patience: Duration) -> Result<Stream, BoxError> {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -120,7 +114,7 @@ impl Streams {
         let limit = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let (ends, ended) = watch::channel(());
         let (used, last) = (AtomicUsize::new(1), AtomicU64::new(0));
-        let (is_retired, start, patience) = (AtomicBool::new(false), Instant::now(), self.patience);
+        let (is_retired, start) = (AtomicBool::new(false), Instant::now());
         let (told, sender) = (limit.clone(), Mutex::new(Some(sender)));
         let shared = Connection { sender, ended, limit, used, is_retired, start, last, patience };
         let shared = Arc::new(shared);
@@ -140,7 +134,7 @@ impl Streams {
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,18 +156,9 @@ impl Connection {
         })
     }
 
-    fn note(&self) {
-        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last.store(millis.max(1), Relaxed);
-    }
-
     /// Returns the time of the last head of a response, or that of the begin.
     fn last(&self) -> Instant {
         self.start + Duration::from_millis(self.last.load(Relaxed))
-    }
-
-    fn is_silent_since(&self, since: Instant) -> bool {
-        self.last.load(Relaxed) == 0 || self.last() < since
     }
 }
 
@@ -208,7 +193,8 @@ impl Stream {
         };
         // An error is a word of the upstream, too, or the end of the connection.
         self.is_answered = true;
-        self.of.note();
+        let millis = u64::try_from(self.of.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.of.last.store(millis.max(1), Relaxed);
         answered.map_err(|mut error| match error.take_message() {
             Some(mut unsent) => {
                 // The connection is about to end.
@@ -226,7 +212,7 @@ impl Drop for Stream {
         self.of.used.fetch_sub(1, Relaxed);
         // The time-out began with the attempt, a little before.
         let is_late = !self.is_answered && self.since.elapsed() >= self.of.patience / 2;
-        if is_late && self.of.is_silent_since(self.since) {
+        if is_late && (self.of.last.load(Relaxed) == 0 || self.of.last() < self.since) {
             self.of.is_retired.store(true, Relaxed);
         }
     }

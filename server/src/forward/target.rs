@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
 use tollgate::tower::Answer;
 
 use super::admission::TOO_LARGE;
 use super::bodies::{Progress, Sent, Upload};
+use super::connect::Failure;
 use super::health::{Health, Probe};
 use super::inflight::Gate;
-use super::pool::{Failed, Failure, Pool, Used};
+use super::pool::{Answered, Pool};
 use crate::config::settings::{Settings, Timeouts, Upstream};
 use crate::counters::Event;
 
@@ -27,18 +27,11 @@ pub(crate) struct Target {
     host: HeaderValue,
     /// Whether it sees the host that the client asked for instead.
     pub(crate) preserves_host: bool,
-    /// It speaks HTTP/2 only, so no connection to it can be upgraded.
-    pub(crate) takes_no_upgrade: bool,
-    /// It may speak HTTP/2, and so say of a request that it was not looked at.
-    pub(crate) may_refuse: bool,
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) health: Arc<Health>,
     /// The limit on its requests in flight, if there is one.
     pub(crate) gate: Option<Arc<Gate>>,
 }
-
-/// The outcome of an attempt. A request that was not sent comes back.
-pub(crate) type Attempted = Result<(Response<Incoming>, Option<Used>), Failed>;
 
 impl Target {
     /// Returns a target with the limit and the health of the one before of the same name.
@@ -56,8 +49,6 @@ impl Target {
         Target {
             host: host.expect("an authority is visible ASCII"),
             preserves_host: settings.preserve_host,
-            takes_no_upgrade: matches!(upstream, Upstream::H2c(_)),
-            may_refuse: upstream.is_tls() || matches!(upstream, Upstream::H2c(_)),
             pool: Pool::new(upstream.clone(), settings, idle),
             health: before.map(|target| target.health.clone()).unwrap_or_default(),
             gate: settings.inflight.map(|limit| Gate::new(&name, limit, gate)),
@@ -73,7 +64,7 @@ impl Target {
         fresh: bool,
         request: Request<Sent>,
         upload: Option<&Upload>,
-    ) -> Attempted {
+    ) -> Answered {
         let upstream = &*self.name;
         let began = Instant::now();
         let last = || upload.map_or(began, |upload| upload.last().max(began));
@@ -164,7 +155,7 @@ pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
 }
 
 /// Returns the outcome of an attempt at the upstream.
-pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
+pub(crate) fn told(attempt: &Answered, progress: Progress) -> Outcome {
     match attempt {
         // The time to an upgrade is that of a handshake: it is no sample.
         Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,

@@ -5,20 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use hyper::body::Incoming;
+use hyper::Request;
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::UPGRADE;
 use hyper::http::uri::Scheme;
-use hyper::{Request, Response};
 use tokio::time::timeout;
 
 use super::bodies::Sent;
-use super::connect::{linked, open, within};
+use super::connect::{Failure, linked, open, within};
 use super::exchange::exchange;
-use super::pool::{Failed, Failure, Pool, Sharing, Used, begin};
+use super::pool::{Answered, Pool, Sharing, Used, begin};
 use super::streams::{Stream, Unanswered};
-
-type Answered = Result<(Response<Incoming>, Option<Used>), Failed>;
 
 enum Way {
     Stream(Stream),
@@ -78,22 +75,19 @@ impl Pool {
     /// wait, unless the upstream speaks HTTP/1.1.
     async fn way(&self, fresh: bool, upgrades: bool) -> Result<(Way, bool), Failure> {
         let Some(shared) = &self.shared else { return Err(Failure::NotAccepted) };
-        if upgrades {
-            return Ok((self.dial(shared, true).await?, true));
-        }
-        if let Some(way) = self.at_hand(shared, fresh) {
+        let at_hand = || if upgrades { None } else { self.at_hand(shared, fresh) };
+        if let Some(way) = at_hand() {
             return Ok((way, false));
         }
-        if shared.is_http1.load(Relaxed) {
-            return Ok((self.dial(shared, false).await?, true));
+        let _connecting;
+        if !upgrades && !shared.is_http1.load(Relaxed) {
+            let lock = timeout(self.timeouts.connect, shared.connecting.lock()).await;
+            _connecting = lock.map_err(|_| Failure::NotAccepted)?;
+            if let Some(way) = at_hand() {
+                return Ok((way, false));
+            }
         }
-        let Ok(_connecting) = timeout(self.timeouts.connect, shared.connecting.lock()).await else {
-            return Err(Failure::NotAccepted);
-        };
-        match self.at_hand(shared, fresh) {
-            Some(way) => Ok((way, false)),
-            None => Ok((self.dial(shared, false).await?, true)),
-        }
+        Ok((self.dial(shared, upgrades).await?, true))
     }
 
     fn at_hand(&self, shared: &Sharing, fresh: bool) -> Option<Way> {
@@ -110,7 +104,7 @@ impl Pool {
             };
             let link = linked(io, &self.timeouts);
             if is_http2 {
-                return shared.streams.begin(link).await.map(Way::Stream);
+                return shared.streams.begin(link, self.timeouts.response_head).await.map(Way::Stream);
             }
             begin(link).await.map(Way::Connection)
         });

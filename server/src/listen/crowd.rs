@@ -165,7 +165,7 @@ impl Activity {
     /// Returns whether a head takes longer than it may, or a connection between two requests is
     /// silent for longer than it may be. The time of a head begins with the first look at it.
     pub(crate) fn is_late(&self, head: Duration, keep_alive: Duration) -> bool {
-        let idle = self.idle();
+        let idle = self.idle_at(Instant::now());
         if !self.has_asked.load(Relaxed) {
             return idle > head;
         }
@@ -190,10 +190,6 @@ impl Activity {
     }
 
     /// Returns the time since the last request, or 0 while one is under way.
-    pub(crate) fn idle(&self) -> Duration {
-        self.idle_at(Instant::now())
-    }
-
     fn idle_at(&self, now: Instant) -> Duration {
         if self.under_way.load(Relaxed) > 0 {
             return Duration::ZERO;

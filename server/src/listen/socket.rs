@@ -67,14 +67,15 @@ impl Listener {
     /// also holds once the proxy has closed the connection: until then the system keeps those bytes
     /// in memory.
     pub(crate) async fn accept(&self, unread: Duration) -> Socket {
-        persist(|| self.accept_once(unread)).await
-    }
-
-    async fn accept_once(&self, unread: Duration) -> io::Result<Socket> {
-        match &self.kind {
-            Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| tcp(stream, peer, unread)),
-            Kind::Unix(listener) => listener.accept().await.map(|(stream, _)| unix(stream)),
-        }
+        let accept = || async {
+            match &self.kind {
+                Kind::Tcp(listener) => {
+                    listener.accept().await.map(|(stream, peer)| tcp(stream, peer, unread))
+                }
+                Kind::Unix(listener) => listener.accept().await.map(|(stream, _)| unix(stream)),
+            }
+        };
+        persist(accept).await
     }
 
     /// Takes the connections that the system has accepted meanwhile, and then closes the listener.
@@ -85,17 +86,9 @@ impl Listener {
     pub(crate) fn into_backlog(self, unread: Duration) -> impl Iterator<Item = Socket> + Send {
         let Listener { kind, file, .. } = self;
         drop(file);
-        let mut accept = accept_at_once(kind, unread);
-        std::iter::from_fn(move || {
-            loop {
-                match accept.as_mut()?() {
-                    Ok(socket) => return Some(socket),
-                    // The fault is that of one connection, and others may wait behind it.
-                    Err(error) if is_of_connection(&error) => {}
-                    Err(_) => return None,
-                }
-            }
-        })
+        let accepted = accept_at_once(kind, unread).into_iter().flat_map(std::iter::repeat_with);
+        // After the fault of one connection, others may wait behind it.
+        accepted.filter(|socket| !socket.as_ref().is_err_and(is_of_connection)).map_while(Result::ok)
     }
 }
 
@@ -113,10 +106,8 @@ async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F)
     }
 }
 
-type AcceptAtOnce = Box<dyn FnMut() -> io::Result<Socket> + Send>;
-
 /// Returns a function that asks the system directly: the runtime learns of a connection later.
-fn accept_at_once(kind: Kind, unread: Duration) -> Option<AcceptAtOnce> {
+fn accept_at_once(kind: Kind, unread: Duration) -> Option<Box<dyn FnMut() -> io::Result<Socket> + Send>> {
     match kind {
         Kind::Tcp(listener) => {
             let listener = listener.into_std().ok()?;

@@ -1,6 +1,6 @@
 //! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
 
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -13,22 +13,24 @@ use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
 use tollgate::{InflightLimiter, OwnedKeyFlight};
 
 use super::log::Line;
-use crate::config::settings::{Settings, Timeouts};
+use super::sockets::Sockets;
+use crate::config::settings::{Address, Settings, Timeouts, Upstream};
 use crate::counters::{Counters, Event};
-use crate::forward::answers::{Held, Served};
+use crate::forward::answers::Served;
 use crate::forward::attempts::Forward;
-use crate::forward::bodies::{Delivery, Download, End};
+use crate::forward::bodies::{Delivery, Download, End, Held};
 use crate::forward::grpc::{Reset, as_grpc, is_grpc};
 use crate::forward::places::share;
 use crate::limits::in_force::Limits;
 use crate::limits::keys::Client;
+use crate::limits::store::Fleet;
 use crate::listen::crowd::{Crowd, Member};
 use crate::listen::open::{Door, Peer, Stream, open};
 use crate::listen::socket::{Listener, Socket};
@@ -73,16 +75,27 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(
         settings: Settings,
-        limits: Arc<Limits>,
-        forward: Forward,
+        fleet: Option<Fleet>,
+        at: &Address,
+        demo: &Upstream,
         tls: Option<Arc<Tls>>,
-        counters: Arc<Counters>,
-        clients: usize,
-    ) -> Proxy {
+        sockets: &Sockets,
+    ) -> Result<Proxy, String> {
+        let port = match at {
+            Address::Tcp(address) => address.port(),
+            Address::Unix(_) if tls.is_some() => 443,
+            Address::Unix(_) => 80,
+        };
+        let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
+        let via = settings.via.clone().unwrap_or_else(made_up);
+        let counters: Arc<Counters> = Arc::default();
+        let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
+        let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
+        let clients = Crowd::new(sockets.share(settings.bounds.in_flight).0);
         let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
-        let (settings, clients) = (RwLock::new(Arc::new(settings)), Crowd::new(clients));
-        let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
-        Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late }
+        let (settings, closing) = (RwLock::new(Arc::new(settings)), AtomicBool::new(false));
+        let late = watch::Sender::new(false);
+        Ok(Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late })
     }
 
     /// Replaces the settings that are read for each connection and each request.
@@ -202,21 +215,15 @@ fn count(most: usize) -> u32 {
 /// The activity of a connection, by which its own task sees that it stands still.
 pub(crate) struct Watch {
     /// The places of the connection, until its last request has ended: an upgraded connection goes
-    /// on.
-    places: ConnectionPlaces,
+    /// on. They are among all, of the socket's address, and of the client's address if that is
+    /// another one.
+    places: (Member, Option<OfAddress>, Option<OfAddress>),
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
-/// The places of a connection: among all, of the socket's address, and of the client's address if
-/// that is another one.
-type ConnectionPlaces = (Member, Option<OfAddress>, Option<OfAddress>);
 type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
 
 impl Watch {
-    fn new(places: ConnectionPlaces) -> Arc<Watch> {
-        Arc::new(Watch { places, deliveries: Mutex::default() })
-    }
-
     fn add(&self, delivery: &Arc<Delivery>) {
         let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
         deliveries.push(Arc::downgrade(delivery));
@@ -261,14 +268,17 @@ impl Watch {
 
 /// Serves connections until `stop`, and then answers the requests under way. Returns `true` if each
 /// was answered, and `false` if some were cut.
-pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
+pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, mut stop: oneshot::Receiver<()>) -> bool {
     let draining = GracefulShutdown::new();
     let (connections, per_address) =
         (proxy.clients.size().1, proxy.settings().bounds.connections_per_address);
     if connections / 2 < per_address {
         tracing::warn!(connections, per_address, "the limit on open files leaves room for fewer connections");
     }
-    let mut stop = std::pin::pin!(stop);
+    let admitted = |socket: Socket| {
+        let of_address = proxy.place_of(socket.peer)?;
+        Some((socket, of_address))
+    };
     // The connection that waits for a place, if all are taken by busy ones. Others wait in the
     // listener's backlog.
     let mut newcomer = None;
@@ -276,7 +286,7 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
         let next = async {
             if newcomer.is_none() {
                 let socket = listener.accept(proxy.settings().timeouts.slow_reader).await;
-                newcomer = proxy.place_of(socket.peer).map(|of_address| (socket, of_address));
+                newcomer = admitted(socket);
             }
             match newcomer {
                 Some(_) => Some(proxy.clients.enter().await),
@@ -285,19 +295,17 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
         };
         let member = tokio::select! {
             member = next => member,
-            () = &mut stop => break,
+            _ = &mut stop => break,
         };
-        if let (Some(member), Some((socket, of_address))) = (member, newcomer.take()) {
-            connect(&proxy, &draining, member, socket, of_address);
+        if let (Some(member), Some(newcomer)) = (member, newcomer.take()) {
+            connect(&proxy, &draining, member, newcomer);
         }
     }
     proxy.closing.store(true, Relaxed);
     let backlog = listener.into_backlog(proxy.settings().timeouts.slow_reader);
-    let backlog =
-        backlog.filter_map(|socket| proxy.place_of(socket.peer).map(|of_address| (socket, of_address)));
-    for (socket, of_address) in newcomer.into_iter().chain(backlog) {
+    for newcomer in newcomer.into_iter().chain(backlog.filter_map(admitted)) {
         let Some(member) = proxy.clients.try_enter() else { break };
-        connect(&proxy, &draining, member, socket, of_address);
+        connect(&proxy, &draining, member, newcomer);
     }
     say(format_args!("draining {} connections", draining.count()));
     let silent = Instant::now() + SILENCE;
@@ -320,24 +328,19 @@ fn connect(
     proxy: &Arc<Proxy>,
     draining: &GracefulShutdown,
     member: Member,
-    socket: Socket,
-    of_address: Option<OfAddress>,
+    (socket, of_address): (Socket, Option<OfAddress>),
 ) {
-    let connected = socket.peer;
     let (proxy, watcher) = (proxy.clone(), draining.watcher());
     tokio::spawn(async move {
         let settings = proxy.settings();
         let Some((stream, peer)) = proxy.open(socket, settings.clone(), &member).await else { return };
         member.activity.touch();
         // A PROXY header has named another address.
-        let of_client = match peer.address == connected {
-            true => None,
-            false => {
-                let Some(of_client) = proxy.place_of(peer.address) else { return };
-                of_client
-            }
-        };
-        let watch = Watch::new((member, of_address, of_client));
+        let is_named = peer.address != peer.connected;
+        let of_client = if is_named { proxy.place_of(peer.address) } else { Some(None) };
+        let Some(of_client) = of_client else { return };
+        let places = (member, of_address, of_client);
+        let watch = Arc::new(Watch { places, deliveries: Mutex::default() });
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {

@@ -8,7 +8,7 @@ use crate::config::settings::{Address, Settings, Upstream};
 /// Returns the lines of the start text.
 pub(crate) fn introduction(settings: &Settings, at: &Address, demo: &Upstream) -> Vec<String> {
     let (curl, target) = (curl(settings), target(settings, at));
-    let first = first_line(settings, at, demo);
+    let first = first_line(settings, at, &target, demo);
     let mut lines = vec![first, format!("  a request:  {curl} -i {target}/")];
     if let Some(rule) = settings.limit.filter(|_| !settings.shadow) {
         lines.push(match requests_for_a_refusal(rule) {
@@ -24,7 +24,7 @@ pub(crate) fn introduction(settings: &Settings, at: &Address, demo: &Upstream) -
     lines
 }
 
-fn first_line(settings: &Settings, at: &Address, demo: &Upstream) -> String {
+fn first_line(settings: &Settings, at: &Address, target: &str, demo: &Upstream) -> String {
     let upstreams: Vec<String> = match &*settings.upstreams {
         [] => vec![demo.to_string()],
         upstreams => upstreams.iter().map(ToString::to_string).collect(),
@@ -33,7 +33,7 @@ fn first_line(settings: &Settings, at: &Address, demo: &Upstream) -> String {
     let limit = settings.limit.map_or("no limit".to_owned(), |rule| format!("{rule} for {key}"));
     let shadow = if settings.shadow { " in shadow mode" } else { "" };
     let at = match at {
-        Address::Tcp(address) => format!("{}://{address}", scheme(settings)),
+        Address::Tcp(_) => target.to_owned(),
         Address::Unix(_) => at.to_string(),
     };
     let shared =
@@ -41,14 +41,11 @@ fn first_line(settings: &Settings, at: &Address, demo: &Upstream) -> String {
     format!("tollgate proxy on {at} to {}, {limit}{shared}{shadow}", upstreams.join(", "))
 }
 
-fn scheme(settings: &Settings) -> &'static str {
-    if settings.tls.is_some() { "https" } else { "http" }
-}
-
 fn target(settings: &Settings, at: &Address) -> String {
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
     match at {
-        Address::Tcp(address) => format!("{}://{address}", scheme(settings)),
-        Address::Unix(_) => format!("{}://localhost", scheme(settings)),
+        Address::Tcp(address) => format!("{scheme}://{address}"),
+        Address::Unix(_) => format!("{scheme}://localhost"),
     }
 }
 
