@@ -348,14 +348,17 @@ fn connect(
                 async move { or_reset(proxy.answer(&peer, &watch, request).await) }
             })
         };
-        let server = server(&settings);
-        let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        let ended = tokio::select! {
-            ended = watcher.watch(connection) => ended,
-            () = watch.stands_still(&settings, &proxy.counters) => return,
-        };
-        if let Err(error) = ended {
-            note(&*error, &proxy.counters);
+        let (server, io) = (server(&settings), TokioIo::new(stream));
+        // In a task of its own, since each part of a request wakes it.
+        let mut serving =
+            tokio::spawn(
+                async move { watcher.watch(server.serve_connection_with_upgrades(io, service)).await },
+            );
+        tokio::select! {
+            ended = &mut serving => if let Ok(Err(error)) = ended {
+                note(&*error, &proxy.counters);
+            },
+            () = watch.stands_still(&settings, &proxy.counters) => serving.abort(),
         }
     });
 }
