@@ -18,6 +18,7 @@ mod readings;
 mod run;
 mod serve;
 mod signals;
+mod threads;
 
 use config::options::{Options, sentence};
 

@@ -16,6 +16,7 @@ use super::exchange::exchange;
 use super::streams::{Stream, Streams};
 use super::trust::Trust;
 use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::threads;
 
 /// The time for which an idle connection is kept, and a quarter of that more.
 const IDLE: Duration = Duration::from_secs(60);
@@ -28,10 +29,10 @@ const READ: usize = 64 << 10;
 pub(crate) struct Pool {
     pub(super) to: Upstream,
     pub(super) timeouts: Timeouts,
-    /// The most idle connections.
+    /// The most idle connections of a thread.
     most: usize,
-    /// The connection that was used last is the last.
-    idle: Mutex<Vec<Idle>>,
+    /// The idle connections of each thread. The one that was used last is the last.
+    idle: Vec<Mutex<Vec<Idle>>>,
     /// The rest of a pool whose upstream may speak HTTP/2, and so say of a request that it was not
     /// looked at.
     pub(super) shared: Option<Sharing>,
@@ -54,8 +55,15 @@ struct Idle {
 
 /// The connection of a response that has not ended, or a part of one.
 pub(crate) enum Used {
-    Whole { pool: Arc<Pool>, sender: SendRequest<Sent> },
-    Part { _stream: Box<Stream> },
+    /// `home` is the index of the thread that drives it.
+    Whole {
+        pool: Arc<Pool>,
+        sender: SendRequest<Sent>,
+        home: usize,
+    },
+    Part {
+        _stream: Box<Stream>,
+    },
 }
 
 /// The outcome of an attempt. A failure has the request if it was not sent.
@@ -71,11 +79,15 @@ impl Pool {
             is_http1: AtomicBool::new(false),
         });
         let timeouts = settings.timeouts.clone();
-        let pool = Arc::new(Pool { to, timeouts, most, idle: Mutex::default(), shared });
+        let idle: Vec<_> = (0..threads::count()).map(|_| Mutex::default()).collect();
+        let pool = Arc::new(Pool { to, timeouts, most: most.div_ceil(idle.len()), idle, shared });
         let weak = Arc::downgrade(&pool);
         tokio::spawn(async move {
             while let Some(pool) = weak.upgrade() {
-                pool.idle().retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE);
+                for home in 0..pool.idle.len() {
+                    let is_kept = |idle: &Idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE;
+                    pool.idle(home).retain(is_kept);
+                }
                 if let Some(shared) = &pool.shared {
                     shared.streams.drop_idle(IDLE);
                 }
@@ -92,9 +104,9 @@ impl Pool {
         if self.shared.is_some() {
             return self.send_by_choice(request, fresh).await;
         }
-        while let Some(sender) = if fresh { None } else { self.take() } {
+        while let Some((sender, home)) = if fresh { None } else { self.take() } {
             match exchange(sender, request).await {
-                Ok((response, sender)) => return Ok((response, self.used(sender))),
+                Ok((response, sender)) => return Ok((response, self.used(sender, home))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err((Failure::of(error.into_error()), None)),
@@ -106,13 +118,13 @@ impl Pool {
             Err(failure) => return Err((failure, Some(Box::new(request)))),
         };
         match exchange(sender, request).await {
-            Ok((response, sender)) => Ok((response, self.used(sender))),
+            Ok((response, sender)) => Ok((response, self.used(sender, threads::index()))),
             Err(error) => Err((Failure::of(error.into_error()), None)),
         }
     }
 
-    pub(super) fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>) -> Option<Used> {
-        sender.map(|sender| Used::Whole { pool: self.clone(), sender })
+    pub(super) fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>, home: usize) -> Option<Used> {
+        sender.map(|sender| Used::Whole { pool: self.clone(), sender, home })
     }
 
     async fn open(&self) -> Result<SendRequest<Sent>, Failure> {
@@ -121,15 +133,19 @@ impl Pool {
         begin(link).await.map_err(Failure::Unreached)
     }
 
-    /// Takes the idle connection that was used last, and may take a request.
-    pub(super) fn take(&self) -> Option<SendRequest<Sent>> {
-        let mut idle = self.idle();
-        let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
-        Some(idle.remove(at).sender)
+    /// Takes the idle connection that was used last, and may take a request: one of this thread, or
+    /// else of another. Returns the index of the thread as well.
+    pub(super) fn take(&self) -> Option<(SendRequest<Sent>, usize)> {
+        let (own, all) = (threads::index(), self.idle.len());
+        (own..own + all).find_map(|home| {
+            let mut idle = self.idle(home % all);
+            let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
+            Some((idle.remove(at).sender, home % all))
+        })
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self, home: usize) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle[home].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,8 +153,8 @@ impl Used {
     /// Returns the connection to the pool once its response has ended. Its task may need a moment
     /// more until it takes another request.
     pub(crate) fn keep(self) {
-        let Used::Whole { pool, sender } = self else { return };
-        let mut idle = pool.idle();
+        let Used::Whole { pool, sender, home } = self else { return };
+        let mut idle = pool.idle(home);
         if idle.len() >= pool.most {
             idle.retain(|idle| !idle.sender.is_closed());
         }
@@ -212,7 +228,7 @@ mod tests {
         used.keep();
         let (sent, ()) = tokio::join!(pool.send(request(), false), answer(&mut connection));
         assert!(sent.is_ok());
-        assert!(pool.idle().is_empty(), "it is in use");
+        assert!(pool.idle(0).is_empty(), "it is in use");
     }
 
     #[tokio::test]
@@ -222,7 +238,7 @@ mod tests {
         let (second, mut closed) = used(&pool, &listener).await;
         first.keep();
         second.keep();
-        assert_eq!(pool.idle().len(), 1);
+        assert_eq!(pool.idle(0).len(), 1);
         assert_eq!(closed.read(&mut [0]).await.unwrap(), 0);
     }
 
@@ -243,7 +259,7 @@ mod tests {
         let (used, connection) = used(&pool, &listener).await;
         used.keep();
         drop(connection);
-        while !pool.idle()[0].sender.is_closed() {
+        while !pool.idle(0)[0].sender.is_closed() {
             tokio::task::yield_now().await;
         }
         let upstream = async { answer(&mut listener.accept().await.unwrap().0).await };

@@ -16,10 +16,12 @@ use super::connect::{Failure, linked, open, within};
 use super::exchange::exchange;
 use super::pool::{Answered, Pool, Sharing, Used, begin};
 use super::streams::{Stream, Unanswered};
+use crate::threads;
 
 enum Way {
     Stream(Stream),
-    Connection(SendRequest<Sent>),
+    /// With the index of the thread that drives it.
+    Connection(SendRequest<Sent>, usize),
 }
 
 impl Pool {
@@ -50,8 +52,8 @@ impl Pool {
                     Ok(response) => return Ok((response, Some(Used::Part { _stream: Box::new(stream) }))),
                     Err(error) => error,
                 },
-                Way::Connection(sender) => match exchange(sender, request).await {
-                    Ok((response, sender)) => return Ok((response, self.used(sender))),
+                Way::Connection(sender, home) => match exchange(sender, request).await {
+                    Ok((response, sender)) => return Ok((response, self.used(sender, home))),
                     Err(mut error) => match error.take_message() {
                         Some(unsent) => Unanswered::Unsent(Box::new(unsent)),
                         None => Unanswered::Failed(error.into_error()),
@@ -92,7 +94,11 @@ impl Pool {
 
     fn at_hand(&self, shared: &Sharing, fresh: bool) -> Option<Way> {
         let idle = || if fresh { None } else { self.take() };
-        shared.streams.take().map(Way::Stream).or_else(|| idle().map(Way::Connection))
+        shared
+            .streams
+            .take()
+            .map(Way::Stream)
+            .or_else(|| idle().map(|(sender, home)| Way::Connection(sender, home)))
     }
 
     async fn dial(&self, shared: &Sharing, only_http1: bool) -> Result<Way, Failure> {
@@ -106,11 +112,11 @@ impl Pool {
             if is_http2 {
                 return shared.streams.begin(link, self.timeouts.response_head).await.map(Way::Stream);
             }
-            begin(link).await.map(Way::Connection)
+            begin(link).await.map(|sender| Way::Connection(sender, threads::index()))
         });
         let way = dialed.await?;
         if !only_http1 {
-            shared.is_http1.store(matches!(way, Way::Connection(_)), Relaxed);
+            shared.is_http1.store(matches!(way, Way::Connection(..)), Relaxed);
         }
         Ok(way)
     }

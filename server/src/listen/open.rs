@@ -50,6 +50,7 @@ pub(crate) struct Peer {
 /// belongs in the connection's own task.
 pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> {
     let Socket { io, peer: connected } = socket;
+    let io = io().ok()?;
     let settings = &*door.settings;
     let limit = settings.timeouts.request_head;
     let (counters, activity) = (door.counters.clone(), door.activity.clone());

@@ -37,6 +37,7 @@ use crate::listen::socket::{Listener, Socket};
 use crate::listen::tls::Tls;
 use crate::output::say;
 use crate::pace::Patience;
+use crate::threads::Threads;
 
 /// The time for which a connection may be silent after a stop, before it is closed. A client that
 /// goes on asking learns of the stop by its next response. To close at once would reset the
@@ -57,6 +58,8 @@ const TURNS: u32 = 6;
 
 /// The state that every connection shares.
 pub(crate) struct Proxy {
+    /// The threads of the connections.
+    threads: Threads,
     settings: RwLock<Arc<Settings>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) forward: Forward,
@@ -95,7 +98,8 @@ impl Proxy {
         let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
         let (settings, closing) = (RwLock::new(Arc::new(settings)), AtomicBool::new(false));
         let late = watch::Sender::new(false);
-        Ok(Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late })
+        let threads = Threads::start().map_err(|error| format!("cannot start threads: {error}"))?;
+        Ok(Proxy { threads, settings, limits, forward, tls, counters, clients, addresses, closing, late })
     }
 
     /// Replaces the settings that are read for each connection and each request.
@@ -330,8 +334,8 @@ fn connect(
     member: Member,
     (socket, of_address): (Socket, Option<OfAddress>),
 ) {
-    let (proxy, watcher) = (proxy.clone(), draining.watcher());
-    tokio::spawn(async move {
+    let (threads, proxy, watcher) = (&proxy.threads, proxy.clone(), draining.watcher());
+    threads.spawn(async move {
         let settings = proxy.settings();
         let Some((stream, peer)) = proxy.open(socket, settings.clone(), &member).await else { return };
         member.activity.touch();
