@@ -6,7 +6,7 @@ use std::time::Duration;
 use humantime::format_duration;
 use tollgate::Priority;
 
-use super::settings::{Admin, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store, TIMES};
+use super::settings::{Admin, InflightLimit, KeyPart, Outage, Route, Settings, Store, TIMES};
 use super::store;
 use super::table::{Set::*, Setting, list, or_none, plain, switch, time, with};
 use super::values::*;
@@ -203,8 +203,8 @@ table! { static SETTINGS: Settings;
         One(|to, v, _| put_in(&mut to.store, |store| &mut store.share, share(v))),
         |of| plain(of.store.as_ref()?.share);
     "log.format", "log text|json", "the form of the log":
-        One(|to, v, _| choice(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)]).map(|it| to.log.format = it)),
-        |of| plain(if of.log.format == LogFormat::Json { "json" } else { "text" });
+        One(|to, v, _| choice(v, &[("text", false), ("json", true)]).map(|it| to.log.json = it)),
+        |of| plain(if of.log.json { "json" } else { "text" });
     "log.access", "access-log", "a line for each request":
         Switch(|to, on| to.log.access = on),
         |of| switch(of.log.access, "a line for each request", "");

@@ -278,19 +278,14 @@ times! {
     "drain", "drain DURATION", "from then on, for the requests under way": drain, 10, NONE;
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Log {
-    pub(crate) format: LogFormat,
+    /// Lines are JSON, and not text.
+    pub(crate) json: bool,
     /// A line for each request.
     pub(crate) access: bool,
     /// A line for each refusal, as far as there are not too many.
     pub(crate) refusals: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
 }
 
 /// A certificate chain and its private key, as PEM files. A reload reads them again.
@@ -427,7 +422,7 @@ impl Default for Settings {
             },
             inflight: None,
             timeouts: Timeouts::default(),
-            log: Log { format: LogFormat::Text, access: false, refusals: false },
+            log: Log::default(),
             store: None,
         }
     }

@@ -76,7 +76,7 @@ impl Reload {
         lines.extend(self.proxy.limits.replace(&settings, fleet)?);
         self.proxy.clients.set_most(self.sockets.share(settings.bounds.in_flight).0);
         self.proxy.forward.replace(&self.sockets.bounded(&settings), &self.demo);
-        self.log.set_format(settings.log.format);
+        self.log.set_format(settings.log.json);
         self.proxy.set(settings);
         Ok(lines)
     }
