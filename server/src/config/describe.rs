@@ -3,6 +3,7 @@
 use humantime::format_duration;
 use tollgate::Rule;
 
+use super::exempt::takes;
 use super::rows::{ROUTE, client, settings};
 use super::settings::{KeyPart, Route, Settings};
 use super::table::Setting;
@@ -56,7 +57,7 @@ pub(super) fn entries(of: &Settings) -> Vec<Entry> {
 fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
     for path in &settings.exempt.paths {
-        for route in settings.routes.iter().filter(|route| path.takes(&route.prefix)) {
+        for route in settings.routes.iter().filter(|route| takes(path, &route.prefix)) {
             let (name, prefix) = (&route.name, &route.prefix);
             warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));
         }

@@ -95,7 +95,7 @@ table! { static SETTINGS: Settings;
         Each(|to, v| add(&mut to.exempt.networks, v, network)),
         |of| list(&of.exempt.networks);
     "exempt.paths", "exempt-path PATH|PATH/*", "paths under no limit as they are sent, with /* all below":
-        Each(|to, v| add(&mut to.exempt.paths, v, parsed)),
+        Each(|to, v| add(&mut to.exempt.paths, v, exempt_path)),
         |of| list(&of.exempt.paths);
     "exempt.methods", "exempt-method METHOD", "methods under no limit":
         Each(|to, v| add(&mut to.exempt.methods, v, method)),

@@ -178,18 +178,12 @@ pub(crate) struct Route {
 pub(crate) struct Exemptions {
     /// Networks of clients.
     pub(crate) networks: Vec<IpNet>,
-    pub(crate) paths: Vec<ExemptPath>,
+    /// Paths as clients send them, which every server reads as they are spelled. One that ends with
+    /// `/*` stands for the paths under that prefix.
+    pub(crate) paths: Vec<String>,
     pub(crate) methods: Vec<Method>,
     /// The preflight requests of CORS.
     pub(crate) preflights: bool,
-}
-
-/// A path as clients send it, which every server reads as it is spelled.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ExemptPath {
-    Exact(String),
-    /// The paths under a prefix, which ends with `/`. Its text is `/static/*`.
-    Under(String),
 }
 
 /// The admin listener. A change of `at` needs a restart.
@@ -349,15 +343,6 @@ impl fmt::Display for Upstream {
             Upstream::Tls(authority) => write!(f, "https://{authority}"),
             Upstream::H2c(authority) => write!(f, "h2c://{authority}"),
             Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl fmt::Display for ExemptPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExemptPath::Exact(path) => path.fmt(f),
-            ExemptPath::Under(prefix) => write!(f, "{prefix}*"),
         }
     }
 }

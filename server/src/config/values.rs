@@ -11,7 +11,7 @@ use tollgate::http::{ClientIp, Head};
 use tollgate::tower::LimitBy;
 use tollgate::{InvalidRule, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, Ban, ExemptPath, KeyPart};
+use super::settings::{Address, Ban, KeyPart};
 use super::table::{self, DAY};
 use super::upstream::socket_path;
 use crate::readings::has_one_reading;
@@ -204,28 +204,21 @@ impl FromStr for Address {
     }
 }
 
-impl FromStr for ExemptPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<ExemptPath, &'static str> {
-        let (path, is_prefix) = match text.strip_suffix("/*") {
-            Some(prefix) => (&text[..=prefix.len()], true),
-            None => (text, false),
-        };
-        let why = match text {
-            _ if !path.starts_with('/') => "an exempt path begins with `/`",
-            "/*" => "this exempts all requests: `limit = \"none\"` without routes limits none",
-            _ if path.contains('*') => "the `*` of an exempt path is its last segment, as in /static/*",
-            _ if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) => {
-                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`"
-            }
-            _ if !has_one_reading(path) => {
-                "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, \
-                 `;` or escape that can be avoided"
-            }
-            _ if is_prefix => return Ok(ExemptPath::Under(path.to_owned())),
-            _ => return Ok(ExemptPath::Exact(path.to_owned())),
-        };
-        Err(why)
-    }
+/// Returns a path that is exempt, or with `/*` those under a prefix.
+pub(super) fn exempt_path(text: &str) -> Result<String, String> {
+    let path = text.strip_suffix('*').filter(|prefix| prefix.ends_with('/')).unwrap_or(text);
+    let why = match text {
+        _ if !path.starts_with('/') => "an exempt path begins with `/`",
+        "/*" => "this exempts all requests: `limit = \"none\"` without routes limits none",
+        _ if path.contains('*') => "the `*` of an exempt path is its last segment, as in /static/*",
+        _ if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) => {
+            "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`"
+        }
+        _ if !has_one_reading(path) => {
+            "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, `;` or \
+             escape that can be avoided"
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(why.to_owned())
 }
