@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -39,9 +40,9 @@ pub(super) fn choice<T: Copy>(text: &str, of: &[(&str, T)]) -> Result<T, String>
     known.map(|(_, value)| *value).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// Returns a value that has a text form of its own.
-pub(super) fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|why: T::Err| why.to_string())
+/// Returns the path of a file, which no text is too odd for.
+pub(super) fn file(text: &str, folder: &Path) -> Result<PathBuf, String> {
+    Ok(folder.join(text))
 }
 
 /// Empties a list, or adds an item to it.
@@ -192,16 +193,13 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     share.ok_or("expected a number above 0 and at most 1".to_owned())
 }
 
-impl FromStr for Address {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Address, &'static str> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return socket_path(path).map(Address::Unix);
-        }
-        let address = text.parse().map(Address::Tcp);
-        address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH")
+/// Returns a place to listen at.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).map(Address::Unix);
     }
+    let address = text.parse().map(Address::Tcp);
+    address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH".to_owned())
 }
 
 /// Returns a path that is exempt, or with `/*` those under a prefix.
