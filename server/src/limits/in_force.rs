@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -202,12 +202,10 @@ impl Change<'_> {
     }
 }
 
-/// All limits, which can be replaced while requests are decided.
+/// All limits, which can be replaced while requests are decided. Changes come one at a time.
 pub(crate) struct Limits {
     counters: Arc<Counters>,
     in_force: RwLock<Arc<InForce>>,
-    /// Held by a change.
-    changing: Mutex<()>,
 }
 
 impl Limits {
@@ -217,7 +215,7 @@ impl Limits {
         counters: Arc<Counters>,
     ) -> Result<Limits, String> {
         let (first, _) = InForce::new(settings, fleet, None)?;
-        Ok(Limits { counters, in_force: RwLock::new(Arc::new(first)), changing: Mutex::default() })
+        Ok(Limits { counters, in_force: RwLock::new(Arc::new(first)) })
     }
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
@@ -231,7 +229,6 @@ impl Limits {
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
     /// `None`: there is no such limit.
     pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = self.in_force().everywhere_else.as_ref()?.limits.limits[0].limiter.set_rule(rule);
         if outcome.is_ok() {
             self.counters.add(Event::LimitChanged);
@@ -242,7 +239,6 @@ impl Limits {
     /// Puts the limits of these settings in force. A limit that stays, by its name and its store,
     /// keeps its buckets and its counts. Says each change in a line.
     pub(crate) fn replace(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (after, said) = InForce::new(settings, fleet, Some(&self.in_force()))?;
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
         said.iter().for_each(|_| self.counters.add(Event::LimitChanged));

@@ -21,7 +21,7 @@ pub(crate) struct Reload {
     pub(crate) demo: Upstream,
     pub(crate) sockets: Sockets,
     pub(crate) log: LogHandle,
-    /// The lock that a change of the settings holds.
+    /// The lock that a change of the settings, and so of the limits, holds.
     pub(crate) changing: Mutex<()>,
 }
 
