@@ -214,7 +214,7 @@ fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
     let in_force = proxy.limits.in_force();
     let mut text = prometheus(&in_force.all().map(|routed| routed.limits.stats()).collect::<Vec<_>>());
-    let odd = in_force.client_stats();
+    let odd = in_force.keys.client.stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
         ("forwarded_unreadable", "X-Forwarded-For with a hop that is no address.", odd.unreadable),

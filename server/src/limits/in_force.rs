@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use tollgate::http::{ClientIpStats, Head};
+use tollgate::http::Head;
 use tollgate::{Priority, Rule};
 use tower::{Layer, Service, service_fn};
 
@@ -68,7 +68,7 @@ impl Routed {
 
 /// The limits in force.
 pub(crate) struct InForce {
-    keys: Keys,
+    pub(crate) keys: Keys,
     exempt: Exemptions,
     tally: Arc<Tally>,
     prefixes: Prefixes,
@@ -144,15 +144,29 @@ impl InForce {
         self.all().flat_map(|routed| &routed.limits.limits)
     }
 
-    /// The addresses of clients as the forwarding headers had them.
-    pub(crate) fn client_stats(&self) -> ClientIpStats {
-        self.keys.client.stats()
-    }
-
     /// Returns the limits of a path.
     fn limits_of(&self, path: &str) -> Option<&Routed> {
         let route = if self.routes.is_empty() { None } else { self.prefixes.find(path) };
         route.map_or(self.everywhere_else.as_ref(), |route| self.routes.get(self.places[route]))
+    }
+
+    /// Finds the limits and the client of a request.
+    pub(crate) fn ask(&self, peer: IpAddr, request: &mut Request<Incoming>) -> Asking<'_> {
+        let at = Instant::now();
+        request.extensions_mut().insert(peer);
+        let head = Head::from(&*request);
+        let (address, network) = self.keys.client(peer, head);
+        let routed = self.limits_of(head.uri.path());
+        let (mut key, mut others, mut priority) = (Key::Address(network), Vec::new(), Priority::Critical);
+        if let Some(routed) = routed {
+            let mut keys = routed.sources.iter().map(|source| source.key(head, network));
+            key = keys.next().unwrap_or(key);
+            others.extend(keys);
+            priority = routed.priority;
+        }
+        let exempt = self.exempt.applies(address, head);
+        let client = Client { address, network, key, priority };
+        Asking { in_force: self, routed, client, asked: Asked { key, others, at, exempt } }
     }
 }
 
@@ -249,29 +263,6 @@ impl Limits {
     pub(crate) async fn give_back(&self) {
         let in_force = self.in_force();
         give_back(in_force.limits().filter_map(|limit| limit.limiter.shared()).cloned()).await;
-    }
-
-    /// Finds the limits and the client of a request.
-    pub(crate) fn ask<'a>(
-        in_force: &'a InForce,
-        peer: IpAddr,
-        request: &mut Request<Incoming>,
-    ) -> Asking<'a> {
-        let at = Instant::now();
-        request.extensions_mut().insert(peer);
-        let head = Head::from(&*request);
-        let (address, network) = in_force.keys.client(peer, head);
-        let routed = in_force.limits_of(head.uri.path());
-        let (mut key, mut others, mut priority) = (Key::Address(network), Vec::new(), Priority::Critical);
-        if let Some(routed) = routed {
-            let mut keys = routed.sources.iter().map(|source| source.key(head, network));
-            key = keys.next().unwrap_or(key);
-            others.extend(keys);
-            priority = routed.priority;
-        }
-        let exempt = in_force.exempt.applies(address, head);
-        let client = Client { address, network, key, priority };
-        Asking { in_force, routed, client, asked: Asked { key, others, at, exempt } }
     }
 }
 

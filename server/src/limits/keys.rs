@@ -132,7 +132,7 @@ fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
 
 /// How the client of a request is found.
 pub(crate) struct Keys {
-    pub(super) client: ClientIp,
+    pub(crate) client: ClientIp,
     ipv4_prefix: u8,
 }
 

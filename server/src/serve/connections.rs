@@ -134,7 +134,7 @@ impl Proxy {
         let settings = self.settings();
         let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
         let in_force = self.limits.in_force();
-        let asking = Limits::ask(&in_force, peer.address, &mut request);
+        let asking = in_force.ask(peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
