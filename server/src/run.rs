@@ -128,7 +128,7 @@ async fn report_every_second(limits: Arc<Limits>) {
         if second.granted + second.refused > 0 {
             let in_force = limits.in_force();
             let refused = if in_force.shadow { "would be refused" } else { "refused" };
-            let keys: usize = in_force.all().map(|routed| routed.limits.stats().keys).sum();
+            let keys: usize = in_force.all().map(|routed| routed.limits.layer.stats().keys).sum();
             say(format_args!("granted {}, {refused} {}, keys {keys}", second.granted, second.refused));
         }
     }

@@ -213,7 +213,7 @@ fn is_named(name: &str, hosts: &[String]) -> bool {
 fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
     let in_force = proxy.limits.in_force();
-    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.stats()).collect::<Vec<_>>());
+    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.layer.stats()).collect::<Vec<_>>());
     let odd = in_force.keys.client.stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
@@ -295,24 +295,25 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (in_force, targets) = (proxy.limits.in_force(), proxy.forward.targets());
     let down = targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name);
     let limit = in_force.everywhere_else.as_ref().map(|routed| {
-        let limit = &routed.limits.limits[0];
-        let (now, most) = (limit.rule(), limit.most());
+        let limiter = &routed.limits.limits[0].limiter;
+        let (now, most) = (limiter.rule(), limiter.most());
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
-    let of_routes = in_force.routes.iter().flat_map(|route| {
-        let exempt = route.limits.stats().exempt;
-        route.limits.with_stats().map(move |(limit, stats)| (route, limit, stats, exempt))
-    });
-    let routes = of_routes.map(|(route, limit, stats, exempt)| {
-        json!({
-            "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
-            "granted": stats.granted, "refused": stats.refused + stats.banned + stats.shadow_refused, "exempt": exempt,
+    let routes = in_force.routes.iter().flat_map(|route| {
+        let all = route.limits.layer.stats();
+        route.limits.limits.iter().zip(all.limits).map(move |(limit, stats)| {
+            let (rule, cost) = (limit.limiter.rule().to_string(), limit.cost.load(Relaxed));
+            let refused = stats.refused + stats.banned + stats.shadow_refused;
+            json!({
+                "name": limit.name, "prefix": route.prefix, "limit": rule, "cost": cost,
+                "granted": stats.granted, "refused": refused, "exempt": all.exempt,
+            })
         })
     });
     let mut top: Vec<_> = in_force.all().flat_map(|routed| routed.limits.top_refused(TOP)).collect();
     top.sort_by_key(|(_, _, refused, _)| std::cmp::Reverse(*refused));
     let top = top.into_iter().take(TOP).map(|(limit, key, refused, left)| {
-        let (name, key, burst) = (&limit.name, key.to_string(), limit.rule().capacity());
+        let (name, key, burst) = (&limit.name, key.to_string(), limit.limiter.rule().capacity());
         json!({ "limit": name, "key": key, "refused": refused, "left": left, "burst": burst })
     });
     json!({
@@ -320,7 +321,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "keys": in_force.all().map(|routed| routed.limits.stats().keys).sum::<usize>(),
+        "keys": in_force.all().map(|routed| routed.limits.layer.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),

@@ -57,7 +57,10 @@ impl Routed {
         let sources = limits.iter().map(source).collect();
         let limits: Vec<_> = limits.into_iter().map(|(_, limit)| limit).collect();
         let mut known = before.into_iter().flat_map(InForce::all).map(|routed| &routed.limits);
-        let limits = match known.find(|known| known.is_of(&limits, &terms)) {
+        let is_same = |known: &&Arc<Together>| {
+            known.limits.iter().map(Arc::as_ptr).eq(limits.iter().map(Arc::as_ptr)) && known.terms == terms
+        };
+        let limits = match known.find(is_same) {
             Some(known) => known.clone(),
             None => Arc::new(Together::new(limits, terms, tally)),
         };
@@ -196,7 +199,7 @@ impl Change<'_> {
         let (limit, fate) = match (self.before.and_then(known), self.moved) {
             (None, _) => (anew()?, "new".to_owned()),
             (Some(_), Some(fate)) => (anew()?, fate.to_owned()),
-            (Some(limit), None) if limit.rule() == rule && !has_other_room => (limit, String::new()),
+            (Some(limit), None) if limit.limiter.rule() == rule && !has_other_room => (limit, String::new()),
             (Some(limit), None) => match limit.limiter.set_rule(rule) {
                 Ok(()) if has_other_room => {
                     (carried(&limit)?, "tokens are carried over to other buckets".to_owned())

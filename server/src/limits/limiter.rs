@@ -108,6 +108,7 @@ impl Limiter {
         }
     }
 
+    /// The largest rule that there is room for.
     pub(crate) fn most(&self) -> Rule {
         match self {
             Limiter::Buckets(_, most) | Limiter::Shared(_, most) => (*most).into(),
