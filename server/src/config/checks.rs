@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use hyper::http::uri::Authority;
 use tollgate::Rule;
 
 use super::fault::{Fault, fault};
@@ -86,9 +85,10 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
 
 /// Returns whether an upstream is named by the address of a listener. Other names are not resolved.
 fn names(upstream: &Upstream, listener: SocketAddr) -> bool {
-    let Some(host) = upstream.authority().map(Authority::host) else { return false };
-    let host = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host.is_ok_and(|host| reaches(SocketAddr::new(host, upstream.port()), listener))
+    let Some(authority) = upstream.authority() else { return false };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let port = authority.port_u16().unwrap_or(if upstream.is_tls() { 443 } else { 80 });
+    host.is_ok_and(|host| reaches(SocketAddr::new(host, port), listener))
 }
 
 /// Returns whether a connection to the first address reaches a listener at the second one.

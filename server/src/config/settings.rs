@@ -328,12 +328,6 @@ impl Upstream {
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self, Upstream::Tls(_))
     }
-
-    /// Returns the port, which is that of the scheme if it names none.
-    pub(crate) fn port(&self) -> u16 {
-        let usual = if self.is_tls() { 443 } else { 80 };
-        self.authority().and_then(Authority::port_u16).unwrap_or(usual)
-    }
 }
 
 impl fmt::Display for Upstream {
