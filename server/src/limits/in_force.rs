@@ -191,7 +191,7 @@ impl Change<'_> {
             let limiter = Limiter::new(name, rule, self.most_keys, self.fleet)?;
             Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(cost.into()), limiter, past }))
         };
-        let anew = || with(Past::none());
+        let anew = || with(Arc::default());
         let carried = |limit: &Limit| with(Past::of(limit.limiter.clone(), limit.past.clone()));
         let known = |before: &'_ InForce| before.limits().find(|limit| limit.name == *name).cloned();
         let has_other_room =
