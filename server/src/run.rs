@@ -133,11 +133,11 @@ async fn report_every_second(limits: Arc<Limits>) {
     let mut before = Sums::default();
     loop {
         seconds.tick().await;
-        let now = limits.tally().sums();
+        let in_force = limits.in_force();
+        let now = in_force.tally.sums();
         let second = now.since(before);
         before = now;
         if second.granted + second.refused > 0 {
-            let in_force = limits.in_force();
             let refused = if in_force.shadow { "would be refused" } else { "refused" };
             let keys: usize = in_force.all().map(|routed| routed.limits.layer.stats().keys).sum();
             say(format_args!("granted {}, {refused} {}, keys {keys}", second.granted, second.refused));

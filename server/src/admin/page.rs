@@ -226,7 +226,7 @@ fn metrics(proxy: &Proxy) -> String {
     let gates = proxy.forward.gates();
     text += &prometheus_inflight(&gates.iter().map(|gate| gate.stats()).collect::<Vec<_>>());
     sources::prometheus(&in_force, &mut text);
-    proxy.limits.tally().prometheus(&mut text);
+    in_force.tally.prometheus(&mut text);
     proxy.counters.prometheus(&mut text);
     let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
     let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
@@ -260,8 +260,9 @@ impl Counts {
     fn of(proxy: &Proxy) -> Counts {
         let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
-        let sources = sources::sum(&proxy.limits.in_force());
-        Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
+        let in_force = proxy.limits.in_force();
+        let (sums, sources) = (in_force.tally.sums(), sources::sum(&in_force));
+        Counts { at: Instant::now(), sums, gates, sources }
     }
 
     /// The limits on requests in flight, and the requests since the counts before. Times are in

@@ -34,7 +34,7 @@ pub(crate) fn shown(fleet: &Fleet, now: &DistributedStats, before: &DistributedS
         ("policy", now.by_policy, before.by_policy),
     ];
     json!({
-        "url": fleet.url().to_string(),
+        "url": fleet.settings.url.to_string(),
         "down": now.breaker_open,
         "outages": now.breaker_opened,
         "sources": by.map(|(name, now, before)| json!({ "name": name, "decisions": now.saturating_sub(before) })),

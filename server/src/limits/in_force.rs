@@ -53,8 +53,8 @@ impl Routed {
             bans: limits.iter().map(|(route, _)| settings.ban_of(*route)).collect(),
         };
         let is_shared = settings.store.is_some();
-        let source = |(route, _): &(Option<&Route>, _)| KeySource::new(settings.key_of(*route), is_shared);
-        let sources = limits.iter().map(source).collect();
+        let parts = limits.iter().map(|(route, _)| settings.key_of(*route).to_vec());
+        let sources = parts.map(|parts| KeySource { parts, is_shared }).collect();
         let limits: Vec<_> = limits.into_iter().map(|(_, limit)| limit).collect();
         let mut known = before.into_iter().flat_map(InForce::all).map(|routed| &routed.limits);
         let is_same = |known: &&Arc<Together>| {
@@ -73,7 +73,7 @@ impl Routed {
 pub(crate) struct InForce {
     pub(crate) keys: Keys,
     exempt: Exemptions,
-    tally: Arc<Tally>,
+    pub(crate) tally: Arc<Tally>,
     prefixes: Prefixes,
     /// The store of the limits, if a fleet shares them.
     pub(crate) fleet: Option<Fleet>,
@@ -237,10 +237,6 @@ impl Limits {
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn tally(&self) -> Arc<Tally> {
-        self.in_force().tally.clone()
     }
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.

@@ -68,16 +68,12 @@ pub(crate) struct Client {
 
 /// The source of the keys of a limit.
 pub(crate) struct KeySource {
-    parts: Vec<KeyPart>,
+    pub(super) parts: Vec<KeyPart>,
     /// Whether each proxy of a fleet has the same digests.
-    is_shared: bool,
+    pub(super) is_shared: bool,
 }
 
 impl KeySource {
-    pub(crate) fn new(parts: &[KeyPart], is_shared: bool) -> KeySource {
-        KeySource { parts: parts.to_vec(), is_shared }
-    }
-
     /// Returns the key of a request. A part that the request does not have just once is the
     /// client's network.
     pub(crate) fn key(&self, head: Head<'_>, network: IpAddr) -> Key {
