@@ -11,26 +11,23 @@ use tollgate::{Quota, RateLimiter};
 use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{DynFilterFn, Targets};
-use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::forward::bodies::End;
 
-type Filtered = Layered<DynFilterFn<Selected>, Selected>;
-type Selected = Layered<Targets, Registry>;
-type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
+type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// The log, with a format that can be changed.
-pub(crate) struct LogHandle(reload::Handle<Lines, Filtered>);
+pub(crate) struct LogHandle(reload::Handle<Lines, Registry>);
 
 impl LogHandle {
     /// Starts to write each event of the process to stderr.
     pub(crate) fn start(json: bool) -> LogHandle {
         let (lines, handle) = reload::Layer::new(lines(json));
         let filter = Targets::new().with_default(Level::INFO);
-        let few = DynFilterFn::new(is_logged as fn(&Metadata<'_>, &Context<'_, Selected>) -> bool);
-        tracing_subscriber::registry().with(filter).with(few).with(lines).init();
+        tracing_subscriber::registry().with(lines).with(DynFilterFn::new(is_logged)).with(filter).init();
         LogHandle(handle)
     }
 
@@ -42,7 +39,7 @@ impl LogHandle {
 
 /// Returns whether an event is written. A dead upstream fails each request, so each line of the
 /// code that warns is bounded. `/metrics` counts all failures.
-fn is_logged(event: &Metadata<'_>, _: &Context<'_, Selected>) -> bool {
+fn is_logged<S>(event: &Metadata<'_>, _: &Context<'_, S>) -> bool {
     static WARNINGS: LazyLock<RateLimiter<Identifier>> =
         LazyLock::new(|| RateLimiter::new(Quota::per_second(5).burst(10)));
     *event.level() != Level::WARN || WARNINGS.try_acquire(&event.callsite()).is_ok()
