@@ -24,7 +24,6 @@ use super::prefixes::Prefixes;
 use super::store::{Fleet, give_back};
 use super::tally::Tally;
 use crate::config::settings::{Exemptions, Route, Settings};
-use crate::counters::{Counters, Event};
 
 /// The limits of requests whose path is the prefix, or under it, and of no other route.
 pub(crate) struct Routed {
@@ -221,18 +220,13 @@ impl Change<'_> {
 
 /// All limits, which can be replaced while requests are decided. Changes come one at a time.
 pub(crate) struct Limits {
-    counters: Arc<Counters>,
     in_force: RwLock<Arc<InForce>>,
 }
 
 impl Limits {
-    pub(crate) fn new(
-        settings: &Settings,
-        fleet: Option<Fleet>,
-        counters: Arc<Counters>,
-    ) -> Result<Limits, String> {
+    pub(crate) fn new(settings: &Settings, fleet: Option<Fleet>) -> Result<Limits, String> {
         let (first, _) = InForce::new(settings, fleet, None)?;
-        Ok(Limits { counters, in_force: RwLock::new(Arc::new(first)) })
+        Ok(Limits { in_force: RwLock::new(Arc::new(first)) })
     }
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
@@ -242,11 +236,7 @@ impl Limits {
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
     /// `None`: there is no such limit.
     pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
-        let outcome = self.in_force().everywhere_else.as_ref()?.limits.limits[0].limiter.set_rule(rule);
-        if outcome.is_ok() {
-            self.counters.add(Event::LimitChanged);
-        }
-        Some(outcome)
+        Some(self.in_force().everywhere_else.as_ref()?.limits.limits[0].limiter.set_rule(rule))
     }
 
     /// Puts the limits of these settings in force. A limit that stays, by its name and its store,
@@ -254,7 +244,6 @@ impl Limits {
     pub(crate) fn replace(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
         let (after, said) = InForce::new(settings, fleet, Some(&self.in_force()))?;
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
-        said.iter().for_each(|_| self.counters.add(Event::LimitChanged));
         Ok(said)
     }
 

@@ -89,7 +89,7 @@ impl Proxy {
         let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
         let via = settings.via.clone().unwrap_or_else(made_up);
         let counters: Arc<Counters> = Arc::default();
-        let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
+        let limits = Arc::new(Limits::new(&settings, fleet)?);
         let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
         let clients = Crowd::new(sockets.share(settings.bounds.in_flight).0);
         let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
