@@ -17,7 +17,6 @@ mod pace;
 mod readings;
 mod run;
 mod serve;
-mod signals;
 mod threads;
 
 use config::options::{Options, sentence};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::admin::page;
@@ -26,19 +26,18 @@ use crate::serve::log::LogHandle;
 use crate::serve::reload::Reload;
 use crate::serve::sockets::Sockets;
 use crate::serve::{demo, introduce};
-use crate::signals::Stops;
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
 pub(crate) async fn run(options: Options) -> Result<bool, String> {
     // The signals are caught before the first line is printed: its reader may send a signal at
-    // once.
-    let no_signals = |error| format!("cannot listen for signals: {error}");
-    let stops = Stops::new().map_err(no_signals)?;
-    let hangups = signal(SignalKind::hangup()).map_err(no_signals)?;
+    // once. From then on they do not end the process by themselves.
+    let caught = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+    let (interrupt, terminate) = (caught(SignalKind::interrupt())?, caught(SignalKind::terminate())?);
+    let (stops, hangups) = (Stops { interrupt, terminate }, caught(SignalKind::hangup())?);
     let settings = options::load(&options)?;
     options::check_upstream(&options, &settings)?;
-    let log = LogHandle::start(settings.log.format);
+    let log = LogHandle::start(settings.log.json);
     let tls = settings.tls.as_ref().map(Tls::read).transpose();
     let tls = tls.map_err(|why| options::in_tls(&options, why))?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;
@@ -88,6 +87,18 @@ async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     Ok((listener, address))
 }
 
+/// The signals to stop: Ctrl-C, or the request of a supervisor.
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stops {
+    async fn next(&mut self) {
+        tokio::select! { _ = self.interrupt.recv() => (), _ = self.terminate.recv() => () }
+    }
+}
+
 /// Serves until the first stop signal, and drains. A second signal ends that at once.
 async fn serve_until(mut stops: Stops, proxy: Arc<Proxy>, listener: Listener, ready: &AtomicBool) -> bool {
     let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -122,13 +133,13 @@ async fn report_every_second(limits: Arc<Limits>) {
     let mut before = Sums::default();
     loop {
         seconds.tick().await;
-        let now = limits.tally().sums();
+        let in_force = limits.in_force();
+        let now = in_force.tally.sums();
         let second = now.since(before);
         before = now;
         if second.granted + second.refused > 0 {
-            let in_force = limits.in_force();
             let refused = if in_force.shadow { "would be refused" } else { "refused" };
-            let keys: usize = in_force.all().map(|routed| routed.limits.stats().keys).sum();
+            let keys: usize = in_force.all().map(|routed| routed.limits.layer.stats().keys).sum();
             say(format_args!("granted {}, {refused} {}, keys {keys}", second.granted, second.refused));
         }
     }

@@ -213,8 +213,8 @@ fn is_named(name: &str, hosts: &[String]) -> bool {
 fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
     let in_force = proxy.limits.in_force();
-    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.stats()).collect::<Vec<_>>());
-    let odd = in_force.client_stats();
+    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.layer.stats()).collect::<Vec<_>>());
+    let odd = in_force.keys.client.stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
         ("forwarded_unreadable", "X-Forwarded-For with a hop that is no address.", odd.unreadable),
@@ -226,7 +226,7 @@ fn metrics(proxy: &Proxy) -> String {
     let gates = proxy.forward.gates();
     text += &prometheus_inflight(&gates.iter().map(|gate| gate.stats()).collect::<Vec<_>>());
     sources::prometheus(&in_force, &mut text);
-    proxy.limits.tally().prometheus(&mut text);
+    in_force.tally.prometheus(&mut text);
     proxy.counters.prometheus(&mut text);
     let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
     let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
@@ -260,8 +260,9 @@ impl Counts {
     fn of(proxy: &Proxy) -> Counts {
         let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
-        let sources = sources::sum(&proxy.limits.in_force());
-        Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
+        let in_force = proxy.limits.in_force();
+        let (sums, sources) = (in_force.tally.sums(), sources::sum(&in_force));
+        Counts { at: Instant::now(), sums, gates, sources }
     }
 
     /// The limits on requests in flight, and the requests since the counts before. Times are in
@@ -295,24 +296,25 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (in_force, targets) = (proxy.limits.in_force(), proxy.forward.targets());
     let down = targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name);
     let limit = in_force.everywhere_else.as_ref().map(|routed| {
-        let limit = &routed.limits.limits[0];
-        let (now, most) = (limit.rule(), limit.most());
+        let limiter = &routed.limits.limits[0].limiter;
+        let (now, most) = (limiter.rule(), limiter.most());
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
-    let of_routes = in_force.routes.iter().flat_map(|route| {
-        let exempt = route.limits.stats().exempt;
-        route.limits.with_stats().map(move |(limit, stats)| (route, limit, stats, exempt))
-    });
-    let routes = of_routes.map(|(route, limit, stats, exempt)| {
-        json!({
-            "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
-            "granted": stats.granted, "refused": stats.refused + stats.banned + stats.shadow_refused, "exempt": exempt,
+    let routes = in_force.routes.iter().flat_map(|route| {
+        let all = route.limits.layer.stats();
+        route.limits.limits.iter().zip(all.limits).map(move |(limit, stats)| {
+            let (rule, cost) = (limit.limiter.rule().to_string(), limit.cost.load(Relaxed));
+            let refused = stats.refused + stats.banned + stats.shadow_refused;
+            json!({
+                "name": limit.name, "prefix": route.prefix, "limit": rule, "cost": cost,
+                "granted": stats.granted, "refused": refused, "exempt": all.exempt,
+            })
         })
     });
     let mut top: Vec<_> = in_force.all().flat_map(|routed| routed.limits.top_refused(TOP)).collect();
     top.sort_by_key(|(_, _, refused, _)| std::cmp::Reverse(*refused));
     let top = top.into_iter().take(TOP).map(|(limit, key, refused, left)| {
-        let (name, key, burst) = (&limit.name, key.to_string(), limit.rule().capacity());
+        let (name, key, burst) = (&limit.name, key.to_string(), limit.limiter.rule().capacity());
         json!({ "limit": name, "key": key, "refused": refused, "left": left, "burst": burst })
     });
     json!({
@@ -320,7 +322,7 @@ fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "keys": in_force.all().map(|routed| routed.limits.stats().keys).sum::<usize>(),
+        "keys": in_force.all().map(|routed| routed.limits.layer.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),

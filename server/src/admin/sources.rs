@@ -12,7 +12,7 @@ use crate::limits::store::Fleet;
 /// Returns the counts of all shared limits together, and whether the store of any is down.
 pub(crate) fn sum(in_force: &InForce) -> DistributedStats {
     let mut sum = DistributedStats::default();
-    for stats in in_force.limits().filter_map(|limit| limit.shared_stats()) {
+    for stats in in_force.limits().filter_map(|limit| Some(limit.limiter.shared()?.stats())) {
         sum.by_lease += stats.by_lease;
         sum.by_shadow += stats.by_shadow;
         sum.by_store += stats.by_store;
@@ -34,7 +34,7 @@ pub(crate) fn shown(fleet: &Fleet, now: &DistributedStats, before: &DistributedS
         ("policy", now.by_policy, before.by_policy),
     ];
     json!({
-        "url": fleet.url().to_string(),
+        "url": fleet.settings.url.to_string(),
         "down": now.breaker_open,
         "outages": now.breaker_opened,
         "sources": by.map(|(name, now, before)| json!({ "name": name, "decisions": now.saturating_sub(before) })),
@@ -43,8 +43,9 @@ pub(crate) fn shown(fleet: &Fleet, now: &DistributedStats, before: &DistributedS
 
 /// Appends the counts of shared limits in the text format of Prometheus.
 pub(crate) fn prometheus(in_force: &InForce, text: &mut String) {
-    let limits =
-        in_force.limits().filter_map(|limit| Some((escaped(&limit.name), limit.shared_stats()?.series())));
+    let limits = in_force
+        .limits()
+        .filter_map(|limit| Some((escaped(&limit.name), limit.limiter.shared()?.stats().series())));
     let limits: Vec<_> = limits.collect();
     let Some((_, first)) = limits.first() else { return };
     let mut before = "";

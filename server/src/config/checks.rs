@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use hyper::http::uri::Authority;
 use tollgate::Rule;
 
 use super::fault::{Fault, fault};
@@ -25,7 +24,6 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     check_admin(given, to)?;
     check_addresses(given, to)?;
     check_bounds(given, to)?;
-    check_store(given, to)?;
     check_limits(given, to)?;
     check_prefixes(given, to)?;
     read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
@@ -87,9 +85,10 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
 
 /// Returns whether an upstream is named by the address of a listener. Other names are not resolved.
 fn names(upstream: &Upstream, listener: SocketAddr) -> bool {
-    let Some(host) = upstream.authority().map(Authority::host) else { return false };
-    let host = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host.is_ok_and(|host| reaches(SocketAddr::new(host, upstream.port()), listener))
+    let Some(authority) = upstream.authority() else { return false };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let port = authority.port_u16().unwrap_or(if upstream.is_tls() { 443 } else { 80 });
+    host.is_ok_and(|host| reaches(SocketAddr::new(host, port), listener))
 }
 
 /// Returns whether a connection to the first address reaches a listener at the second one.
@@ -128,35 +127,24 @@ fn check_bounds(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that the store can count all limits.
-fn check_store(given: Origins<'_>, settings: &Settings) -> Result<(), Fault> {
-    let Some(store) = &settings.store else { return Ok(()) };
-    if let Some(rule) = settings.limit {
-        counts(rule, store.exact).map_err(|what| fault(given.at("limit"), what))?;
-    }
-    for route in &settings.routes {
-        let at = given.at_route(&route.name, "limit");
-        counts(route.rule, store.exact)
-            .map_err(|what| fault(at, format!("the route {:?}: {what}", route.name)))?;
-    }
-    Ok(())
-}
-
-/// Checks that the key of each ban is one that no other client can write, and that each delay is of
-/// a limit whose requests can wait.
+/// Checks that a store can count each limit, that the key of each ban is one that no other client
+/// can write, and that each delay is of a limit whose requests can wait.
 fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
     for route in std::iter::once(None).chain(to.routes.iter().map(Some)) {
-        let at = || route.map_or(given.at("key"), |route| given.at_route(&route.name, "key"));
         let parts = to.key_of(route).len();
         if !(1..=MOST_PARTS).contains(&parts) {
             let what = format!("a key has from 1 to {MOST_PARTS} parts, such as `peer`, and not {parts}");
-            return Err(fault(at(), what));
+            return Err(fault(given.at_limit(route, "key"), what));
         }
     }
     let default = to.limit.map(|rule| (None, rule));
     for (route, rule) in default.into_iter().chain(to.routes.iter().map(|route| (Some(route), route.rule))) {
-        let at = |field| route.and_then(|route| given.at_route(&route.name, field)).or(given.at(field));
+        let at = |field| given.at_limit(route, field).or(given.at(field));
         let of = route.map_or("the default limit".to_owned(), |route| format!("the route {:?}", route.name));
+        if let Some(store) = &to.store {
+            let at = given.at_limit(route, "limit");
+            counts(rule, store.exact).map_err(|what| fault(at, format!("{of}: {what}")))?;
+        }
         if to.ban_of(route).is_some() && !to.key_of(route).contains(&KeyPart::Peer) {
             let what =
                 "a ban needs `peer` in the key: a client could be banned by others, who send its value";
@@ -186,7 +174,7 @@ fn check_prefixes(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
         ];
         if let Some((field, _)) = fields.into_iter().find(|(_, is_same)| !is_same) {
             let names = [(route, field), (first, field), (route, "prefix"), (first, "prefix")];
-            let at = names.into_iter().find_map(|(route, field)| given.at_route(&route.name, field));
+            let at = names.into_iter().find_map(|(route, field)| given.at_limit(Some(route), field));
             let (one, other, prefix) = (&first.name, &route.name, &route.prefix);
             let what = format!(
                 "the routes {one:?} and {other:?} of {prefix} hold together, so they have one {field}"

@@ -3,6 +3,7 @@
 use humantime::format_duration;
 use tollgate::Rule;
 
+use super::exempt::takes;
 use super::rows::{ROUTE, client, settings};
 use super::settings::{KeyPart, Route, Settings};
 use super::table::Setting;
@@ -56,7 +57,7 @@ pub(super) fn entries(of: &Settings) -> Vec<Entry> {
 fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
     for path in &settings.exempt.paths {
-        for route in settings.routes.iter().filter(|route| path.takes(&route.prefix)) {
+        for route in settings.routes.iter().filter(|route| takes(path, &route.prefix)) {
             let (name, prefix) = (&route.name, &route.prefix);
             warnings.push(format!("exempt.paths {path} takes {prefix} out of the limit of route {name}"));
         }
@@ -69,40 +70,37 @@ fn warnings(settings: &Settings) -> Vec<String> {
         ));
     }
     warn_of_inflight(settings, &mut warnings);
-    warn_of_keys(settings, &mut warnings);
-    let Some(default) = settings.limit else {
-        if settings.routes.is_empty() {
-            warnings.push("limit is none and there are no routes: no request is limited".to_owned());
-        }
-        return warnings;
-    };
-    for route in &settings.routes {
-        let mut together = settings.routes.iter().filter(|other| other.prefix == route.prefix);
-        if together.all(|other| looser(other.rule, other.cost, default)) {
-            let (name, rule, cost) = (&route.name, route.rule, route.cost);
-            warnings.push(format!("route {name}, {rule} and cost {cost}, is looser than limit, {default}"));
-        }
+    warn_of_limits(settings, &mut warnings);
+    if settings.limit.is_none() && settings.routes.is_empty() {
+        warnings.push("limit is none and there are no routes: no request is limited".to_owned());
     }
     warnings
 }
 
-/// The keys that a client can make up, where no limit of the same paths is by its address.
-fn warn_of_keys(settings: &Settings, warnings: &mut Vec<String>) {
+/// The limits that hold no client back as they should: no limit of the same paths is tighter than
+/// the default one, or is by a key that a client cannot make up.
+fn warn_of_limits(settings: &Settings, warnings: &mut Vec<String>) {
     let is_made_up = |route: Option<&Route>| {
         let parts = settings.key_of(route);
         parts.iter().any(|part| matches!(part, KeyPart::Header(_) | KeyPart::Cookie(_)))
     };
-    let mut warn = |name: String, key: &[KeyPart]| {
-        let key = client(key);
-        warnings.push(format!("{name} is of {key}: a client that makes values up has as many buckets"));
+    let of_key = |name: &str, route| {
+        let key = client(settings.key_of(route));
+        format!("{name} is of {key}: a client that makes values up has as many buckets")
     };
     if settings.limit.is_some() && is_made_up(None) {
-        warn("limit".to_owned(), &settings.key);
+        warnings.push(of_key("limit", None));
     }
     for route in &settings.routes {
+        let (name, rule, cost) = (&route.name, route.rule, route.cost);
         let mut together = settings.routes.iter().filter(|other| other.prefix == route.prefix);
-        if together.all(|other| is_made_up(Some(other))) {
-            warn(format!("route {}", route.name), settings.key_of(Some(route)));
+        if together.clone().all(|other| is_made_up(Some(other))) {
+            warnings.push(of_key(&format!("route {name}"), Some(route)));
+        }
+        if let Some(default) = settings.limit
+            && together.all(|other| looser(other.rule, other.cost, default))
+        {
+            warnings.push(format!("route {name}, {rule} and cost {cost}, is looser than limit, {default}"));
         }
     }
 }

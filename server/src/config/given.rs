@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
 use super::fault::unknown;
 use super::rows::settings;
-use super::settings::Settings;
+use super::settings::{Route, Settings};
 use super::table::{Set, Text, Texts};
 
 /// The texts of one source, by the names of their settings.
@@ -109,11 +109,11 @@ impl<'a> Origins<'a> {
         self.texts(name)?.at
     }
 
-    /// Returns the place of a field of a route.
-    pub(super) fn at_route(&self, route: &str, field: &str) -> Option<usize> {
-        let table =
-            self.file.routes.iter().find(|table| table.name().texts.iter().any(|name| name.text == route));
-        table?.texts.get(field)?.at
+    /// Returns the place of a field of a route, or of the same setting for requests under none.
+    pub(super) fn at_limit(&self, route: Option<&Route>, field: &str) -> Option<usize> {
+        let Some(route) = route else { return self.at(field) };
+        let is_its = |table: &&RouteTable| table.name().texts.iter().any(|name| name.text == route.name);
+        self.file.routes.iter().find(is_its)?.texts.get(field)?.at
     }
 }
 

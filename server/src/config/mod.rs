@@ -3,7 +3,7 @@
 mod build;
 mod checks;
 pub(crate) mod describe;
-mod exempt;
+pub(crate) mod exempt;
 mod fault;
 mod file;
 mod given;

@@ -13,7 +13,7 @@ use super::given::Given;
 use super::settings::Settings;
 use super::table::{self, DAY};
 use super::upstream::read_roots;
-use super::values;
+use super::values::number;
 
 /// The options of the proxy.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -34,7 +34,8 @@ pub(crate) struct Demo {
     #[arg(long)]
     demo: bool,
     /// The server in this process answers N requests at a time
-    #[arg(long, value_name = "N", conflicts_with = "upstream", value_parser = workers)]
+    #[arg(long, value_name = "N", conflicts_with = "upstream",
+          value_parser = |n: &str| number(n, 1_usize, 1_000_000))]
     pub(crate) workers: Option<usize>,
     /// Each answer of that server takes this time [0s]
     #[arg(long, value_name = "DURATION", conflicts_with = "upstream", value_parser = time,
@@ -43,10 +44,6 @@ pub(crate) struct Demo {
     /// Half of the workers are away from this time after the start on, for as long
     #[arg(long, value_name = "DURATION", requires = "workers", value_parser = time)]
     pub(crate) slow_at: Option<Duration>,
-}
-
-fn workers(text: &str) -> Result<usize, String> {
-    values::number(text, 1, 1_000_000)
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -93,8 +90,7 @@ pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, 
         after.limit = before.limit;
     }
     keep_until_restart(&mut after, before);
-    let mut lines = changes(before, &after);
-    lines.extend(differences_at_restart(&after, &restarted));
+    let lines = changes(before, &after, &restarted);
     Ok((after, lines))
 }
 
@@ -135,44 +131,35 @@ fn keep_until_restart(after: &mut Settings, before: &Settings) {
     }
 }
 
-/// A line for each setting that a reload has changed.
-fn changes(before: &Settings, after: &Settings) -> Vec<String> {
-    let (old, new) = (entries(before), entries(after));
+/// A line for each setting that a reload has changed, and for each that a restart would change.
+fn changes(before: &Settings, after: &Settings, restarted: &Settings) -> Vec<String> {
+    let [before, after, restarted] = [before, after, restarted].map(entries);
+    let in_other = |entries: &[Entry], name: &str| {
+        let known = entries.iter().find(|entry| entry.name == name);
+        known.map(|entry| entry.value.clone())
+    };
     let mut lines = Vec::new();
-    for entry in &new {
-        match old.iter().find(|old| old.name == entry.name) {
-            Some(old) if old.value == entry.value => (),
-            Some(old) => lines.push(format!("{}: {}, was {}", entry.name, entry.value, old.value)),
-            None => lines.push(format!("{}: added, {}", entry.name, entry.value)),
+    for Entry { name, value, .. } in &after {
+        match in_other(&before, name) {
+            Some(was) if was == *value => (),
+            Some(was) => lines.push(format!("{name}: {value}, was {was}")),
+            None => lines.push(format!("{name}: added, {value}")),
         }
     }
-    for entry in old.iter().filter(|old| new.iter().all(|new| new.name != old.name)) {
-        lines.push(format!("{}: removed, was {}", entry.name, entry.value));
+    for Entry { name, value, .. } in before.iter().filter(|old| in_other(&after, &old.name).is_none()) {
+        lines.push(format!("{name}: removed, was {value}"));
     }
-    lines
-}
-
-/// A line for each setting that would be another one after a restart.
-fn differences_at_restart(after: &Settings, restarted: &Settings) -> Vec<String> {
-    let restarted = entries(restarted);
-    let mut lines = Vec::new();
-    for Entry { name, value, .. } in &entries(after) {
-        match restarted.iter().find(|restarted| restarted.name == *name) {
-            Some(restarted) if restarted.value == *value => (),
-            Some(restarted) if NEED_RESTART.contains(&name.as_str()) => {
-                lines.push(format!("{name}: {} needs a restart", restarted.value));
-            }
-            Some(restarted) => {
-                lines.push(format!("{name}: stays {value}; a restart makes it {}", restarted.value));
-            }
+    for Entry { name, value, .. } in &after {
+        lines.extend(match in_other(&restarted, name) {
+            Some(next) if next == *value => None,
+            Some(next) if NEED_RESTART.contains(&&**name) => Some(format!("{name}: {next} needs a restart")),
+            Some(next) => Some(format!("{name}: stays {value}; a restart makes it {next}")),
             None if name.starts_with("route ") => {
-                lines.push(format!(
-                    "{name}: stays, though the file does not name it; remove_routes removes it"
-                ));
+                Some(format!("{name}: stays, though the file does not name it; remove_routes removes it"))
             }
             // Of a listener that the restart removes.
-            None => (),
-        }
+            None => None,
+        });
     }
     lines
 }

@@ -1,14 +1,14 @@
 //! All settings, in the order in which `check` has them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use humantime::format_duration;
 use tollgate::Priority;
 
-use super::settings::{Admin, InflightLimit, KeyPart, LogFormat, Outage, Route, Settings, Store, TIMES};
+use super::settings::{Admin, InflightLimit, KeyPart, Outage, Route, Settings, Store, TIMES};
 use super::store;
 use super::table::{Set::*, Setting, list, or_none, plain, switch, time, with};
+use super::upstream::upstream;
 use super::values::*;
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -32,24 +32,24 @@ pub(super) fn settings() -> impl Iterator<Item = &'static Setting<Settings>> {
 
 table! { static SETTINGS: Settings;
     "listen", "listen IP:PORT|unix:PATH", "where clients connect; port 0 takes a free one":
-        One(|to, v, _| parsed(v).map(|it| to.listen = it)),
+        One(|to, v, _| address(v).map(|it| to.listen = it)),
         |of| plain(&of.listen);
     "tls.cert", "tls-cert FILE", "the certificate chain of TLS, a PEM file [off]":
-        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.tls.get_or_insert_default().chain = folder.join(it))),
+        One(|to, v, folder| file(v, folder).map(|it| to.tls.get_or_insert_default().chain = it)),
         |of| of.tls.as_ref().map_or(with("off", "connections are not encrypted"), |tls| plain(tls.chain.display()));
     "tls.key", "tls-key FILE", "the private key of TLS, a PEM file":
-        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.tls.get_or_insert_default().key = folder.join(it))),
+        One(|to, v, folder| file(v, folder).map(|it| to.tls.get_or_insert_default().key = it)),
         |of| plain(of.tls.as_ref()?.key.display());
     "proxy_protocol", "proxy-protocol", "each connection begins with a PROXY header, version 1 or 2":
         Switch(|to, on| to.proxy_protocol = on),
         |of| switch(of.proxy_protocol, "each connection begins with a PROXY header", "");
     "upstream", "upstream http://HOST[:PORT]|https://..|h2c://..|unix:PATH",
         "where requests go [a server in this process, without a file]":
-        Each(|to, v| add(&mut to.upstreams, v, parsed)),
+        Each(|to, v| add(&mut to.upstreams, v, upstream)),
         |of| if of.upstreams.is_empty() { with("none", "a server in this process answers") } else { list(&of.upstreams) };
     "upstream_ca", "upstream-ca FILE",
         "the authorities that https upstreams are checked by, a PEM file [those of this host]":
-        One(|to, v, folder| parsed(v).map(|it: PathBuf| to.upstream_ca = Some(folder.join(it)))),
+        One(|to, v, folder| file(v, folder).map(|it| to.upstream_ca = Some(it))),
         |of| or_none(of.upstream_ca.as_ref().map(|file| file.display()), "those of this host check https upstreams");
     "preserve_host", "preserve-host", "the upstream sees the client's Host instead of its own name":
         Switch(|to, on| to.preserve_host = on),
@@ -95,7 +95,7 @@ table! { static SETTINGS: Settings;
         Each(|to, v| add(&mut to.exempt.networks, v, network)),
         |of| list(&of.exempt.networks);
     "exempt.paths", "exempt-path PATH|PATH/*", "paths under no limit as they are sent, with /* all below":
-        Each(|to, v| add(&mut to.exempt.paths, v, parsed)),
+        Each(|to, v| add(&mut to.exempt.paths, v, exempt_path)),
         |of| list(&of.exempt.paths);
     "exempt.methods", "exempt-method METHOD", "methods under no limit":
         Each(|to, v| add(&mut to.exempt.methods, v, method)),
@@ -203,8 +203,8 @@ table! { static SETTINGS: Settings;
         One(|to, v, _| put_in(&mut to.store, |store| &mut store.share, share(v))),
         |of| plain(of.store.as_ref()?.share);
     "log.format", "log text|json", "the form of the log":
-        One(|to, v, _| choice(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)]).map(|it| to.log.format = it)),
-        |of| plain(if of.log.format == LogFormat::Json { "json" } else { "text" });
+        One(|to, v, _| choice(v, &[("text", false), ("json", true)]).map(|it| to.log.json = it)),
+        |of| plain(if of.log.json { "json" } else { "text" });
     "log.access", "access-log", "a line for each request":
         Switch(|to, on| to.log.access = on),
         |of| switch(of.log.access, "a line for each request", "");

@@ -178,18 +178,12 @@ pub(crate) struct Route {
 pub(crate) struct Exemptions {
     /// Networks of clients.
     pub(crate) networks: Vec<IpNet>,
-    pub(crate) paths: Vec<ExemptPath>,
+    /// Paths as clients send them, which every server reads as they are spelled. One that ends with
+    /// `/*` stands for the paths under that prefix.
+    pub(crate) paths: Vec<String>,
     pub(crate) methods: Vec<Method>,
     /// The preflight requests of CORS.
     pub(crate) preflights: bool,
-}
-
-/// A path as clients send it, which every server reads as it is spelled.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ExemptPath {
-    Exact(String),
-    /// The paths under a prefix, which ends with `/`. Its text is `/static/*`.
-    Under(String),
 }
 
 /// The admin listener. A change of `at` needs a restart.
@@ -278,19 +272,14 @@ times! {
     "drain", "drain DURATION", "from then on, for the requests under way": drain, 10, NONE;
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Log {
-    pub(crate) format: LogFormat,
+    /// Lines are JSON, and not text.
+    pub(crate) json: bool,
     /// A line for each request.
     pub(crate) access: bool,
     /// A line for each refusal, as far as there are not too many.
     pub(crate) refusals: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
 }
 
 /// A certificate chain and its private key, as PEM files. A reload reads them again.
@@ -339,12 +328,6 @@ impl Upstream {
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self, Upstream::Tls(_))
     }
-
-    /// Returns the port, which is that of the scheme if it names none.
-    pub(crate) fn port(&self) -> u16 {
-        let usual = if self.is_tls() { 443 } else { 80 };
-        self.authority().and_then(Authority::port_u16).unwrap_or(usual)
-    }
 }
 
 impl fmt::Display for Upstream {
@@ -354,15 +337,6 @@ impl fmt::Display for Upstream {
             Upstream::Tls(authority) => write!(f, "https://{authority}"),
             Upstream::H2c(authority) => write!(f, "h2c://{authority}"),
             Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl fmt::Display for ExemptPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExemptPath::Exact(path) => path.fmt(f),
-            ExemptPath::Under(prefix) => write!(f, "{prefix}*"),
         }
     }
 }
@@ -427,7 +401,7 @@ impl Default for Settings {
             },
             inflight: None,
             timeouts: Timeouts::default(),
-            log: Log { format: LogFormat::Text, access: false, refusals: false },
+            log: Log::default(),
             store: None,
         }
     }

@@ -29,23 +29,11 @@ pub(super) fn default() -> Store {
     }
 }
 
-/// Returns a URL, whose file is relative to a folder.
+/// Returns a URL, whose file is relative to a folder. Its mistake has no part of it but its engine.
 pub(super) fn url(text: &str, folder: &Path) -> Result<StoreUrl, String> {
-    let url = StoreUrl(text.to_owned());
-    check_url(&url)?;
-    match text.strip_prefix("sqlite:") {
-        Some(path) if !path.starts_with(':') => {
-            Ok(StoreUrl(format!("sqlite:{}", folder.join(path).display())))
-        }
-        _ => Ok(url),
-    }
-}
-
-/// Returns the mistake of a URL, without a part of it but its engine.
-fn check_url(url: &StoreUrl) -> Result<(), String> {
     const FORM: &str = "expected sqlite:PATH, redis://HOST, postgres://USER@HOST/DATABASE or \
                         mysql://USER@HOST/DATABASE";
-    let (engine, rest) = url.0.split_once(':').ok_or(FORM)?;
+    let (engine, rest) = text.split_once(':').ok_or(FORM)?;
     let (engine, is_there) = ENGINES.into_iter().find(|(name, _)| *name == engine).ok_or(FORM)?;
     if !is_there {
         return Err(format!("this program was built without {engine}: `--features {engine}` adds it"));
@@ -54,8 +42,13 @@ fn check_url(url: &StoreUrl) -> Result<(), String> {
     if place.is_none_or(|place| place.is_empty() || place.contains('\0')) {
         return Err(FORM.to_owned());
     }
-    // No server is asked, and no file is made.
-    if engine == "sqlite" { Ok(()) } else { open(url).map(drop) }
+    let url = StoreUrl(text.to_owned());
+    match engine {
+        "sqlite" if rest.starts_with(':') => Ok(url),
+        "sqlite" => Ok(StoreUrl(format!("sqlite:{}", folder.join(rest).display()))),
+        // No server is asked.
+        _ => open(&url).map(|_| url),
+    }
 }
 
 /// Opens the store of a URL. The error has its cause alone, since the URL may have a password.

@@ -1,7 +1,6 @@
 //! The text forms of upstreams, and the certificates that those with TLS are checked by.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use hyper::Uri;
@@ -14,31 +13,28 @@ use super::settings::{Settings, Upstream};
 
 const FORM: &str = "expected http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] or unix:PATH";
 
-impl FromStr for Upstream {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Upstream, &'static str> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return socket_path(path).map(Upstream::Unix);
-        }
-        let url = text.parse::<Uri>().map_err(|_| FORM)?;
-        let form = match url.scheme_str() {
-            Some("http") => Upstream::Tcp,
-            Some("https") => Upstream::Tls,
-            Some("h2c") => Upstream::H2c,
-            _ => return Err(FORM),
-        };
-        let upstream = form(authority(&url, text)?);
-        match server_name(&upstream) {
-            None if upstream.is_tls() => Err("the host is no name of a certificate"),
-            _ => Ok(upstream),
-        }
+/// Returns a place to connect to.
+pub(super) fn upstream(text: &str) -> Result<Upstream, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).map(Upstream::Unix);
+    }
+    let url = text.parse::<Uri>().map_err(|_| FORM)?;
+    let form = match url.scheme_str() {
+        Some("http") => Upstream::Tcp,
+        Some("https") => Upstream::Tls,
+        Some("h2c") => Upstream::H2c,
+        _ => return Err(FORM.to_owned()),
+    };
+    let upstream = form(authority(&url, text)?);
+    match server_name(&upstream) {
+        None if upstream.is_tls() => Err("the host is no name of a certificate".to_owned()),
+        _ => Ok(upstream),
     }
 }
 
-pub(super) fn socket_path(path: &str) -> Result<PathBuf, &'static str> {
+pub(super) fn socket_path(path: &str) -> Result<PathBuf, String> {
     if path.is_empty() || path.contains('\0') {
-        return Err("expected the path of a socket after unix:");
+        return Err("expected the path of a socket after unix:".to_owned());
     }
     Ok(path.into())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tollgate::http::{ClientIp, Head};
 use tollgate::tower::LimitBy;
 use tollgate::{InvalidRule, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, Ban, ExemptPath, KeyPart};
+use super::settings::{Address, Ban, KeyPart};
 use super::table::{self, DAY};
 use super::upstream::socket_path;
 use crate::readings::has_one_reading;
@@ -39,9 +40,9 @@ pub(super) fn choice<T: Copy>(text: &str, of: &[(&str, T)]) -> Result<T, String>
     known.map(|(_, value)| *value).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// Returns a value that has a text form of its own.
-pub(super) fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|why: T::Err| why.to_string())
+/// Returns the path of a file, which no text is too odd for.
+pub(super) fn file(text: &str, folder: &Path) -> Result<PathBuf, String> {
+    Ok(folder.join(text))
 }
 
 /// Empties a list, or adds an item to it.
@@ -192,40 +193,30 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     share.ok_or("expected a number above 0 and at most 1".to_owned())
 }
 
-impl FromStr for Address {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Address, &'static str> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return socket_path(path).map(Address::Unix);
-        }
-        let address = text.parse().map(Address::Tcp);
-        address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH")
+/// Returns a place to listen at.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).map(Address::Unix);
     }
+    let address = text.parse().map(Address::Tcp);
+    address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH".to_owned())
 }
 
-impl FromStr for ExemptPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<ExemptPath, &'static str> {
-        let (path, is_prefix) = match text.strip_suffix("/*") {
-            Some(prefix) => (&text[..=prefix.len()], true),
-            None => (text, false),
-        };
-        let why = match text {
-            _ if !path.starts_with('/') => "an exempt path begins with `/`",
-            "/*" => "this exempts all requests: `limit = \"none\"` without routes limits none",
-            _ if path.contains('*') => "the `*` of an exempt path is its last segment, as in /static/*",
-            _ if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) => {
-                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`"
-            }
-            _ if !has_one_reading(path) => {
-                "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, \
-                 `;` or escape that can be avoided"
-            }
-            _ if is_prefix => return Ok(ExemptPath::Under(path.to_owned())),
-            _ => return Ok(ExemptPath::Exact(path.to_owned())),
-        };
-        Err(why)
-    }
+/// Returns a path that is exempt, or with `/*` those under a prefix.
+pub(super) fn exempt_path(text: &str) -> Result<String, String> {
+    let path = text.strip_suffix('*').filter(|prefix| prefix.ends_with('/')).unwrap_or(text);
+    let why = match text {
+        _ if !path.starts_with('/') => "an exempt path begins with `/`",
+        "/*" => "this exempts all requests: `limit = \"none\"` without routes limits none",
+        _ if path.contains('*') => "the `*` of an exempt path is its last segment, as in /static/*",
+        _ if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) => {
+            "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`"
+        }
+        _ if !has_one_reading(path) => {
+            "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, `;` or \
+             escape that can be avoided"
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(why.to_owned())
 }

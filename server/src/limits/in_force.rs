@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use tollgate::http::{ClientIpStats, Head};
+use tollgate::http::Head;
 use tollgate::{Priority, Rule};
 use tower::{Layer, Service, service_fn};
 
@@ -24,7 +24,6 @@ use super::prefixes::Prefixes;
 use super::store::{Fleet, give_back};
 use super::tally::Tally;
 use crate::config::settings::{Exemptions, Route, Settings};
-use crate::counters::{Counters, Event};
 
 /// The limits of requests whose path is the prefix, or under it, and of no other route.
 pub(crate) struct Routed {
@@ -53,11 +52,14 @@ impl Routed {
             bans: limits.iter().map(|(route, _)| settings.ban_of(*route)).collect(),
         };
         let is_shared = settings.store.is_some();
-        let source = |(route, _): &(Option<&Route>, _)| KeySource::new(settings.key_of(*route), is_shared);
-        let sources = limits.iter().map(source).collect();
+        let parts = limits.iter().map(|(route, _)| settings.key_of(*route).to_vec());
+        let sources = parts.map(|parts| KeySource { parts, is_shared }).collect();
         let limits: Vec<_> = limits.into_iter().map(|(_, limit)| limit).collect();
         let mut known = before.into_iter().flat_map(InForce::all).map(|routed| &routed.limits);
-        let limits = match known.find(|known| known.is_of(&limits, &terms)) {
+        let is_same = |known: &&Arc<Together>| {
+            known.limits.iter().map(Arc::as_ptr).eq(limits.iter().map(Arc::as_ptr)) && known.terms == terms
+        };
+        let limits = match known.find(is_same) {
             Some(known) => known.clone(),
             None => Arc::new(Together::new(limits, terms, tally)),
         };
@@ -68,9 +70,9 @@ impl Routed {
 
 /// The limits in force.
 pub(crate) struct InForce {
-    keys: Keys,
+    pub(crate) keys: Keys,
     exempt: Exemptions,
-    tally: Arc<Tally>,
+    pub(crate) tally: Arc<Tally>,
     prefixes: Prefixes,
     /// The store of the limits, if a fleet shares them.
     pub(crate) fleet: Option<Fleet>,
@@ -144,15 +146,29 @@ impl InForce {
         self.all().flat_map(|routed| &routed.limits.limits)
     }
 
-    /// The addresses of clients as the forwarding headers had them.
-    pub(crate) fn client_stats(&self) -> ClientIpStats {
-        self.keys.client.stats()
-    }
-
     /// Returns the limits of a path.
     fn limits_of(&self, path: &str) -> Option<&Routed> {
         let route = if self.routes.is_empty() { None } else { self.prefixes.find(path) };
         route.map_or(self.everywhere_else.as_ref(), |route| self.routes.get(self.places[route]))
+    }
+
+    /// Finds the limits and the client of a request.
+    pub(crate) fn ask(&self, peer: IpAddr, request: &mut Request<Incoming>) -> Asking<'_> {
+        let at = Instant::now();
+        request.extensions_mut().insert(peer);
+        let head = Head::from(&*request);
+        let (address, network) = self.keys.client(peer, head);
+        let routed = self.limits_of(head.uri.path());
+        let (mut key, mut others, mut priority) = (Key::Address(network), Vec::new(), Priority::Critical);
+        if let Some(routed) = routed {
+            let mut keys = routed.sources.iter().map(|source| source.key(head, network));
+            key = keys.next().unwrap_or(key);
+            others.extend(keys);
+            priority = routed.priority;
+        }
+        let exempt = self.exempt.applies(address, head);
+        let client = Client { address, network, key, priority };
+        Asking { in_force: self, routed, client, asked: Asked { key, others, at, exempt } }
     }
 }
 
@@ -174,7 +190,7 @@ impl Change<'_> {
             let limiter = Limiter::new(name, rule, self.most_keys, self.fleet)?;
             Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(cost.into()), limiter, past }))
         };
-        let anew = || with(Past::none());
+        let anew = || with(Arc::default());
         let carried = |limit: &Limit| with(Past::of(limit.limiter.clone(), limit.past.clone()));
         let known = |before: &'_ InForce| before.limits().find(|limit| limit.name == *name).cloned();
         let has_other_room =
@@ -182,7 +198,7 @@ impl Change<'_> {
         let (limit, fate) = match (self.before.and_then(known), self.moved) {
             (None, _) => (anew()?, "new".to_owned()),
             (Some(_), Some(fate)) => (anew()?, fate.to_owned()),
-            (Some(limit), None) if limit.rule() == rule && !has_other_room => (limit, String::new()),
+            (Some(limit), None) if limit.limiter.rule() == rule && !has_other_room => (limit, String::new()),
             (Some(limit), None) => match limit.limiter.set_rule(rule) {
                 Ok(()) if has_other_room => {
                     (carried(&limit)?, "tokens are carried over to other buckets".to_owned())
@@ -202,50 +218,32 @@ impl Change<'_> {
     }
 }
 
-/// All limits, which can be replaced while requests are decided.
+/// All limits, which can be replaced while requests are decided. Changes come one at a time.
 pub(crate) struct Limits {
-    counters: Arc<Counters>,
     in_force: RwLock<Arc<InForce>>,
-    /// Held by a change.
-    changing: Mutex<()>,
 }
 
 impl Limits {
-    pub(crate) fn new(
-        settings: &Settings,
-        fleet: Option<Fleet>,
-        counters: Arc<Counters>,
-    ) -> Result<Limits, String> {
+    pub(crate) fn new(settings: &Settings, fleet: Option<Fleet>) -> Result<Limits, String> {
         let (first, _) = InForce::new(settings, fleet, None)?;
-        Ok(Limits { counters, in_force: RwLock::new(Arc::new(first)), changing: Mutex::default() })
+        Ok(Limits { in_force: RwLock::new(Arc::new(first)) })
     }
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn tally(&self) -> Arc<Tally> {
-        self.in_force().tally.clone()
-    }
-
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
     /// `None`: there is no such limit.
     pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = self.in_force().everywhere_else.as_ref()?.limits.limits[0].limiter.set_rule(rule);
-        if outcome.is_ok() {
-            self.counters.add(Event::LimitChanged);
-        }
-        Some(outcome)
+        Some(self.in_force().everywhere_else.as_ref()?.limits.limits[0].limiter.set_rule(rule))
     }
 
     /// Puts the limits of these settings in force. A limit that stays, by its name and its store,
     /// keeps its buckets and its counts. Says each change in a line.
     pub(crate) fn replace(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (after, said) = InForce::new(settings, fleet, Some(&self.in_force()))?;
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
-        said.iter().for_each(|_| self.counters.add(Event::LimitChanged));
         Ok(said)
     }
 
@@ -253,29 +251,6 @@ impl Limits {
     pub(crate) async fn give_back(&self) {
         let in_force = self.in_force();
         give_back(in_force.limits().filter_map(|limit| limit.limiter.shared()).cloned()).await;
-    }
-
-    /// Finds the limits and the client of a request.
-    pub(crate) fn ask<'a>(
-        in_force: &'a InForce,
-        peer: IpAddr,
-        request: &mut Request<Incoming>,
-    ) -> Asking<'a> {
-        let at = Instant::now();
-        request.extensions_mut().insert(peer);
-        let head = Head::from(&*request);
-        let (address, network) = in_force.keys.client(peer, head);
-        let routed = in_force.limits_of(head.uri.path());
-        let (mut key, mut others, mut priority) = (Key::Address(network), Vec::new(), Priority::Critical);
-        if let Some(routed) = routed {
-            let mut keys = routed.sources.iter().map(|source| source.key(head, network));
-            key = keys.next().unwrap_or(key);
-            others.extend(keys);
-            priority = routed.priority;
-        }
-        let exempt = in_force.exempt.applies(address, head);
-        let client = Client { address, network, key, priority };
-        Asking { in_force, routed, client, asked: Asked { key, others, at, exempt } }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The keys of requests: the clients that are limited.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::net::IpAddr;
 
 use hyper::header::{COOKIE, HeaderValue};
@@ -22,13 +22,24 @@ pub(crate) enum Key {
     Shared(SharedDigest),
 }
 
+impl Key {
+    /// Returns the letter of the type, and the whole text.
+    fn whole(&self) -> (u8, String) {
+        match self {
+            Key::Address(address) => (b'a', address.to_string()),
+            // Of this process alone: no limit with a store has such a key.
+            Key::Header(digest) => (b'p', digest.to_string()),
+            Key::Shared(digest) => (b'h', digest.to_string()),
+        }
+    }
+}
+
 /// An address as it is, a value as the beginning of its digest: it may be a secret.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Key::Address(address) => address.fmt(f),
-            Key::Header(digest) => write!(f, "#{:.12}", digest.to_string()),
-            Key::Shared(digest) => write!(f, "#{:.12}", digest.to_string()),
+        match self.whole() {
+            (b'a', address) => f.write_str(&address),
+            (_, digest) => write!(f, "#{digest:.12}"),
         }
     }
 }
@@ -36,12 +47,7 @@ impl fmt::Display for Key {
 /// The key as a store has it. The first letter is that of its type.
 impl StoreKey for Key {
     fn write(&self, bytes: &mut Vec<u8>) {
-        let (kind, text) = match self {
-            Key::Address(address) => (b'a', address.to_string()),
-            // Of this process alone: no limit with a store has such a key.
-            Key::Header(digest) => (b'p', digest.to_string()),
-            Key::Shared(digest) => (b'h', digest.to_string()),
-        };
+        let (kind, text) = self.whole();
         bytes.push(kind);
         bytes.extend_from_slice(text.as_bytes());
     }
@@ -62,38 +68,22 @@ pub(crate) struct Client {
 
 /// The source of the keys of a limit.
 pub(crate) struct KeySource {
-    parts: Vec<KeyPart>,
+    pub(super) parts: Vec<KeyPart>,
     /// Whether each proxy of a fleet has the same digests.
-    is_shared: bool,
+    pub(super) is_shared: bool,
 }
 
 impl KeySource {
-    pub(crate) fn new(parts: &[KeyPart], is_shared: bool) -> KeySource {
-        KeySource { parts: parts.to_vec(), is_shared }
-    }
-
     /// Returns the key of a request. A part that the request does not have just once is the
     /// client's network.
     pub(crate) fn key(&self, head: Head<'_>, network: IpAddr) -> Key {
-        match &self.parts[..] {
-            [part] => value(part, head).map_or(Key::Address(network), |value| self.digest(value)),
-            parts => self.of_all(parts, head, network),
+        let of = |part| value(part, head).map_or(Key::Address(network), |value| self.digest(value));
+        if let [part] = &self.parts[..] {
+            return of(part);
         }
-    }
-
-    /// Returns the digest of all parts.
-    #[cold]
-    fn of_all(&self, parts: &[KeyPart], head: Head<'_>, network: IpAddr) -> Key {
-        let mut all = String::with_capacity(40 * parts.len());
-        for part in parts {
-            // Neither a digest nor an address has the sign between them, so no two lists are alike.
-            // A value as it is could have it, and might be longer than the part that is hashed.
-            let _ = match value(part, head).map(|value| self.digest(value)) {
-                Some(Key::Header(digest)) => write!(all, "{digest};"),
-                Some(Key::Shared(digest)) => write!(all, "{digest};"),
-                _ => write!(all, "{network};"),
-            };
-        }
+        // Neither a digest nor an address has the sign between them, so no two lists are alike. A
+        // value as it is could have it, and might be longer than the part that is hashed.
+        let all: String = self.parts.iter().map(|part| of(part).whole().1 + ";").collect();
         self.digest(all.as_bytes())
     }
 
@@ -132,7 +122,7 @@ fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
 
 /// How the client of a request is found.
 pub(crate) struct Keys {
-    pub(super) client: ClientIp,
+    pub(crate) client: ClientIp,
     ipv4_prefix: u8,
 }
 

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use tollgate::Quota;
 use tollgate::http::{Exempt, Head, InvalidName, Refusal};
-use tollgate::tower::{Decision, LayerBuilder, LayerStats, LimitBy, LimitStats, RateLimitLayer};
-use tollgate::{Quota, Rule};
-use tollgate_distributed::DistributedStats;
+use tollgate::tower::{Decision, LayerBuilder, LimitBy, RateLimitLayer};
 
 use super::keys::Key;
 use super::limiter::Limiter;
@@ -40,31 +39,13 @@ impl Asked {
 pub(crate) struct Limit {
     pub(crate) name: String,
     /// Tokens of a request. Read at each, so that another cost needs no other layer.
-    pub(super) cost: Arc<AtomicU64>,
-    pub(super) limiter: Limiter,
+    pub(crate) cost: Arc<AtomicU64>,
+    pub(crate) limiter: Limiter,
     /// The buckets that a reload has replaced by these.
     pub(super) past: Arc<Past>,
 }
 
 impl Limit {
-    pub(crate) fn rule(&self) -> Rule {
-        self.limiter.rule()
-    }
-
-    /// The largest rule that there is room for.
-    pub(crate) fn most(&self) -> Rule {
-        self.limiter.most()
-    }
-
-    pub(crate) fn cost(&self) -> u64 {
-        self.cost.load(Relaxed)
-    }
-
-    /// The counts of the limiter that a fleet shares, if it is one.
-    pub(crate) fn shared_stats(&self) -> Option<DistributedStats> {
-        self.limiter.shared().map(|limiter| limiter.stats())
-    }
-
     /// Returns this limit of a layer, by the keys at its place.
     fn of_layer(&self, place: usize, terms: &Terms) -> Result<LimitBy<Key>, InvalidName> {
         let limit = LimitBy::new(self.limiter.any()).key(move |head: Head<'_>| Asked::key(head, place));
@@ -97,7 +78,7 @@ pub(super) struct Terms {
 pub(crate) struct Together {
     /// At least one.
     pub(crate) limits: Vec<Arc<Limit>>,
-    pub(super) layer: RateLimitLayer<Key>,
+    pub(crate) layer: RateLimitLayer<Key>,
     pub(super) terms: Terms,
 }
 
@@ -124,20 +105,6 @@ impl Together {
             None => layer,
         };
         Together { layer: layer.build(), limits, terms }
-    }
-
-    /// Returns whether these are the same limits under the same settings.
-    pub(super) fn is_of(&self, limits: &[Arc<Limit>], terms: &Terms) -> bool {
-        self.limits.iter().map(Arc::as_ptr).eq(limits.iter().map(Arc::as_ptr)) && self.terms == *terms
-    }
-
-    pub(crate) fn stats(&self) -> LayerStats {
-        self.layer.stats()
-    }
-
-    /// Returns the limits, each with its counts.
-    pub(crate) fn with_stats(&self) -> impl Iterator<Item = (&Limit, LimitStats)> {
-        self.limits.iter().map(|limit| &**limit).zip(self.layer.stats().limits)
     }
 
     /// Up to `n` keys of each limit that were refused most, with how often, and the tokens left.

@@ -11,8 +11,8 @@ use tollgate_distributed::{
 };
 
 use super::keys::Key;
-use crate::config::settings::{Outage, Store, StoreUrl};
-use crate::config::store::{counts, open};
+use crate::config::settings::{Outage, Store};
+use crate::config::store::open;
 
 /// A limiter that the proxies of a fleet share.
 pub(crate) type SharedLimiter = DistributedLimiter<Key, Arc<AnyStore>>;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The open store of a fleet.
 #[derive(Clone)]
 pub(crate) struct Fleet {
-    settings: Store,
+    pub(crate) settings: Store,
     store: Arc<AnyStore>,
 }
 
@@ -104,18 +104,9 @@ impl Fleet {
         }
     }
 
-    /// Returns the URL, without its password.
-    pub(crate) fn url(&self) -> &StoreUrl {
-        &self.settings.url
-    }
-
     /// Returns whether the buckets of two are the same.
     pub(crate) fn has_buckets_of(&self, other: &Fleet) -> bool {
         Arc::ptr_eq(&self.store, &other.store) && self.settings.name == other.settings.name
-    }
-
-    pub(crate) fn counts(&self, quota: Quota) -> bool {
-        counts(quota.into(), self.settings.exact).is_ok()
     }
 }
 
@@ -131,6 +122,7 @@ pub(crate) async fn give_back(limiters: impl Iterator<Item = SharedLimiter>) {
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;
+    use crate::config::settings::StoreUrl;
 
     fn fleet() -> Fleet {
         let settings = Store {

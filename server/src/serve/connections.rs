@@ -92,7 +92,7 @@ impl Proxy {
         let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
         let via = settings.via.clone().unwrap_or_else(made_up);
         let counters: Arc<Counters> = Arc::default();
-        let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
+        let limits = Arc::new(Limits::new(&settings, fleet)?);
         let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
         let clients = Crowd::new(sockets.share(settings.bounds.in_flight).0);
         let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
@@ -138,7 +138,7 @@ impl Proxy {
         let settings = self.settings();
         let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
         let in_force = self.limits.in_force();
-        let asking = Limits::ask(&in_force, peer.address, &mut request);
+        let asking = in_force.ask(peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();

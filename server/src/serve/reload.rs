@@ -21,7 +21,7 @@ pub(crate) struct Reload {
     pub(crate) demo: Upstream,
     pub(crate) sockets: Sockets,
     pub(crate) log: LogHandle,
-    /// The lock that a change of the settings holds.
+    /// The lock that a change of the settings, and so of the limits, holds.
     pub(crate) changing: Mutex<()>,
 }
 
@@ -73,10 +73,12 @@ impl Reload {
             // The admin page may have changed the limit while the file was read.
             settings.limit = self.proxy.settings().limit;
         }
-        lines.extend(self.proxy.limits.replace(&settings, fleet)?);
+        let changed = self.proxy.limits.replace(&settings, fleet)?;
+        changed.iter().for_each(|_| self.proxy.counters.add(Event::LimitChanged));
+        lines.extend(changed);
         self.proxy.clients.set_most(self.sockets.share(settings.bounds.in_flight).0);
         self.proxy.forward.replace(&self.sockets.bounded(&settings), &self.demo);
-        self.log.set_format(settings.log.format);
+        self.log.set_format(settings.log.json);
         self.proxy.set(settings);
         Ok(lines)
     }
@@ -87,6 +89,7 @@ impl Reload {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = self.proxy.limits.set_rule(rule);
         if let Some(Ok(())) = outcome {
+            self.proxy.counters.add(Event::LimitChanged);
             let settings = Settings { limit: Some(rule), ..(*self.proxy.settings()).clone() };
             self.proxy.set(settings);
         }
