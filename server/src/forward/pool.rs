@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::bodies::Sent;
 use super::connect::{BoxError, Failure, Link, connect};
-use super::exchange::exchange;
+use super::exchange::{Unanswered, exchange};
 use super::streams::{Stream, Streams};
 use super::trust::Trust;
 use crate::config::settings::{Settings, Timeouts, Upstream};
@@ -58,8 +58,8 @@ pub(crate) enum Used {
     Part { _stream: Box<Stream> },
 }
 
-/// The outcome of an attempt. A failure has the request if it was not sent.
-pub(crate) type Answered = Result<(Response<Incoming>, Option<Used>), (Failure, Option<Box<Request<Sent>>>)>;
+/// The outcome of an attempt.
+pub(crate) type Answered = Result<(Response<Incoming>, Option<Used>), Unanswered>;
 
 impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
@@ -95,20 +95,16 @@ impl Pool {
         while let Some(sender) = if fresh { None } else { self.take() } {
             match exchange(sender, request).await {
                 Ok((response, sender)) => return Ok((response, self.used(sender))),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err((Failure::of(error.into_error()), None)),
-                },
+                Err((_, Some(unsent))) => request = *unsent,
+                Err(failed) => return Err(failed),
             }
         }
         let sender = match self.open().await {
             Ok(sender) => sender,
             Err(failure) => return Err((failure, Some(Box::new(request)))),
         };
-        match exchange(sender, request).await {
-            Ok((response, sender)) => Ok((response, self.used(sender))),
-            Err(error) => Err((Failure::of(error.into_error()), None)),
-        }
+        let (response, sender) = exchange(sender, request).await?;
+        Ok((response, self.used(sender)))
     }
 
     pub(super) fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>) -> Option<Used> {
