@@ -1,5 +1,6 @@
 //! Forwarding to the upstreams: places, and attempts at one upstream after another.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use http_body::Body as _;
@@ -13,12 +14,12 @@ use tollgate::Priority;
 
 use super::admission::{admitted, origin_form};
 use super::answers::{Body, Served, retry_later, text};
-use super::bodies::{Held, Progress, Sent, Upload};
+use super::bodies::{Held, Sent, Upload};
 use super::connect::Failure;
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
 use super::inflight::Gate;
 use super::places::{Place, Places};
-use super::target::{Spare, Target, answer, progress, told};
+use super::target::{Spare, Target, answer, told};
 use super::tunnel::Handshake;
 use super::turns::Turns;
 use crate::config::settings::{Settings, Timeouts, Upstream};
@@ -257,13 +258,12 @@ impl Forward {
                 headers.remove(header::TRAILER);
                 Ok((Either::Left(Full::new(whole.to_bytes())), None))
             }
-            Err(_) if upload.progress() == Progress::Reading => {
+            Err(_) => {
                 let line =
                     format!("Content too large: a chunked body of {method} may have {GET_BODY} bytes.\n");
-                Err(text(StatusCode::PAYLOAD_TOO_LARGE, line))
+                let fault = upload.fault().map(|fault| self.failed(&Failure::OfClient(fault)));
+                Err(fault.unwrap_or_else(|| text(StatusCode::PAYLOAD_TOO_LARGE, line)))
             }
-            // The progress tells the fault of the client.
-            Err(_) => Err(self.failed(&Failure::TooLate, upload.progress())),
         }
     }
 
@@ -304,9 +304,8 @@ impl Forward {
             {
                 outcome = Err((Failure::Mismatched, None));
             }
-            let progress = progress(upload.as_deref());
             let sent = upload.as_deref().map(Upload::last);
-            let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
+            let entered = entered.map(|entered| entered.end(told(&outcome), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
                     target.note_answer();
@@ -318,14 +317,15 @@ impl Forward {
             };
             // The first refusal is tried again, and says nothing.
             if fresh || !matches!(failure, Failure::Refused(_)) {
-                target.note_failure(&failure, progress, answers, self.turns.now(), turn.probe.take());
+                target.note_failure(&failure, answers, self.turns.now(), turn.probe.take());
             }
             let again = match failure {
                 Failure::Unreached(_) | Failure::NotAccepted => {
                     failed += 1;
                     turn = self.turns.after(&targets, turn.at);
                     let is_next = failed < targets.len() && handshake.is_none();
-                    unsent.filter(|_| is_next && progress == Progress::Untouched).map(|unsent| *unsent)
+                    let is_begun = upload.as_deref().is_some_and(|upload| upload.is_begun.load(Relaxed));
+                    unsent.filter(|_| is_next && !is_begun).map(|unsent| *unsent)
                 }
                 // At any time, the upstream may close a connection that was kept alive.
                 Failure::Broken(_) if may_repeat && !std::mem::replace(&mut fresh, true) => {
@@ -336,7 +336,7 @@ impl Forward {
             };
             match again {
                 Some(again) => request = again,
-                None => return self.failed(&failure, progress),
+                None => return self.failed(&failure),
             }
             self.counters.add(Event::Retry);
         }
@@ -349,13 +349,11 @@ impl Forward {
         retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
     }
 
-    fn failed(&self, failure: &Failure, progress: Progress) -> Response<Body> {
-        let (event, status, line) = answer(failure, progress);
+    fn failed(&self, failure: &Failure) -> Response<Body> {
+        let (event, status, line) = answer(failure);
         self.counters.add(event);
         let mut response = text(status, line);
-        if let Failure::Reset(reason) = failure
-            && !progress.is_of_client()
-        {
+        if let Failure::Reset(reason) = failure {
             response.extensions_mut().insert(*reason);
         }
         response
