@@ -130,9 +130,7 @@ impl http_body::Body for Attempt {
         match frame {
             Some(Err(error)) => this.fail(BodyFault::Broken, error.into()),
             Some(Ok(mut frame)) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    drop_from_trailers(trailers);
-                }
+                frame.trailers_mut().into_iter().for_each(drop_from_trailers);
                 Poll::Ready(Some(Ok(frame)))
             }
             None => Poll::Ready(None),
@@ -258,6 +256,11 @@ impl<F: FnOnce(End, u64)> Download<F> {
         }
     }
 
+    fn ended(&mut self, end: End, last: Option<Result<Frame<Bytes>, BoxError>>) -> Framed {
+        self.end(end);
+        Poll::Ready(last)
+    }
+
     fn is_whole(&self) -> bool {
         self.rest.is_empty() && self.body.is_end_stream()
     }
@@ -272,30 +275,19 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
                 ready!(this.pace.poll_wait(context));
-                this.end(End::TimedOut);
-                return Poll::Ready(Some(Err(TOO_SLOW.into())));
+                return this.ended(End::TimedOut, Some(Err(TOO_SLOW.into())));
             };
             if !this.pace.note(0) && frame.is_some() {
-                this.end(End::TooLong);
-                return Poll::Ready(Some(Err("the body took too long".into())));
+                return this.ended(End::TooLong, Some(Err("the body took too long".into())));
             }
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(mut last))) => {
-                    if let Some(trailers) = last.trailers_mut() {
-                        drop_from_trailers(trailers);
-                    }
-                    this.end(End::Whole);
-                    return Poll::Ready(Some(Ok(last)));
+                    last.trailers_mut().into_iter().for_each(drop_from_trailers);
+                    return this.ended(End::Whole, Some(Ok(last)));
                 }
-                Some(Err(error)) => {
-                    this.end(End::Broken);
-                    return Poll::Ready(Some(Err(error)));
-                }
-                None => {
-                    this.end(End::Whole);
-                    return Poll::Ready(None);
-                }
+                Some(Err(error)) => return this.ended(End::Broken, Some(Err(error))),
+                None => return this.ended(End::Whole, None),
             }
         }
         let part = this.rest.split_to(this.rest.len().min(this.longest_part));
