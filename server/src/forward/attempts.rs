@@ -18,7 +18,7 @@ use super::bodies::{Held, Sent, Upload};
 use super::connect::Failure;
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
 use super::inflight::Gate;
-use super::places::{Place, Places};
+use super::places::Places;
 use super::target::{Spare, Target, answer, told};
 use super::tunnel::Handshake;
 use super::turns::Turns;
@@ -44,14 +44,6 @@ pub(crate) struct Forward {
     via: Via,
     /// The port of the proxy's listener.
     port: HeaderValue,
-}
-
-/// The places of a request under way, until its response has ended.
-pub(crate) struct Flight {
-    _of_key: Option<Place>,
-    _of_address: Place,
-    _asked: Held,
-    _under_way: Arc<()>,
 }
 
 impl Forward {
@@ -136,7 +128,7 @@ impl Forward {
             return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
         }
         let flight = match self.flight(settings, &client, asked.clone()).await {
-            Ok(flight) => Arc::new(flight) as Held,
+            Ok(flight) => flight,
             Err(response) => return response,
         };
         self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
@@ -197,13 +189,13 @@ impl Forward {
     }
 
     /// Waits for a place of the key, if that is no address, and then for one of the address. A
-    /// client can invent keys, but no addresses.
+    /// client can invent keys, but no addresses. The result has them until the response has ended.
     async fn flight(
         &self,
         settings: &Settings,
         client: &Client,
         asked: Held,
-    ) -> Result<Flight, Response<Body>> {
+    ) -> Result<Held, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let queue = settings.bounds.connections_per_address;
         let of_key = match client.key {
@@ -217,8 +209,7 @@ impl Forward {
         let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
             return Err(self.busy(settings, self.places.has_all(&address)));
         };
-        let under_way = self.under_way.clone();
-        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, _under_way: under_way })
+        Ok(Arc::new((of_key, of_address, asked, self.under_way.clone())))
     }
 
     /// Returns the answer to a request that found no place in time, by the bound of its client or
