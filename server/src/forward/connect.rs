@@ -70,11 +70,8 @@ pub(super) async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, BoxError>>,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(limit, work).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) if !is_timeout(&*error) => Err(Failure::Unreached(error)),
-        _ => Err(Failure::NotAccepted),
-    }
+    let done = tokio::time::timeout(limit, work).await.map_err(|_| Failure::NotAccepted)?;
+    done.map_err(|error| if is_timeout(&*error) { Failure::NotAccepted } else { Failure::Unreached(error) })
 }
 
 pub(super) fn linked(io: Box<dyn Io>, timeouts: &Timeouts) -> Link {

@@ -209,9 +209,7 @@ impl Spare {
         let mut request = Request::new(Either::Left(self.body));
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
-        for (name, value) in self.headers {
-            request.headers_mut().append(name, value);
-        }
+        request.headers_mut().extend(self.headers);
         request
     }
 }

@@ -93,10 +93,7 @@ async fn source(io: &mut BufReader<Stream>, is_trusted: bool) -> io::Result<Opti
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match tokio::time::timeout(limit, work).await {
-        Ok(result) => result,
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
-    }
+    tokio::time::timeout(limit, work).await?
 }
 
 #[cfg(test)]
