@@ -53,7 +53,7 @@ struct Connection {
     /// No other request is to be sent.
     is_retired: AtomicBool,
     start: Instant,
-    /// Milliseconds from `start` to the last head of a response, or 0 if there was none.
+    /// Milliseconds from `start` to the last head of a response.
     last: AtomicU64,
     /// The time-out of the head of a response.
     patience: Duration,
@@ -187,8 +187,7 @@ impl Stream {
         };
         // An error is a word of the upstream, too, or the end of the connection.
         self.is_answered = true;
-        let millis = u64::try_from(self.of.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.of.last.store(millis.max(1), Relaxed);
+        self.of.last.store(self.of.start.elapsed().as_millis() as u64, Relaxed);
         let mut failed = match answered {
             Ok(response) => return Ok(response),
             Err(error) => unanswered(error),
@@ -207,7 +206,7 @@ impl Drop for Stream {
         self.of.used.fetch_sub(1, Relaxed);
         // The time-out began with the attempt, a little before.
         let is_late = !self.is_answered && self.since.elapsed() >= self.of.patience / 2;
-        if is_late && (self.of.last.load(Relaxed) == 0 || self.of.last() < self.since) {
+        if is_late && self.of.last() <= self.since {
             self.of.is_retired.store(true, Relaxed);
         }
     }
