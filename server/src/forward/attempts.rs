@@ -238,8 +238,7 @@ impl Forward {
         body: Incoming,
         flight: &Held,
     ) -> Result<(Sent, Option<Arc<Upload>>), Response<Body>> {
-        let most = settings.bounds.request_body;
-        let (upload, body) = Upload::new(body, settings.patience(), most, flight.clone());
+        let (upload, body) = Upload::new(body, settings, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
         if !rarely || headers.contains_key(header::CONTENT_LENGTH) {
             return Ok((Either::Right(body), Some(upload)));

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::connect::{BodyFault, BoxError};
 use super::forwarded::drop_from_trailers;
+use crate::config::settings::Settings;
 use crate::pace::{Pace, Patience};
 
 const TOO_SLOW: &str = "the body came too slowly";
@@ -46,12 +47,7 @@ pub(crate) struct Upload {
 
 impl Upload {
     /// Returns the body to send, and its progress.
-    pub(crate) fn new(
-        body: Incoming,
-        patience: Patience,
-        most: Option<u64>,
-        flight: Held,
-    ) -> (Arc<Upload>, Attempt) {
+    pub(crate) fn new(body: Incoming, settings: &Settings, flight: Held) -> (Arc<Upload>, Attempt) {
         let upload = Arc::new(Upload {
             _flight: flight,
             is_begun: AtomicBool::new(false),
@@ -63,8 +59,8 @@ impl Upload {
         let attempt = Attempt {
             upload: upload.clone(),
             body: Some(body),
-            pace: Pace::new(patience),
-            rest: most.unwrap_or(u64::MAX),
+            pace: Pace::new(settings.patience()),
+            rest: settings.bounds.request_body.unwrap_or(u64::MAX),
         };
         (upload, attempt)
     }
