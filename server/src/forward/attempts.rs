@@ -7,7 +7,6 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
@@ -131,7 +130,15 @@ impl Forward {
             Ok(flight) => flight,
             Err(response) => return response,
         };
-        self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
+        let hop = Hop {
+            peer: peer.address,
+            client: client.address,
+            trusted: settings.trusts(peer.address),
+            is_tls: peer.is_tls,
+            host: host.as_ref(),
+            port: &self.port,
+        };
+        self.rewrite(hop, settings.preserve_host, &mut request);
         let handshake = Handshake::of(&mut request);
         let (mut parts, body) = request.into_parts();
         let (body, upload) = if body.is_end_stream() {
@@ -150,14 +157,7 @@ impl Forward {
     }
 
     /// Makes the headers those of the request to the upstream.
-    fn rewrite(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        client: &Client,
-        host: Option<&Authority>,
-        request: &mut Request<Incoming>,
-    ) {
+    fn rewrite(&self, hop: Hop<'_>, preserves_host: bool, request: &mut Request<Incoming>) {
         let (version, length) = (request.version(), request.body().size_hint().exact());
         // The host of a URL in the request line overrides the header (RFC 9112, 3.2.2).
         let is_in_line = request.uri().authority().is_some();
@@ -172,18 +172,10 @@ impl Forward {
             forwarded::join_cookies(headers);
         }
         tell_length(headers, length);
-        if let Some(host) = host.filter(|_| is_in_line && settings.preserve_host) {
+        if let Some(host) = hop.host.filter(|_| is_in_line && preserves_host) {
             let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
             headers.insert(header::HOST, host);
         }
-        let hop = Hop {
-            peer: peer.address,
-            client: client.address,
-            trusted: settings.trusts(peer.address),
-            is_tls: peer.is_tls,
-            host,
-            port: &self.port,
-        };
         forwarded::set(headers, &hop);
         self.via.append(headers, version);
     }
