@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use http_body::Body as _;
 use http_body_util::{BodyExt, Either, Full, Limited};
@@ -21,7 +22,7 @@ use super::places::Places;
 use super::target::{Spare, Target, answer, told};
 use super::tunnel::Handshake;
 use super::turns::Turns;
-use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::config::settings::{Settings, Upstream};
 use crate::counters::{Counters, Event};
 use crate::limits::keys::{Client, Key};
 use crate::listen::open::Peer;
@@ -153,7 +154,7 @@ impl Forward {
         *request.method_mut() = parts.method;
         *request.uri_mut() = origin_form(parts.uri);
         *request.headers_mut() = parts.headers;
-        self.attempts(&settings.timeouts, client.priority, request, upload, handshake, flight).await
+        self.attempts(client.priority, request, upload, handshake, flight).await
     }
 
     /// Makes the headers those of the request to the upstream.
@@ -253,7 +254,6 @@ impl Forward {
     /// be made.
     async fn attempts(
         &self,
-        timeouts: &Timeouts,
         priority: Priority,
         mut request: Request<Sent>,
         upload: Option<Arc<Upload>>,
@@ -276,12 +276,12 @@ impl Forward {
                 return no_upgrade();
             }
             if !keeps_host {
-                target.name_host(&mut request);
+                request.headers_mut().insert(header::HOST, target.host.clone());
             }
             let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !fresh)
                 .then(|| Spare::of(&request));
             let answers = target.health.answers();
-            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_deref()).await;
+            let mut outcome = target.ask(fresh, request, upload.as_deref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
                 outcome = Err((Failure::Mismatched, None));
@@ -293,7 +293,7 @@ impl Forward {
                     target.note_answer();
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
                     let served = Box::new(Served { flight, upstream, entered, used });
-                    return self.handed_back(timeouts, response, handshake, served);
+                    return self.handed_back(target.pool.timeouts.tunnel, response, handshake, served);
                 }
                 Err(failed) => failed,
             };
@@ -344,7 +344,7 @@ impl Forward {
     /// Turns the upstream's response into the response to the client.
     fn handed_back(
         &self,
-        timeouts: &Timeouts,
+        silence: Duration,
         mut response: Response<Incoming>,
         handshake: Option<Box<Handshake>>,
         mut served: Box<Served>,
@@ -352,7 +352,7 @@ impl Forward {
         let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if let Some(handshake) = handshake.filter(|_| is_tunnel) {
             self.counters.add(Event::Upgrade);
-            handshake.open(&mut response, timeouts.tunnel, served.flight.clone());
+            handshake.open(&mut response, silence, served.flight.clone());
             // An upgraded connection may last for hours, and says nothing of the upstream.
             (served.entered, served.used) = (None, None);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
@@ -17,14 +17,14 @@ use super::connect::{BodyFault, Failure};
 use super::health::{Health, Probe};
 use super::inflight::Gate;
 use super::pool::{Answered, Pool};
-use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::config::settings::{Settings, Upstream};
 use crate::counters::Event;
 
 pub(crate) struct Target {
     /// The upstream as the settings name it.
     pub(crate) name: Arc<str>,
     /// The host that it is asked for.
-    host: HeaderValue,
+    pub(crate) host: HeaderValue,
     /// Whether it sees the host that the client asked for instead.
     pub(crate) preserves_host: bool,
     pub(crate) pool: Arc<Pool>,
@@ -58,19 +58,13 @@ impl Target {
 
     /// Sends a request, over a new connection if `fresh` is true, and waits for the head of the
     /// response. `upload` is the progress of a body that is on its way.
-    pub(crate) async fn attempt(
-        &self,
-        timeouts: &Timeouts,
-        fresh: bool,
-        request: Request<Sent>,
-        upload: Option<&Upload>,
-    ) -> Answered {
-        let upstream = &*self.name;
+    pub(crate) async fn ask(&self, fresh: bool, request: Request<Sent>, upload: Option<&Upload>) -> Answered {
+        let (upstream, limit) = (&*self.name, self.pool.timeouts.response_head);
         let began = Instant::now();
         let last = || upload.map_or(began, |upload| upload.last().max(began));
         let mut answer = std::pin::pin!(self.pool.send(request, fresh));
         loop {
-            let until = last() + timeouts.response_head;
+            let until = last() + limit;
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err((failure, unsent))) => {
@@ -83,7 +77,7 @@ impl Target {
                     return Err((failure, unsent));
                 }
                 // The client has sent a part meanwhile, or the proxy waits for the client.
-                Err(_) if last() + timeouts.response_head > Instant::now() => (),
+                Err(_) if last() + limit > Instant::now() => (),
                 Err(_) => {
                     tracing::warn!(upstream, "the upstream did not begin to respond in time");
                     return Err((Failure::TooLate, None));
@@ -117,11 +111,6 @@ impl Target {
             let upstream = &*self.name;
             tracing::error!(upstream, error = %failure, "the upstream is down, and is passed over");
         }
-    }
-
-    /// Names the host of this upstream in a request.
-    pub(crate) fn name_host(&self, request: &mut Request<Sent>) {
-        request.headers_mut().insert(header::HOST, self.host.clone());
     }
 }
 
