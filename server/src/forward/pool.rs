@@ -30,8 +30,8 @@ pub(crate) struct Pool {
     pub(super) timeouts: Timeouts,
     /// The most idle connections.
     most: usize,
-    /// The connection that was used last is the last.
-    idle: Mutex<Vec<Idle>>,
+    /// The connections, and since when each is idle. The one that was used last is the last.
+    idle: Mutex<Vec<(SendRequest<Sent>, Instant)>>,
     /// The rest of a pool whose upstream may speak HTTP/2, and so say of a request that it was not
     /// looked at.
     pub(super) shared: Option<Sharing>,
@@ -45,11 +45,6 @@ pub(super) struct Sharing {
     pub(super) connecting: tokio::sync::Mutex<()>,
     /// Whether the upstream chose HTTP/1.1 the last time.
     pub(super) is_http1: AtomicBool,
-}
-
-struct Idle {
-    sender: SendRequest<Sent>,
-    since: Instant,
 }
 
 /// The connection of a response that has not ended, or a part of one.
@@ -75,7 +70,7 @@ impl Pool {
         let weak = Arc::downgrade(&pool);
         tokio::spawn(async move {
             while let Some(pool) = weak.upgrade() {
-                pool.idle().retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE);
+                pool.idle().retain(|(sender, since)| !sender.is_closed() && since.elapsed() < IDLE);
                 if let Some(shared) = &pool.shared {
                     shared.streams.drop_idle(IDLE);
                 }
@@ -120,11 +115,11 @@ impl Pool {
     /// Takes the idle connection that was used last, and may take a request.
     pub(super) fn take(&self) -> Option<SendRequest<Sent>> {
         let mut idle = self.idle();
-        let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
-        Some(idle.remove(at).sender)
+        let at = idle.iter().rposition(|(sender, _)| sender.is_ready())?;
+        Some(idle.remove(at).0)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<(SendRequest<Sent>, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -136,10 +131,10 @@ impl Used {
         let Used::Whole { pool, sender } = self else { return };
         let mut idle = pool.idle();
         if idle.len() >= pool.most {
-            idle.retain(|idle| !idle.sender.is_closed());
+            idle.retain(|(sender, _)| !sender.is_closed());
         }
         if idle.len() < pool.most && !sender.is_closed() {
-            idle.push(Idle { sender, since: Instant::now() });
+            idle.push((sender, Instant::now()));
         }
     }
 }
@@ -239,7 +234,7 @@ mod tests {
         let (used, connection) = used(&pool, &listener).await;
         used.keep();
         drop(connection);
-        while !pool.idle()[0].sender.is_closed() {
+        while !pool.idle()[0].0.is_closed() {
             tokio::task::yield_now().await;
         }
         let upstream = async { answer(&mut listener.accept().await.unwrap().0).await };
