@@ -167,10 +167,7 @@ impl Activity {
         if !self.has_asked.load(Relaxed) {
             return idle > head;
         }
-        let began = match self.is_multiplexed.load(Relaxed) {
-            false => self.head.load(Relaxed),
-            true => 0,
-        };
+        let began = if self.is_multiplexed.load(Relaxed) { 0 } else { self.head.load(Relaxed) };
         match began {
             0 => idle > keep_alive,
             BEGUN => {

@@ -59,8 +59,7 @@ pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> 
     if settings.proxy_protocol {
         let mut buffered = BufReader::with_capacity(header::BUFFER, io);
         match within(limit, source(&mut buffered, settings.trusts(connected))).await {
-            Ok(Some(source)) => address = source,
-            Ok(None) => {}
+            Ok(source) => address = source.unwrap_or(connected),
             Err(error) => {
                 debug!(%connected, %error, "closed for its PROXY header");
                 door.counters.add(Event::ProxyHeader);

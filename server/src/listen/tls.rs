@@ -23,8 +23,7 @@ impl Tls {
 
     /// Reads both files again, for new connections. An error changes nothing.
     pub(crate) fn replace(&self, files: &Certificate) -> Result<(), String> {
-        let config = config(files)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config(files)?;
         Ok(())
     }
 
