@@ -182,13 +182,8 @@ impl Forward {
     }
 
     /// Waits for a place of the key, if that is no address, and then for one of the address. A
-    /// client can invent keys, but no addresses. The result has them until the response has ended.
-    async fn flight(
-        &self,
-        settings: &Settings,
-        client: &Client,
-        asked: Held,
-    ) -> Result<Held, Response<Body>> {
+    /// client can invent keys, but no addresses. The result holds both, besides `held`.
+    async fn flight(&self, settings: &Settings, client: &Client, held: Held) -> Result<Held, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let queue = settings.bounds.connections_per_address;
         let of_key = match client.key {
@@ -202,7 +197,7 @@ impl Forward {
         let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
             return Err(self.busy(settings, self.places.has_all(&address)));
         };
-        Ok(Arc::new((of_key, of_address, asked, self.under_way.clone())))
+        Ok(Arc::new((of_key, of_address, held, self.under_way.clone())))
     }
 
     /// Returns the answer to a request that found no place in time, by the bound of its client or
