@@ -2,16 +2,14 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use socket2::{Domain, SockAddr, Type};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpStream, UnixStream};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream};
 use tracing::warn;
 
 use crate::config::settings::Address;
@@ -20,15 +18,20 @@ use crate::io::Io;
 /// The pause after an `accept` that failed. The usual cause is a lack of descriptors.
 const BACK_OFF: Duration = Duration::from_millis(20);
 /// The most connections that may wait to be accepted. The system has a bound of its own.
-const BACKLOG: i32 = 4_096;
+const BACKLOG: u32 = 4_096;
 /// The address of every client of a Unix socket.
 const THIS_HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A socket that listens.
 pub(crate) struct Listener {
-    socket: AsyncFd<socket2::Socket>,
+    kind: Kind,
     address: Address,
     file: Option<SocketFile>,
+}
+
+enum Kind {
+    Tcp(TcpListener),
+    Unix(UnixListener),
 }
 
 /// A connection that was accepted.
@@ -45,7 +48,11 @@ impl Listener {
     /// The file of a Unix socket is replaced if no process listens on it any more. The function
     /// needs a runtime.
     pub(crate) fn bind(at: &Address) -> Result<Listener, String> {
-        listen(at).map_err(|error| format!("cannot listen on {at}: {error}"))
+        let listener = match at {
+            Address::Tcp(address) => bind_tcp(*address),
+            Address::Unix(path) => bind_unix(path),
+        };
+        listener.map_err(|error| format!("cannot listen on {at}: {error}"))
     }
 
     /// Returns the address of the listener. Its port is the real one, also where port 0 was asked
@@ -61,7 +68,15 @@ impl Listener {
     /// also holds once the proxy has closed the connection: until then the system keeps those bytes
     /// in memory.
     pub(crate) async fn accept(&self, unread: Duration) -> Socket {
-        persist(|| self.socket.async_io(Interest::READABLE, move |socket| accepted(socket, unread))).await
+        let accept = || async {
+            match &self.kind {
+                Kind::Tcp(listener) => {
+                    listener.accept().await.map(|(stream, peer)| tcp(stream, peer, unread))
+                }
+                Kind::Unix(listener) => listener.accept().await.map(|(stream, _)| unix(stream)),
+            }
+        };
+        persist(accept).await
     }
 
     /// Takes the connections that the system has accepted meanwhile, and then closes the listener.
@@ -70,10 +85,13 @@ impl Listener {
     /// file of a Unix socket is removed first, so that no client connects to a listener about to
     /// close.
     pub(crate) fn into_backlog(self, unread: Duration) -> impl Iterator<Item = Socket> + Send {
-        let Listener { socket, file, .. } = self;
+        let Listener { kind, file, .. } = self;
         drop(file);
         // The system is asked directly: the runtime learns of a connection later.
-        let accepted = std::iter::repeat_with(move || accepted(socket.get_ref(), unread));
+        let accepted = std::iter::repeat_with(move || match &kind {
+            Kind::Tcp(listener) => accepted(SockRef::from(listener), unread),
+            Kind::Unix(listener) => accepted(SockRef::from(listener), unread),
+        });
         // After the fault of one connection, others may wait behind it.
         accepted.filter(|socket| !socket.as_ref().is_err_and(is_of_connection)).map_while(Result::ok)
     }
@@ -93,47 +111,52 @@ async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F)
     }
 }
 
+/// Takes a connection that waits.
+fn accepted(listener: SockRef<'_>, unread: Duration) -> io::Result<Socket> {
+    let (stream, peer) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    Ok(match peer.as_socket() {
+        Some(peer) => tcp(TcpStream::from_std(stream.into())?, peer, unread),
+        None => unix(UnixStream::from_std(stream.into())?),
+    })
+}
+
 fn is_of_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted)
 }
 
-/// Takes a connection that waits.
-fn accepted(listener: &socket2::Socket, unread: Duration) -> io::Result<Socket> {
-    let (socket, peer) = listener.accept()?;
-    socket.set_nonblocking(true)?;
-    let Some(peer) = peer.as_socket() else {
-        return Ok(Socket { io: Box::new(UnixStream::from_std(socket.into())?), peer: THIS_HOST });
-    };
+fn tcp(stream: TcpStream, peer: SocketAddr, unread: Duration) -> Socket {
     // These calls fail only on a connection that is already gone, and the first read finds that
     // out.
-    let _ = socket.set_tcp_nodelay(true);
+    let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
-    let _ = socket.set_tcp_user_timeout(Some(unread));
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(unread));
     #[cfg(not(target_os = "linux"))]
     let _ = unread;
-    Ok(Socket { io: Box::new(TcpStream::from_std(socket.into())?), peer: peer.ip().to_canonical() })
+    Socket { io: Box::new(stream), peer: peer.ip().to_canonical() }
 }
 
-fn listen(at: &Address) -> io::Result<Listener> {
-    let (domain, name) = match at {
-        Address::Tcp(address) => (Domain::for_address(*address), SockAddr::from(*address)),
-        Address::Unix(path) => {
-            remove_stale(path)?;
-            (Domain::UNIX, SockAddr::unix(path)?)
-        }
-    };
-    let socket = socket2::Socket::new(domain, Type::STREAM, None)?;
-    socket.set_nonblocking(true)?;
+fn unix(stream: UnixStream) -> Socket {
+    Socket { io: Box::new(stream), peer: THIS_HOST }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A listener that was closed leaves connections behind, and they keep the port for a minute.
-    socket.set_reuse_address(true)?;
-    socket.bind(&name)?;
-    let file = match at {
-        Address::Tcp(_) => None,
-        Address::Unix(path) => Some(SocketFile { path: path.clone(), id: id(path)? }),
-    };
-    socket.listen(BACKLOG)?;
-    let address = socket.local_addr()?.as_socket().map_or_else(|| at.clone(), Address::Tcp);
-    Ok(Listener { socket: AsyncFd::new(socket)?, address, file })
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
+    let address = Address::Tcp(listener.local_addr()?);
+    Ok(Listener { kind: Kind::Tcp(listener), address, file: None })
+}
+
+fn bind_unix(path: &Path) -> io::Result<Listener> {
+    remove_stale(path)?;
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    let file = SocketFile { path: path.to_owned(), id: id(path)? };
+    let listener = socket.listen(BACKLOG)?;
+    Ok(Listener { kind: Kind::Unix(listener), address: Address::Unix(path.to_owned()), file: Some(file) })
 }
 
 /// Removes the file of a socket on which no process listens.
@@ -177,11 +200,10 @@ fn id(path: &Path) -> io::Result<(u64, u64)> {
 mod tests {
     use std::cell::Cell;
     use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpStream as StdTcpStream};
+    use std::net::TcpStream as StdTcpStream;
     use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::UnixSocket;
     use tokio::time::Instant;
 
     use super::*;
