@@ -150,14 +150,12 @@ fn without_rest(path: &[u8]) -> Vec<u8> {
 
 /// Turns `//a/b` into `/b`. More slashes at the start make no difference (WHATWG URL, 4.4).
 fn without_authority(path: &[u8]) -> Vec<u8> {
-    let Some(mut rest) = path.strip_prefix(b"//") else { return path.to_vec() };
-    while let Some(after) = rest.strip_prefix(b"/") {
-        rest = after;
+    if !path.starts_with(b"//") {
+        return path.to_vec();
     }
-    match rest.iter().position(|byte| *byte == b'/') {
-        Some(end) => rest[end..].to_vec(),
-        None => b"/".to_vec(),
-    }
+    let from_host = path.iter().copied().skip_while(|byte| *byte == b'/');
+    let rest: Vec<u8> = from_host.skip_while(|byte| *byte != b'/').collect();
+    if rest.is_empty() { b"/".to_vec() } else { rest }
 }
 
 /// Turns `/a;b=1/c` into `/a/c`.

@@ -72,7 +72,7 @@ pub(super) fn read_roots(to: &mut Settings) -> Result<(), String> {
 }
 
 fn of_file(path: &Path) -> Result<Arc<[CertificateDer<'static>]>, String> {
-    let certificates = certificates(path)?;
+    let certificates: Vec<CertificateDer<'_>> = read_pem(path, "certificate", "")?;
     for certificate in &certificates {
         let added = RootCertStore::empty().add(certificate.clone());
         added.map_err(|error| format!("the certificate in {} is malformed: {error}", path.display()))?;
@@ -90,17 +90,14 @@ fn of_host() -> Result<Arc<[CertificateDer<'static>]>, String> {
     Err(format!("this host has no certificates of authorities{why}; upstream_ca names a file of some"))
 }
 
-/// Reads the certificates of a PEM file, of which there is one at least.
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let file = read_file(path, "certificate")?;
-    let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&file).collect();
-    match chain {
-        Ok(chain) if chain.is_empty() => Err(format!("no certificate in {}", path.display())),
-        Ok(chain) => Ok(chain),
-        Err(error) => Err(format!("the certificate in {} is malformed: {error}", path.display())),
+/// Reads the items of a PEM file, of which there is one at least. Items with another `form` are
+/// passed over.
+pub(crate) fn read_pem<T: PemObject>(path: &Path, kind: &str, form: &str) -> Result<Vec<T>, String> {
+    let at = path.display();
+    let file = std::fs::read(path).map_err(|error| format!("cannot read the {kind} in {at}: {error}"))?;
+    match T::pem_slice_iter(&file).collect::<Result<Vec<T>, pem::Error>>() {
+        Ok(items) if items.is_empty() => Err(format!("no {form}{kind} in {at}")),
+        Ok(items) => Ok(items),
+        Err(error) => Err(format!("the {kind} in {at} is malformed: {error}")),
     }
-}
-
-pub(crate) fn read_file(path: &Path, content: &str) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("cannot read the {content} in {}: {error}", path.display()))
 }

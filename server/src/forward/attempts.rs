@@ -1,27 +1,28 @@
 //! Forwarding to the upstreams: places, and attempts at one upstream after another.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use http_body::Body as _;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
 
 use super::admission::{admitted, origin_form};
 use super::answers::{Body, Served, retry_later, text};
-use super::bodies::{Held, Progress, Sent, Upload};
+use super::bodies::{Held, Sent, Upload};
 use super::connect::Failure;
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
 use super::inflight::Gate;
-use super::places::{Place, Places};
-use super::target::{Spare, Target, answer, progress, told};
+use super::places::Places;
+use super::target::{Spare, Target, answer, told};
 use super::tunnel::Handshake;
 use super::turns::Turns;
-use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::config::settings::{Settings, Upstream};
 use crate::counters::{Counters, Event};
 use crate::limits::keys::{Client, Key};
 use crate::listen::open::Peer;
@@ -43,14 +44,6 @@ pub(crate) struct Forward {
     via: Via,
     /// The port of the proxy's listener.
     port: HeaderValue,
-}
-
-/// The places of a request under way, until its response has ended.
-pub(crate) struct Flight {
-    _of_key: Option<Place>,
-    _of_address: Place,
-    _asked: Held,
-    _under_way: Arc<()>,
 }
 
 impl Forward {
@@ -135,10 +128,18 @@ impl Forward {
             return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
         }
         let flight = match self.flight(settings, &client, asked.clone()).await {
-            Ok(flight) => Arc::new(flight) as Held,
+            Ok(flight) => flight,
             Err(response) => return response,
         };
-        self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
+        let hop = Hop {
+            peer: peer.address,
+            client: client.address,
+            trusted: settings.trusts(peer.address),
+            is_tls: peer.is_tls,
+            host: host.as_ref(),
+            port: &self.port,
+        };
+        self.rewrite(hop, settings.preserve_host, &mut request);
         let handshake = Handshake::of(&mut request);
         let (mut parts, body) = request.into_parts();
         let (body, upload) = if body.is_end_stream() {
@@ -153,18 +154,11 @@ impl Forward {
         *request.method_mut() = parts.method;
         *request.uri_mut() = origin_form(parts.uri);
         *request.headers_mut() = parts.headers;
-        self.attempts(&settings.timeouts, client.priority, request, upload, handshake, flight).await
+        self.attempts(client.priority, request, upload, handshake, flight).await
     }
 
     /// Makes the headers those of the request to the upstream.
-    fn rewrite(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        client: &Client,
-        host: Option<&Authority>,
-        request: &mut Request<Incoming>,
-    ) {
+    fn rewrite(&self, hop: Hop<'_>, preserves_host: bool, request: &mut Request<Incoming>) {
         let (version, length) = (request.version(), request.body().size_hint().exact());
         // The host of a URL in the request line overrides the header (RFC 9112, 3.2.2).
         let is_in_line = request.uri().authority().is_some();
@@ -179,30 +173,17 @@ impl Forward {
             forwarded::join_cookies(headers);
         }
         tell_length(headers, length);
-        if let Some(host) = host.filter(|_| is_in_line && settings.preserve_host) {
+        if let Some(host) = hop.host.filter(|_| is_in_line && preserves_host) {
             let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
             headers.insert(header::HOST, host);
         }
-        let hop = Hop {
-            peer: peer.address,
-            client: client.address,
-            trusted: settings.trusts(peer.address),
-            is_tls: peer.is_tls,
-            host,
-            port: &self.port,
-        };
         forwarded::set(headers, &hop);
         self.via.append(headers, version);
     }
 
     /// Waits for a place of the key, if that is no address, and then for one of the address. A
-    /// client can invent keys, but no addresses.
-    async fn flight(
-        &self,
-        settings: &Settings,
-        client: &Client,
-        asked: Held,
-    ) -> Result<Flight, Response<Body>> {
+    /// client can invent keys, but no addresses. The result holds both, besides `held`.
+    async fn flight(&self, settings: &Settings, client: &Client, held: Held) -> Result<Held, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let queue = settings.bounds.connections_per_address;
         let of_key = match client.key {
@@ -216,8 +197,7 @@ impl Forward {
         let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
             return Err(self.busy(settings, self.places.has_all(&address)));
         };
-        let under_way = self.under_way.clone();
-        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, _under_way: under_way })
+        Ok(Arc::new((of_key, of_address, held, self.under_way.clone())))
     }
 
     /// Returns the answer to a request that found no place in time, by the bound of its client or
@@ -246,8 +226,7 @@ impl Forward {
         body: Incoming,
         flight: &Held,
     ) -> Result<(Sent, Option<Arc<Upload>>), Response<Body>> {
-        let most = settings.bounds.request_body;
-        let (upload, body) = Upload::new(body, settings.patience(), most, flight.clone());
+        let (upload, body) = Upload::new(body, settings, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
         if !rarely || headers.contains_key(header::CONTENT_LENGTH) {
             return Ok((Either::Right(body), Some(upload)));
@@ -257,13 +236,12 @@ impl Forward {
                 headers.remove(header::TRAILER);
                 Ok((Either::Left(Full::new(whole.to_bytes())), None))
             }
-            Err(_) if upload.progress() == Progress::Reading => {
+            Err(_) => {
                 let line =
                     format!("Content too large: a chunked body of {method} may have {GET_BODY} bytes.\n");
-                Err(text(StatusCode::PAYLOAD_TOO_LARGE, line))
+                let fault = upload.fault().map(|fault| self.failed(&Failure::OfClient(fault)));
+                Err(fault.unwrap_or_else(|| text(StatusCode::PAYLOAD_TOO_LARGE, line)))
             }
-            // The progress tells the fault of the client.
-            Err(_) => Err(self.failed(&Failure::TooLate, upload.progress())),
         }
     }
 
@@ -271,7 +249,6 @@ impl Forward {
     /// be made.
     async fn attempts(
         &self,
-        timeouts: &Timeouts,
         priority: Priority,
         mut request: Request<Sent>,
         upload: Option<Arc<Upload>>,
@@ -294,38 +271,38 @@ impl Forward {
                 return no_upgrade();
             }
             if !keeps_host {
-                target.name_host(&mut request);
+                request.headers_mut().insert(header::HOST, target.host.clone());
             }
             let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !fresh)
                 .then(|| Spare::of(&request));
             let answers = target.health.answers();
-            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_deref()).await;
+            let mut outcome = target.ask(fresh, request, upload.as_deref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
                 outcome = Err((Failure::Mismatched, None));
             }
-            let progress = progress(upload.as_deref());
             let sent = upload.as_deref().map(Upload::last);
-            let entered = entered.map(|entered| entered.end(told(&outcome, progress), sent));
+            let entered = entered.map(|entered| entered.end(told(&outcome), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
                     target.note_answer();
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
                     let served = Box::new(Served { flight, upstream, entered, used });
-                    return self.handed_back(timeouts, response, handshake, served);
+                    return self.handed_back(target.pool.timeouts.tunnel, response, handshake, served);
                 }
                 Err(failed) => failed,
             };
             // The first refusal is tried again, and says nothing.
             if fresh || !matches!(failure, Failure::Refused(_)) {
-                target.note_failure(&failure, progress, answers, self.turns.now(), turn.probe.take());
+                target.note_failure(&failure, answers, self.turns.now(), turn.probe.take());
             }
             let again = match failure {
                 Failure::Unreached(_) | Failure::NotAccepted => {
                     failed += 1;
                     turn = self.turns.after(&targets, turn.at);
                     let is_next = failed < targets.len() && handshake.is_none();
-                    unsent.filter(|_| is_next && progress == Progress::Untouched).map(|unsent| *unsent)
+                    let is_begun = upload.as_deref().is_some_and(|upload| upload.is_begun.load(Relaxed));
+                    unsent.filter(|_| is_next && !is_begun).map(|unsent| *unsent)
                 }
                 // At any time, the upstream may close a connection that was kept alive.
                 Failure::Broken(_) if may_repeat && !std::mem::replace(&mut fresh, true) => {
@@ -336,7 +313,7 @@ impl Forward {
             };
             match again {
                 Some(again) => request = again,
-                None => return self.failed(&failure, progress),
+                None => return self.failed(&failure),
             }
             self.counters.add(Event::Retry);
         }
@@ -349,13 +326,11 @@ impl Forward {
         retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
     }
 
-    fn failed(&self, failure: &Failure, progress: Progress) -> Response<Body> {
-        let (event, status, line) = answer(failure, progress);
+    fn failed(&self, failure: &Failure) -> Response<Body> {
+        let (event, status, line) = answer(failure);
         self.counters.add(event);
         let mut response = text(status, line);
-        if let Failure::Reset(reason) = failure
-            && !progress.is_of_client()
-        {
+        if let Failure::Reset(reason) = failure {
             response.extensions_mut().insert(*reason);
         }
         response
@@ -364,7 +339,7 @@ impl Forward {
     /// Turns the upstream's response into the response to the client.
     fn handed_back(
         &self,
-        timeouts: &Timeouts,
+        silence: Duration,
         mut response: Response<Incoming>,
         handshake: Option<Box<Handshake>>,
         mut served: Box<Served>,
@@ -372,7 +347,7 @@ impl Forward {
         let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if let Some(handshake) = handshake.filter(|_| is_tunnel) {
             self.counters.add(Event::Upgrade);
-            handshake.open(&mut response, timeouts.tunnel, served.flight.clone());
+            handshake.open(&mut response, silence, served.flight.clone());
             // An upgraded connection may last for hours, and says nothing of the upstream.
             (served.entered, served.used) = (None, None);
         }

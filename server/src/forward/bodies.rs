@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::connect::BoxError;
+use super::connect::{BodyFault, BoxError};
 use super::forwarded::drop_from_trailers;
+use crate::config::settings::Settings;
 use crate::pace::{Pace, Patience};
 
 const TOO_SLOW: &str = "the body came too slowly";
@@ -34,8 +35,9 @@ pub(crate) struct Upload {
     /// The places of the request. An attempt may go on after the response, and then still has a
     /// connection to the upstream.
     _flight: Held,
-    /// A [`Progress`], as a number.
-    progress: AtomicU8,
+    /// Whether the body was asked for a part.
+    pub(crate) is_begun: AtomicBool,
+    fault: OnceLock<BodyFault>,
     /// Whether the proxy waits for the client.
     waiting: AtomicBool,
     /// Milliseconds from `start` to the last part.
@@ -43,39 +45,13 @@ pub(crate) struct Upload {
     start: Instant,
 }
 
-/// The progress of a request's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Progress {
-    /// No part of the body was read.
-    Untouched,
-    Reading,
-    /// The client broke the body off, or the body is malformed.
-    Broken,
-    /// The client paused for too long.
-    TimedOut,
-    /// The body has more bytes than it may.
-    TooLarge,
-}
-
-impl Progress {
-    /// Returns whether the body has ended by a fault of the client.
-    pub(crate) fn is_of_client(self) -> bool {
-        matches!(self, Progress::Broken | Progress::TimedOut | Progress::TooLarge)
-    }
-}
-
 impl Upload {
     /// Returns the body to send, and its progress.
-    pub(crate) fn new(
-        body: Incoming,
-        patience: Patience,
-        most: Option<u64>,
-        flight: Held,
-    ) -> (Arc<Upload>, Attempt) {
+    pub(crate) fn new(body: Incoming, settings: &Settings, flight: Held) -> (Arc<Upload>, Attempt) {
         let upload = Arc::new(Upload {
             _flight: flight,
-            progress: AtomicU8::new(Progress::Untouched as u8),
+            is_begun: AtomicBool::new(false),
+            fault: OnceLock::new(),
             waiting: AtomicBool::new(false),
             last: AtomicU64::new(0),
             start: Instant::now(),
@@ -83,20 +59,14 @@ impl Upload {
         let attempt = Attempt {
             upload: upload.clone(),
             body: Some(body),
-            pace: Pace::new(patience),
-            rest: most.unwrap_or(u64::MAX),
+            pace: Pace::new(settings.patience()),
+            rest: settings.bounds.request_body.unwrap_or(u64::MAX),
         };
         (upload, attempt)
     }
 
-    pub(crate) fn progress(&self) -> Progress {
-        match self.progress.load(Relaxed) {
-            0 => Progress::Untouched,
-            1 => Progress::Reading,
-            2 => Progress::Broken,
-            3 => Progress::TimedOut,
-            _ => Progress::TooLarge,
-        }
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.fault.get().copied()
     }
 
     /// Returns the last instant at which the proxy did not wait for the upstream.
@@ -118,8 +88,9 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    fn fail(&mut self, progress: Progress, error: BoxError) -> Framed {
-        self.upload.progress.store(progress as u8, Relaxed);
+    fn fail(&mut self, fault: BodyFault, error: BoxError) -> Framed {
+        // It is the first, as no part is asked for after it.
+        let _ = self.upload.fault.set(fault);
         self.body = None;
         Poll::Ready(Some(Err(error)))
     }
@@ -132,34 +103,30 @@ impl http_body::Body for Attempt {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        if this.upload.progress.load(Relaxed) == Progress::Untouched as u8 {
-            this.upload.progress.store(Progress::Reading as u8, Relaxed);
-        }
+        this.upload.is_begun.store(true, Relaxed);
         let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
             this.upload.waiting.store(true, Relaxed);
             ready!(this.pace.poll_wait(context));
-            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+            return this.fail(BodyFault::TimedOut, TOO_SLOW.into());
         };
         let bytes = match &frame {
             Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
             _ => 0,
         };
         if !this.pace.note(bytes) && frame.is_some() {
-            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+            return this.fail(BodyFault::TimedOut, TOO_SLOW.into());
         }
         match this.rest.checked_sub(bytes as u64) {
             Some(rest) => this.rest = rest,
-            None => return this.fail(Progress::TooLarge, "the body is too large".into()),
+            None => return this.fail(BodyFault::TooLarge, "the body is too large".into()),
         }
         let since = this.upload.start.elapsed();
         this.upload.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
         this.upload.waiting.store(false, Relaxed);
         match frame {
-            Some(Err(error)) => this.fail(Progress::Broken, error.into()),
+            Some(Err(error)) => this.fail(BodyFault::Broken, error.into()),
             Some(Ok(mut frame)) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    drop_from_trailers(trailers);
-                }
+                frame.trailers_mut().into_iter().for_each(drop_from_trailers);
                 Poll::Ready(Some(Ok(frame)))
             }
             None => Poll::Ready(None),
@@ -285,6 +252,11 @@ impl<F: FnOnce(End, u64)> Download<F> {
         }
     }
 
+    fn ended(&mut self, end: End, last: Option<Result<Frame<Bytes>, BoxError>>) -> Framed {
+        self.end(end);
+        Poll::Ready(last)
+    }
+
     fn is_whole(&self) -> bool {
         self.rest.is_empty() && self.body.is_end_stream()
     }
@@ -299,30 +271,19 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
                 ready!(this.pace.poll_wait(context));
-                this.end(End::TimedOut);
-                return Poll::Ready(Some(Err(TOO_SLOW.into())));
+                return this.ended(End::TimedOut, Some(Err(TOO_SLOW.into())));
             };
             if !this.pace.note(0) && frame.is_some() {
-                this.end(End::TooLong);
-                return Poll::Ready(Some(Err("the body took too long".into())));
+                return this.ended(End::TooLong, Some(Err("the body took too long".into())));
             }
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(mut last))) => {
-                    if let Some(trailers) = last.trailers_mut() {
-                        drop_from_trailers(trailers);
-                    }
-                    this.end(End::Whole);
-                    return Poll::Ready(Some(Ok(last)));
+                    last.trailers_mut().into_iter().for_each(drop_from_trailers);
+                    return this.ended(End::Whole, Some(Ok(last)));
                 }
-                Some(Err(error)) => {
-                    this.end(End::Broken);
-                    return Poll::Ready(Some(Err(error)));
-                }
-                None => {
-                    this.end(End::Whole);
-                    return Poll::Ready(None);
-                }
+                Some(Err(error)) => return this.ended(End::Broken, Some(Err(error))),
+                None => return this.ended(End::Whole, None),
             }
         }
         let part = this.rest.split_to(this.rest.len().min(this.longest_part));

@@ -46,6 +46,18 @@ pub(crate) enum Failure {
     Mismatched,
     /// The response did not begin in time.
     TooLate,
+    /// The body of the request has ended by a fault of the client.
+    OfClient(BodyFault),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BodyFault {
+    /// The client broke the body off, or the body is malformed.
+    Broken,
+    /// The client paused for too long.
+    TimedOut,
+    /// The body has more bytes than it may.
+    TooLarge,
 }
 
 /// Connects to the upstream within the time-out `connect`.
@@ -58,11 +70,8 @@ pub(super) async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, BoxError>>,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(limit, work).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) if !is_timeout(&*error) => Err(Failure::Unreached(error)),
-        _ => Err(Failure::NotAccepted),
-    }
+    let done = tokio::time::timeout(limit, work).await.map_err(|_| Failure::NotAccepted)?;
+    done.map_err(|error| if is_timeout(&*error) { Failure::NotAccepted } else { Failure::Unreached(error) })
 }
 
 pub(super) fn linked(io: Box<dyn Io>, timeouts: &Timeouts) -> Link {
@@ -130,6 +139,7 @@ impl fmt::Display for Failure {
             Failure::NotAccepted => return f.write_str("the upstream does not accept connections"),
             Failure::Mismatched => return f.write_str("its switch of protocols does not match the request"),
             Failure::TooLate => return f.write_str("the upstream stood still for too long"),
+            Failure::OfClient(_) => return f.write_str("the client did not send its body"),
         };
         let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
         f.write_str(&texts.join(": "))

@@ -10,9 +10,17 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, Response};
 
 use super::bodies::Sent;
+use super::connect::Failure;
 
-/// Sends a request. Returns its response, and the connection unless that has closed. An error has
-/// the request if the connection has not taken it.
+/// The failure of an attempt, and the request if it was not sent.
+pub(crate) type Unanswered = (Failure, Option<Box<Request<Sent>>>);
+
+pub(super) fn unanswered(mut error: TrySendError<Request<Sent>>) -> Unanswered {
+    let unsent = error.take_message().map(Box::new);
+    (Failure::of(error.into_error()), unsent)
+}
+
+/// Sends a request. Returns its response, and the connection unless that has closed.
 ///
 /// A request that enters the queue of a connection at the moment at which the connection ends is
 /// neither taken nor returned: the queue lives on with its sender. So the sender is dropped once
@@ -20,7 +28,7 @@ use super::bodies::Sent;
 pub(crate) async fn exchange(
     mut sender: SendRequest<Sent>,
     request: Request<Sent>,
-) -> Result<(Response<Incoming>, Option<SendRequest<Sent>>), TrySendError<Request<Sent>>> {
+) -> Result<(Response<Incoming>, Option<SendRequest<Sent>>), Unanswered> {
     let mut answer = pin!(sender.try_send_request(request));
     let before_end = poll_fn(|context| {
         if let Poll::Ready(answer) = answer.as_mut().poll(context) {
@@ -37,10 +45,10 @@ pub(crate) async fn exchange(
         }
     });
     match before_end.await {
-        Some(answer) => Ok((answer?, Some(sender))),
+        Some(answer) => Ok((answer.map_err(unanswered)?, Some(sender))),
         None => {
             drop(sender);
-            Ok((answer.await?, None))
+            Ok((answer.await.map_err(unanswered)?, None))
         }
     }
 }

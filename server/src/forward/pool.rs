@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::bodies::Sent;
 use super::connect::{BoxError, Failure, Link, connect};
-use super::exchange::exchange;
+use super::exchange::{Unanswered, exchange};
 use super::streams::{Stream, Streams};
 use super::trust::Trust;
 use crate::config::settings::{Settings, Timeouts, Upstream};
@@ -31,8 +31,9 @@ pub(crate) struct Pool {
     pub(super) timeouts: Timeouts,
     /// The most idle connections of a thread.
     most: usize,
-    /// The idle connections of each thread. The one that was used last is the last.
-    idle: Vec<Mutex<Vec<Idle>>>,
+    /// The connections of each thread, and since when each is idle. The one that was used last is
+    /// the last.
+    idle: Vec<Mutex<Vec<(SendRequest<Sent>, Instant)>>>,
     /// The rest of a pool whose upstream may speak HTTP/2, and so say of a request that it was not
     /// looked at.
     pub(super) shared: Option<Sharing>,
@@ -48,11 +49,6 @@ pub(super) struct Sharing {
     pub(super) is_http1: AtomicBool,
 }
 
-struct Idle {
-    sender: SendRequest<Sent>,
-    since: Instant,
-}
-
 /// The connection of a response that has not ended, or a part of one.
 pub(crate) enum Used {
     /// `home` is the index of the thread that drives it.
@@ -66,8 +62,8 @@ pub(crate) enum Used {
     },
 }
 
-/// The outcome of an attempt. A failure has the request if it was not sent.
-pub(crate) type Answered = Result<(Response<Incoming>, Option<Used>), (Failure, Option<Box<Request<Sent>>>)>;
+/// The outcome of an attempt.
+pub(crate) type Answered = Result<(Response<Incoming>, Option<Used>), Unanswered>;
 
 impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
@@ -85,8 +81,7 @@ impl Pool {
         tokio::spawn(async move {
             while let Some(pool) = weak.upgrade() {
                 for home in 0..pool.idle.len() {
-                    let is_kept = |idle: &Idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE;
-                    pool.idle(home).retain(is_kept);
+                    pool.idle(home).retain(|(sender, since)| !sender.is_closed() && since.elapsed() < IDLE);
                 }
                 if let Some(shared) = &pool.shared {
                     shared.streams.drop_idle(IDLE);
@@ -107,20 +102,16 @@ impl Pool {
         while let Some((sender, home)) = if fresh { None } else { self.take() } {
             match exchange(sender, request).await {
                 Ok((response, sender)) => return Ok((response, self.used(sender, home))),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err((Failure::of(error.into_error()), None)),
-                },
+                Err((_, Some(unsent))) => request = *unsent,
+                Err(failed) => return Err(failed),
             }
         }
         let sender = match self.open().await {
             Ok(sender) => sender,
             Err(failure) => return Err((failure, Some(Box::new(request)))),
         };
-        match exchange(sender, request).await {
-            Ok((response, sender)) => Ok((response, self.used(sender, threads::index()))),
-            Err(error) => Err((Failure::of(error.into_error()), None)),
-        }
+        let (response, sender) = exchange(sender, request).await?;
+        Ok((response, self.used(sender, threads::index())))
     }
 
     pub(super) fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>, home: usize) -> Option<Used> {
@@ -139,12 +130,12 @@ impl Pool {
         let (own, all) = (threads::index(), self.idle.len());
         (own..own + all).find_map(|home| {
             let mut idle = self.idle(home % all);
-            let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
-            Some((idle.remove(at).sender, home % all))
+            let at = idle.iter().rposition(|(sender, _)| sender.is_ready())?;
+            Some((idle.remove(at).0, home % all))
         })
     }
 
-    fn idle(&self, home: usize) -> MutexGuard<'_, Vec<Idle>> {
+    fn idle(&self, home: usize) -> MutexGuard<'_, Vec<(SendRequest<Sent>, Instant)>> {
         self.idle[home].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -156,10 +147,10 @@ impl Used {
         let Used::Whole { pool, sender, home } = self else { return };
         let mut idle = pool.idle(home);
         if idle.len() >= pool.most {
-            idle.retain(|idle| !idle.sender.is_closed());
+            idle.retain(|(sender, _)| !sender.is_closed());
         }
         if idle.len() < pool.most && !sender.is_closed() {
-            idle.push(Idle { sender, since: Instant::now() });
+            idle.push((sender, Instant::now()));
         }
     }
 }
@@ -259,7 +250,7 @@ mod tests {
         let (used, connection) = used(&pool, &listener).await;
         used.keep();
         drop(connection);
-        while !pool.idle(0)[0].sender.is_closed() {
+        while !pool.idle(0)[0].0.is_closed() {
             tokio::task::yield_now().await;
         }
         let upstream = async { answer(&mut listener.accept().await.unwrap().0).await };

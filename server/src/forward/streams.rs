@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::bodies::Sent;
-use super::connect::{BoxError, Link};
+use super::connect::{BoxError, Failure, Link};
+use super::exchange::{Unanswered, unanswered};
 
 /// The most requests on a connection at a time, whatever its peer allows.
 const MOST: usize = 100;
@@ -52,7 +53,7 @@ struct Connection {
     /// No other request is to be sent.
     is_retired: AtomicBool,
     start: Instant,
-    /// Milliseconds from `start` to the last head of a response, or 0 if there was none.
+    /// Milliseconds from `start` to the last head of a response.
     last: AtomicU64,
     /// The time-out of the head of a response.
     patience: Duration,
@@ -63,13 +64,6 @@ pub(crate) struct Stream {
     of: Arc<Connection>,
     since: Instant,
     is_answered: bool,
-}
-
-/// The reason for which a request has no response.
-pub(crate) enum Unanswered {
-    /// The connection has ended before it took the request.
-    Unsent(Box<Request<Sent>>),
-    Failed(hyper::Error),
 }
 
 impl Streams {
@@ -177,7 +171,7 @@ impl Stream {
         scheme: Scheme,
     ) -> Result<Response<Incoming>, Unanswered> {
         let Some(mut sender) = self.of.sender().clone() else {
-            return Err(Unanswered::Unsent(Box::new(request)));
+            return Err((Failure::Unreached("the connection has ended".into()), Some(Box::new(request))));
         };
         let mut ended = self.of.ended.clone();
         name_authority(&mut request, scheme);
@@ -193,17 +187,17 @@ impl Stream {
         };
         // An error is a word of the upstream, too, or the end of the connection.
         self.is_answered = true;
-        let millis = u64::try_from(self.of.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.of.last.store(millis.max(1), Relaxed);
-        answered.map_err(|mut error| match error.take_message() {
-            Some(mut unsent) => {
-                // The connection is about to end.
-                self.of.is_retired.store(true, Relaxed);
-                name_host(&mut unsent);
-                Unanswered::Unsent(Box::new(unsent))
-            }
-            None => Unanswered::Failed(error.into_error()),
-        })
+        self.of.last.store(self.of.start.elapsed().as_millis() as u64, Relaxed);
+        let mut failed = match answered {
+            Ok(response) => return Ok(response),
+            Err(error) => unanswered(error),
+        };
+        if let (_, Some(unsent)) = &mut failed {
+            // The connection is about to end.
+            self.of.is_retired.store(true, Relaxed);
+            name_host(unsent);
+        }
+        Err(failed)
     }
 }
 
@@ -212,7 +206,7 @@ impl Drop for Stream {
         self.of.used.fetch_sub(1, Relaxed);
         // The time-out began with the attempt, a little before.
         let is_late = !self.is_answered && self.since.elapsed() >= self.of.patience / 2;
-        if is_late && (self.of.last.load(Relaxed) == 0 || self.of.last() < self.since) {
+        if is_late && self.of.last() <= self.since {
             self.of.is_retired.store(true, Relaxed);
         }
     }

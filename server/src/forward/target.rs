@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
 use tollgate::tower::Answer;
 
 use super::admission::TOO_LARGE;
-use super::bodies::{Progress, Sent, Upload};
-use super::connect::Failure;
+use super::bodies::{Sent, Upload};
+use super::connect::{BodyFault, Failure};
 use super::health::{Health, Probe};
 use super::inflight::Gate;
 use super::pool::{Answered, Pool};
-use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::config::settings::{Settings, Upstream};
 use crate::counters::Event;
 
 pub(crate) struct Target {
     /// The upstream as the settings name it.
     pub(crate) name: Arc<str>,
     /// The host that it is asked for.
-    host: HeaderValue,
+    pub(crate) host: HeaderValue,
     /// Whether it sees the host that the client asked for instead.
     pub(crate) preserves_host: bool,
     pub(crate) pool: Arc<Pool>,
@@ -58,32 +58,26 @@ impl Target {
 
     /// Sends a request, over a new connection if `fresh` is true, and waits for the head of the
     /// response. `upload` is the progress of a body that is on its way.
-    pub(crate) async fn attempt(
-        &self,
-        timeouts: &Timeouts,
-        fresh: bool,
-        request: Request<Sent>,
-        upload: Option<&Upload>,
-    ) -> Answered {
-        let upstream = &*self.name;
+    pub(crate) async fn ask(&self, fresh: bool, request: Request<Sent>, upload: Option<&Upload>) -> Answered {
+        let (upstream, limit) = (&*self.name, self.pool.timeouts.response_head);
         let began = Instant::now();
         let last = || upload.map_or(began, |upload| upload.last().max(began));
         let mut answer = std::pin::pin!(self.pool.send(request, fresh));
         loop {
-            let until = last() + timeouts.response_head;
+            let until = last() + limit;
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(failed)) => {
-                    // A fault of the client ends the attempt, too. An upstream that is down is
-                    // logged once.
-                    let of_upstream = matches!(progress(upload), Progress::Untouched | Progress::Reading);
-                    if of_upstream && !matches!(failed.0, Failure::Unreached(_) | Failure::NotAccepted) {
-                        tracing::warn!(upstream, error = %failed.0, "the upstream failed");
+                Ok(Err((failure, unsent))) => {
+                    let failure = upload.and_then(Upload::fault).map_or(failure, Failure::OfClient);
+                    match failure {
+                        // An upstream that is down is logged once.
+                        Failure::Unreached(_) | Failure::NotAccepted | Failure::OfClient(_) => (),
+                        _ => tracing::warn!(upstream, error = %failure, "the upstream failed"),
                     }
-                    return Err(failed);
+                    return Err((failure, unsent));
                 }
                 // The client has sent a part meanwhile, or the proxy waits for the client.
-                Err(_) if last() + timeouts.response_head > Instant::now() => (),
+                Err(_) if last() + limit > Instant::now() => (),
                 Err(_) => {
                     tracing::warn!(upstream, "the upstream did not begin to respond in time");
                     return Err((Failure::TooLate, None));
@@ -107,30 +101,16 @@ impl Target {
     /// Notes a failure for the next requests, and logs the first. `answers` is their number before
     /// the attempt: one request without an answer tells nothing among others that have one.
     #[cold]
-    pub(crate) fn note_failure(
-        &self,
-        failure: &Failure,
-        progress: Progress,
-        answers: u64,
-        now: u64,
-        probe: Option<Probe>,
-    ) {
+    pub(crate) fn note_failure(&self, failure: &Failure, answers: u64, now: u64, probe: Option<Probe>) {
         let is_down = match failure {
             Failure::Unreached(_) | Failure::NotAccepted => true,
-            Failure::TooLate | Failure::Refused(_) => {
-                !progress.is_of_client() && self.health.answers() == answers
-            }
-            Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => false,
+            Failure::TooLate | Failure::Refused(_) => self.health.answers() == answers,
+            _ => false,
         };
         if is_down && self.health.failed(now, probe) {
             let upstream = &*self.name;
             tracing::error!(upstream, error = %failure, "the upstream is down, and is passed over");
         }
-    }
-
-    /// Names the host of this upstream in a request.
-    pub(crate) fn name_host(&self, request: &mut Request<Sent>) {
-        request.headers_mut().insert(header::HOST, self.host.clone());
     }
 }
 
@@ -149,46 +129,43 @@ pub(crate) fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Returns the progress of a body, which is untouched if it is not on its way.
-pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
-    upload.map_or(Progress::Untouched, Upload::progress)
-}
-
 /// Returns the outcome of an attempt at the upstream.
-pub(crate) fn told(attempt: &Answered, progress: Progress) -> Outcome {
+pub(crate) fn told(attempt: &Answered) -> Outcome {
     match attempt {
         // The time to an upgrade is that of a handshake: it is no sample.
         Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
         Ok((response, _)) => Answer::from(response).outcome(),
-        // The fault of the client.
-        Err(_) if progress.is_of_client() => Outcome::Failed,
-        Err((Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched, _)) => Outcome::Failed,
-        Err(_) => Outcome::Overloaded,
+        Err((Failure::Unreached(_) | Failure::NotAccepted | Failure::Refused(_) | Failure::TooLate, _)) => {
+            Outcome::Overloaded
+        }
+        Err(_) => Outcome::Failed,
     }
 }
 
 /// Returns the event of a failure, and its answer.
-pub(crate) fn answer(failure: &Failure, progress: Progress) -> (Event, StatusCode, &'static str) {
-    match (progress, failure) {
-        (Progress::TimedOut, _) => {
+pub(crate) fn answer(failure: &Failure) -> (Event, StatusCode, &'static str) {
+    match failure {
+        Failure::OfClient(BodyFault::TimedOut) => {
             (Event::BodyTimeout, StatusCode::REQUEST_TIMEOUT, "Request timeout: the body came too slowly.\n")
         }
-        (Progress::TooLarge, _) => (Event::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
-        (Progress::Broken, _) => {
+        Failure::OfClient(BodyFault::TooLarge) => {
+            (Event::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE)
+        }
+        Failure::OfClient(BodyFault::Broken) => {
             (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
         }
-        (_, Failure::Unreached(_) | Failure::Refused(_)) => {
+        Failure::Unreached(_) | Failure::Refused(_) => {
             (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream cannot be reached.\n")
         }
-        (_, Failure::NotAccepted) => (
+        Failure::NotAccepted => (
             Event::ConnectTimeout,
             StatusCode::GATEWAY_TIMEOUT,
             "Gateway timeout: the upstream does not accept connections.\n",
         ),
-        (_, Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched) => {
+        Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => {
             (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream failed.\n")
         }
-        (_, Failure::TooLate) => (
+        Failure::TooLate => (
             Event::ResponseHeadTimeout,
             StatusCode::GATEWAY_TIMEOUT,
             "Gateway timeout: the upstream does not answer.\n",
@@ -221,9 +198,7 @@ impl Spare {
         let mut request = Request::new(Either::Left(self.body));
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
-        for (name, value) in self.headers {
-            request.headers_mut().append(name, value);
-        }
+        request.headers_mut().extend(self.headers);
         request
     }
 }

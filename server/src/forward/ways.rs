@@ -15,7 +15,7 @@ use super::bodies::Sent;
 use super::connect::{Failure, linked, open, within};
 use super::exchange::exchange;
 use super::pool::{Answered, Pool, Sharing, Used, begin};
-use super::streams::{Stream, Unanswered};
+use super::streams::Stream;
 use crate::threads;
 
 enum Way {
@@ -47,29 +47,24 @@ impl Pool {
                 Ok(way) => way,
                 Err(failure) => return Err((failure, Some(Box::new(request)))),
             };
-            let error = match way {
-                Way::Stream(mut stream) => match stream.send(request, scheme.clone()).await {
-                    Ok(response) => return Ok((response, Some(Used::Part { _stream: Box::new(stream) }))),
-                    Err(error) => error,
-                },
-                Way::Connection(sender, home) => match exchange(sender, request).await {
-                    Ok((response, sender)) => return Ok((response, self.used(sender, home))),
-                    Err(mut error) => match error.take_message() {
-                        Some(unsent) => Unanswered::Unsent(Box::new(unsent)),
-                        None => Unanswered::Failed(error.into_error()),
-                    },
-                },
-            };
-            request = match error {
-                Unanswered::Unsent(unsent) if is_new => {
-                    return Err((
-                        Failure::Unreached("the upstream closes its connections".into()),
-                        Some(unsent),
-                    ));
+            let answered = match way {
+                Way::Stream(mut stream) => {
+                    let sent = stream.send(request, scheme.clone()).await;
+                    sent.map(|response| (response, Some(Used::Part { _stream: Box::new(stream) })))
                 }
-                Unanswered::Unsent(unsent) => *unsent,
-                Unanswered::Failed(error) => return Err((Failure::of(error), None)),
+                Way::Connection(sender, home) => {
+                    let sent = exchange(sender, request).await;
+                    sent.map(|(response, sender)| (response, self.used(sender, home)))
+                }
             };
+            match answered {
+                Err((_, Some(unsent))) if is_new => {
+                    let failure = Failure::Unreached("the upstream closes its connections".into());
+                    return Err((failure, Some(unsent)));
+                }
+                Err((_, Some(unsent))) => request = *unsent,
+                answered => return answered,
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream};
 use tracing::warn;
 
@@ -89,7 +90,11 @@ impl Listener {
     pub(crate) fn into_backlog(self, unread: Duration) -> impl Iterator<Item = Socket> + Send {
         let Listener { kind, file, .. } = self;
         drop(file);
-        let accepted = accept_at_once(kind, unread).into_iter().flat_map(std::iter::repeat_with);
+        // The system is asked directly: the runtime learns of a connection later.
+        let accepted = std::iter::repeat_with(move || match &kind {
+            Kind::Tcp(listener) => accepted(SockRef::from(listener), unread),
+            Kind::Unix(listener) => accepted(SockRef::from(listener), unread),
+        });
         // After the fault of one connection, others may wait behind it.
         accepted.filter(|socket| !socket.as_ref().is_err_and(is_of_connection)).map_while(Result::ok)
     }
@@ -109,26 +114,14 @@ async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F)
     }
 }
 
-/// Returns a function that asks the system directly: the runtime learns of a connection later.
-fn accept_at_once(kind: Kind, unread: Duration) -> Option<Box<dyn FnMut() -> io::Result<Socket> + Send>> {
-    match kind {
-        Kind::Tcp(listener) => {
-            let listener = listener.into_std().ok()?;
-            Some(Box::new(move || {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(tcp(stream, peer, unread))
-            }))
-        }
-        Kind::Unix(listener) => {
-            let listener = listener.into_std().ok()?;
-            Some(Box::new(move || {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(unix(stream))
-            }))
-        }
-    }
+/// Takes a connection that waits.
+fn accepted(listener: SockRef<'_>, unread: Duration) -> io::Result<Socket> {
+    let (stream, peer) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    Ok(match peer.as_socket() {
+        Some(peer) => tcp(stream.into(), peer, unread),
+        None => unix(stream.into()),
+    })
 }
 
 fn is_of_connection(error: &io::Error) -> bool {
@@ -140,10 +133,7 @@ fn tcp(stream: net::TcpStream, peer: SocketAddr, unread: Duration) -> Socket {
     // out.
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
-    let _ = rustix::net::sockopt::set_tcp_user_timeout(
-        &stream,
-        u32::try_from(unread.as_millis()).unwrap_or(u32::MAX),
-    );
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(unread));
     #[cfg(not(target_os = "linux"))]
     let _ = unread;
     let io = move || Ok(Box::new(TcpStream::from_std(stream)?) as Box<dyn Io>);
