@@ -23,6 +23,9 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The longest head of a response, and the most bytes of its body in one read.
 const READ: usize = 64 << 10;
 
+/// A connection, and since when it is idle.
+type Idle = (SendRequest<Sent>, Instant);
+
 /// The connections to one upstream.
 ///
 /// A task of its own drives each connection, so that the end of an idle one is seen at once.
@@ -31,9 +34,8 @@ pub(crate) struct Pool {
     pub(super) timeouts: Timeouts,
     /// The most idle connections of a thread.
     most: usize,
-    /// The connections of each thread, and since when each is idle. The one that was used last is
-    /// the last.
-    idle: Vec<Mutex<Vec<(SendRequest<Sent>, Instant)>>>,
+    /// The idle connections of each thread. The one that was used last is the last.
+    idle: Vec<Mutex<Vec<Idle>>>,
     /// The rest of a pool whose upstream may speak HTTP/2, and so say of a request that it was not
     /// looked at.
     pub(super) shared: Option<Sharing>,
@@ -135,7 +137,7 @@ impl Pool {
         })
     }
 
-    fn idle(&self, home: usize) -> MutexGuard<'_, Vec<(SendRequest<Sent>, Instant)>> {
+    fn idle(&self, home: usize) -> MutexGuard<'_, Vec<Idle>> {
         self.idle[home].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
