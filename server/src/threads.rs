@@ -1,7 +1,8 @@
 //! Threads that each drive their own connections: a runtime for each core.
 //!
-//! A request is served by one thread from its client to its upstream, so no thread wakes another
-//! for it.
+//! The thread of a client's connection also drives the upstream's connections that it opens, so
+//! most requests wake no other thread. A connection of HTTP/2 that many clients share, and an idle
+//! one of another thread, are driven by the thread that opened them.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -12,10 +13,11 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 
 thread_local! {
+    /// The index of this thread among those that drive connections.
     static INDEX: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns the number of threads that drive connections.
+/// Returns the number of threads that drive connections: that of the cores of this process.
 pub(crate) fn count() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
@@ -25,8 +27,10 @@ pub(crate) fn index() -> usize {
     INDEX.get()
 }
 
+/// The threads that drive connections, by the handles of their runtimes.
 pub(crate) struct Threads {
     all: Vec<Handle>,
+    /// The number of connections so far, by which they take turns.
     next: AtomicUsize,
 }
 

@@ -225,6 +225,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_idle_connection_of_another_thread_is_used_and_goes_back_to_it() {
+        let (pool, listener) = pool(9).await;
+        let (mut used, _connection) = used(&pool, &listener).await;
+        let last = pool.idle.len() - 1;
+        let Used::Whole { home, .. } = &mut used else { panic!("HTTP/1.1 shares nothing") };
+        *home = last;
+        used.keep();
+        let (sender, home) = pool.take().expect("it is idle");
+        pool.used(Some(sender), home).expect("it is open").keep();
+        assert_eq!((home, pool.idle(last).len()), (last, 1));
+    }
+
+    #[tokio::test]
     async fn no_more_connections_are_kept_than_may_be_idle() {
         let (pool, listener) = pool(1).await;
         let (first, _kept) = used(&pool, &listener).await;

@@ -38,7 +38,7 @@ impl Upstream {
         Upstream::start_with(None, 1_000)
     }
 
-    /// Starts an upstream whose connections have so many streams at a time.
+    /// Starts an upstream that allows `streams` streams at a time on each connection.
     pub(super) fn start_with(tls: Option<Arc<ServerConfig>>, streams: u32) -> Upstream {
         let listener = block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("it has an address");
