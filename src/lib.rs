@@ -28,10 +28,9 @@
 //!   or never. [`acquire_up_to`](TokenBucket::acquire_up_to) takes the tokens that are there, up to
 //!   `n`. [`try_acquire_at`](TokenBucket::try_acquire_at) decides at a given clock reading.
 //!   [`peek`](TokenBucket::peek) only looks, [`refund`](TokenBucket::refund) gives back;
-//! * [`blocking_acquire`](TokenBucket::blocking_acquire), `acquire().await`,
-//!   [`paced`](TokenBucket::paced), and [`limited`](TokenBucket::limited) for outgoing calls: wait
-//!   in line, first come, first served. [`reserve`](TokenBucket::reserve): tokens that will be
-//!   earned later, without a wait;
+//! * [`blocking_acquire`](TokenBucket::blocking_acquire), `acquire().await`, and
+//!   [`limited`](TokenBucket::limited) for outgoing calls: wait in line, first come, first served.
+//!   [`reserve`](TokenBucket::reserve): tokens that will be earned later, without a wait;
 //! * [`hold`](TokenBucket::hold) and [`settle`](Hold::settle): an estimate first, the cost when it
 //!   is known;
 //! * [`set_quota`](TokenBucket::set_quota): another rate and burst, for all keys at once.
@@ -43,11 +42,10 @@
 //! # Features
 //!
 //! None is on by default. `serde`: a [`Quota`] or a [`Window`] in its text form. `tokio`: waiting
-//! in tasks, and a stream. `http`: keys from requests, and headers of responses. `ipnet`: trusted
-//! proxies by network. `tower`: a layer over HTTP and gRPC. `metrics`: the layer's statistics
-//! through the facade of that name. `tracing`: refusals, and faults of a layer's setup, as events;
-//! without it the faults are lines on stderr. `huge-pages`: huge pages for a large table of
-//! [`Builder::inline`], where Linux has them.
+//! in tasks. `http`: keys from requests, and headers of responses. `ipnet`: trusted proxies by
+//! network. `tower`: a layer over HTTP and gRPC. `metrics`: the layer's statistics through the
+//! facade of that name. `tracing`: refusals, and faults of a layer's setup, as events;
+//! without it the faults are lines on stderr.
 //!
 //! # The law
 //!
@@ -87,7 +85,6 @@ pub mod http;
 mod inflight;
 mod keyed;
 mod limiter;
-pub mod prelude;
 mod quota;
 mod sync;
 #[cfg(test)]
@@ -102,6 +99,7 @@ pub use equivalent::Equivalent;
 pub use inflight::builder::InflightBuilder;
 pub use inflight::controller::{Controller, Share, Verdict};
 pub use inflight::gate::{Flight, Inflight, Overloaded, OwnedFlight};
+pub use inflight::histogram::{Histogram, LatencyCounts};
 pub use inflight::invalid_limit::InvalidLimit;
 pub use inflight::outcome::Outcome;
 pub use inflight::priority::Priority;
@@ -113,7 +111,6 @@ pub use keyed::overflow::WhenFull;
 pub use limiter::adaptive::{AdaptedLimiter, Adaptive};
 pub use limiter::adaptive_builder::AdaptiveBuilder;
 pub use limiter::all_of::{AllDenied, AllOf, BucketLimit, Limit, Limits, all_of};
-pub use limiter::blocking::Paced;
 pub use limiter::builder::{BucketBuilder, Builder};
 pub use limiter::inflight_limiter::InflightLimiter;
 pub use limiter::inflight_limiter_builder::InflightLimiterBuilder;
@@ -125,8 +122,6 @@ pub use limiter::limited::Limited;
 pub use limiter::pinned::Pinned;
 pub use limiter::rate_limiter::RateLimiter;
 pub use limiter::token_bucket::TokenBucket;
-#[cfg(feature = "tokio")]
-pub use limiter::tokio::PacedStream;
 pub use limiter::window_builder::{WindowCounterBuilder, WindowLimiterBuilder};
 pub use limiter::window_counter::WindowCounter;
 pub use limiter::window_key::{Cap, PinnedWindows, WindowKey};

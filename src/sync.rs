@@ -59,22 +59,6 @@ macro_rules! const_fn {
 }
 pub(crate) use const_fn;
 
-/// Declares a type that mapped memory may hold: all of its byte patterns are values.
-#[cfg(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
-macro_rules! plain_bytes {
-    ($item:item) => {
-        #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout)]
-        $item
-    };
-}
-#[cfg(not(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle)))))]
-macro_rules! plain_bytes {
-    ($item:item) => {
-        $item
-    };
-}
-pub(crate) use plain_bytes;
-
 #[cfg(all(test, any(loom, shuttle)))]
 mod once {
     use super::{AtomicU64, Ordering, yield_now};

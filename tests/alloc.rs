@@ -38,7 +38,7 @@ fn a_token_bucket_never_allocates() {
     Clock::new().warm();
     let (clock, mock) = Clock::mock();
     allocates_nothing("a bucket", || {
-        let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+        let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
         for n in [0, 3, 8, 11, 7, 1] {
             let _ = black_box(bucket.try_acquire_n(n).map_err(|denied| denied.retry_after()));
             let _ = black_box((bucket.try_acquire(), bucket.peek().reset_after()));
@@ -56,7 +56,7 @@ fn a_token_bucket_never_allocates() {
 fn the_verbs_allocate_nothing() {
     let (clock, mock) = Clock::mock();
     let (quota, gold) = (Quota::per_second(10), Quota::per_second(20));
-    let bucket = TokenBucket::with_clock(quota, clock.clone());
+    let bucket = TokenBucket::builder(quota).clock(clock.clone()).build();
     let limiter = RateLimiter::<String>::builder(quota).headroom(gold).unwrap().clock(clock).build();
     let plan = limiter.plan(gold).unwrap();
     let key = "the key of some length";

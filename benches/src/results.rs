@@ -23,7 +23,7 @@ pub struct Results {
     /// Nanoseconds of a cache line from one processor to another, a value for each round.
     pub transfers: Vec<f64>,
     /// The first decision of a process.
-    pub starts: Vec<Start>,
+    pub starts: Vec<ColdStart>,
     /// A proxy under load.
     pub proxies: Vec<Proxy>,
     /// Tokens of a bucket over time: seconds and tokens.
@@ -196,7 +196,7 @@ pub struct Room {
 
 /// The first decisions of a limiter, in processes of its own.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Start {
+pub struct ColdStart {
     /// Name of the contender.
     pub contender: String,
     /// Nanoseconds to make the limiter, a value for each process.

@@ -7,7 +7,9 @@
 
 use axum::{Router, extract::ConnectInfo, routing::get};
 use std::{env, net::SocketAddr};
-use tollgate::prelude::*;
+use tollgate::Quota;
+use tollgate::http::ClientIp;
+use tollgate::tower::RateLimitLayer;
 use tollgate_distributed::{DistributedLimiter, OnOutage, RedisStore};
 
 #[tokio::main]

@@ -124,12 +124,14 @@ impl Case {
             (Some(Store::Map), _) => Face::key(with_room!(RateLimiter::builder(own))),
             (Some(Store::Table), _) => Face::key(with_room!(RateLimiter::builder(own).inline(64).unwrap())),
             (None, initial) => {
-                let bucket = match initial {
-                    Some(n) => with_room!(TokenBucket::builder(own).initial_tokens(n)),
-                    None if head.is_some() || debt.is_some() => with_room!(TokenBucket::builder(own)),
-                    None => TokenBucket::with_clock(own, clock),
-                };
-                Face::alone(if self.spread { bucket.spread() } else { bucket })
+                let mut builder = TokenBucket::builder(own);
+                if let Some(n) = initial {
+                    builder = builder.initial_tokens(n);
+                }
+                if self.spread {
+                    builder = builder.spread();
+                }
+                Face::alone(with_room!(builder))
             }
         };
         Some((face, unit(head).expect("it was built"), time))

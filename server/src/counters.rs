@@ -30,6 +30,8 @@ events! {
     HeadTimeout = "request_head_timeouts",
     /// Bodies of requests that ended too soon, or are malformed: 400.
     BrokenBody = "request_bodies_broken",
+    /// Bodies of requests with more bytes than they may have: 413.
+    BodyTooLarge = "request_bodies_too_large",
     /// Bodies of requests that stood still for too long: 408.
     BodyTimeout = "request_body_timeouts",
     /// Requests that came back to this proxy: 508.
@@ -63,13 +65,8 @@ events! {
 }
 
 /// A count of each [`Event`].
+#[derive(Default)]
 pub(crate) struct Counters([AtomicU64; EVENTS.len()]);
-
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters([const { AtomicU64::new(0) }; EVENTS.len()])
-    }
-}
 
 impl Counters {
     pub(crate) fn add(&self, event: Event) {

@@ -17,7 +17,7 @@ mod pace;
 mod readings;
 mod run;
 mod serve;
-mod signals;
+mod threads;
 
 use config::options::{Options, sentence};
 
@@ -52,7 +52,14 @@ fn main() -> ExitCode {
         Err(help) if !help.use_stderr() => help.exit(),
         Err(error) => Err(sentence(&error)),
     };
-    exit_code(outcome)
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(sentence) => {
+            eprintln!("error: {sentence}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn serve(options: Options) -> Result<bool, String> {
@@ -62,15 +69,4 @@ fn serve(options: Options) -> Result<bool, String> {
     // delay the end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
-}
-
-fn exit_code(outcome: Result<bool, String>) -> ExitCode {
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(sentence) => {
-            eprintln!("error: {sentence}");
-            ExitCode::from(2)
-        }
-    }
 }

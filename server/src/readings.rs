@@ -64,45 +64,31 @@ const DOT_SEGMENT: u8 = 16;
 const NOT_ASCII: u8 = 32;
 const END: u8 = 64;
 
-/// A change that some servers make to a path before they look for its handler.
-struct Step {
-    /// The mark of the paths that the step can change.
-    mark: u8,
-    change: fn(&[u8]) -> Vec<u8>,
-}
-
-/// The decoding of unreserved characters alone (RFC 3986, 6.2.2.2).
-const UNRESERVED: Step = Step { mark: ESCAPE, change: |path| decoded(path, is_unreserved) };
-const ESCAPES: Step = Step { mark: ESCAPE, change: |path| decoded(path, |_| true) };
-/// The decoding by servers that split a path into segments first.
-const IN_SEGMENTS: Step = Step { mark: ESCAPE, change: |path| decoded(path, |byte| byte != b'/') };
-/// The step of servers that decode a path and leave out the bytes that are not UTF-8.
-const MALFORMED: Step = Step { mark: NOT_ASCII, change: without_malformed };
-/// The step of servers that read a decoded path as a reference, or as a string of C.
-const REST: Step = Step { mark: END, change: without_rest };
-const BACKSLASHES: Step = Step { mark: BACKSLASH, change: with_slashes };
-/// The step of servers that read a path as a reference: in `//a/b` the host is `a` (RFC 3986, 4.2).
-const AUTHORITY: Step = Step { mark: EMPTY_SEGMENT, change: without_authority };
-const PARAMETERS: Step = Step { mark: SEMICOLON, change: without_parameters };
-const EMPTY: Step = Step { mark: EMPTY_SEGMENT, change: without_empty };
-const DOTS: Step = Step { mark: DOT_SEGMENT, change: without_dots };
+/// A change that some servers make to a path before they look for its handler, behind the mark of
+/// the paths that it can change.
+type Step = (u8, fn(&[u8]) -> Vec<u8>);
 
 /// The steps in the order of servers. A server takes some of them, and at most one from each line.
 const STEPS: [&[Step]; 14] = [
-    &[UNRESERVED],
-    &[BACKSLASHES],
-    &[AUTHORITY],
-    &[PARAMETERS],
-    &[EMPTY],
-    &[DOTS],
-    &[ESCAPES, IN_SEGMENTS],
-    &[MALFORMED],
-    &[REST],
-    &[BACKSLASHES],
-    &[PARAMETERS],
-    &[EMPTY],
-    &[DOTS],
-    &[EMPTY],
+    // Unreserved characters alone are decoded (RFC 3986, 6.2.2.2).
+    &[(ESCAPE, |path| decoded(path, is_unreserved))],
+    &[(BACKSLASH, with_slashes)],
+    // A path is read as a reference: in `//a/b` the host is `a` (RFC 3986, 4.2).
+    &[(EMPTY_SEGMENT, without_authority)],
+    &[(SEMICOLON, without_parameters)],
+    &[(EMPTY_SEGMENT, without_empty)],
+    &[(DOT_SEGMENT, without_dots)],
+    // The second is of servers that split a path into segments first.
+    &[(ESCAPE, |path| decoded(path, |_| true)), (ESCAPE, |path| decoded(path, |byte| byte != b'/'))],
+    // The bytes of a decoded path that are not UTF-8 are left out.
+    &[(NOT_ASCII, without_malformed)],
+    // A decoded path is read as a reference, or as a string of C.
+    &[(END, without_rest)],
+    &[(BACKSLASH, with_slashes)],
+    &[(SEMICOLON, without_parameters)],
+    &[(EMPTY_SEGMENT, without_empty)],
+    &[(DOT_SEGMENT, without_dots)],
+    &[(EMPTY_SEGMENT, without_empty)],
 ];
 
 /// A path after some steps.
@@ -124,12 +110,12 @@ pub(crate) fn readings(path: &[u8]) -> Option<Vec<Reading>> {
     let mut found = vec![Reading { path, marks: marks_of_path }];
     for steps in STEPS {
         for at in 0..found.len() {
-            for step in steps {
+            for (mark, change) in steps {
                 let reading = &found[at];
-                if reading.marks & step.mark == 0 {
+                if reading.marks & mark == 0 {
                     continue;
                 }
-                let path = (step.change)(&reading.path);
+                let path = change(&reading.path);
                 written += path.len();
                 if written > MAX_BYTES {
                     return None;
@@ -164,41 +150,24 @@ fn without_rest(path: &[u8]) -> Vec<u8> {
 
 /// Turns `//a/b` into `/b`. More slashes at the start make no difference (WHATWG URL, 4.4).
 fn without_authority(path: &[u8]) -> Vec<u8> {
-    let Some(mut rest) = path.strip_prefix(b"//") else { return path.to_vec() };
-    while let Some(after) = rest.strip_prefix(b"/") {
-        rest = after;
+    if !path.starts_with(b"//") {
+        return path.to_vec();
     }
-    match rest.iter().position(|byte| *byte == b'/') {
-        Some(end) => rest[end..].to_vec(),
-        None => b"/".to_vec(),
-    }
+    let from_host = path.iter().copied().skip_while(|byte| *byte == b'/');
+    let rest: Vec<u8> = from_host.skip_while(|byte| *byte != b'/').collect();
+    if rest.is_empty() { b"/".to_vec() } else { rest }
 }
 
 /// Turns `/a;b=1/c` into `/a/c`.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(path.len());
-    let mut is_parameter = false;
-    for byte in path {
-        match byte {
-            b'/' => is_parameter = false,
-            b';' => is_parameter = true,
-            _ => {}
-        }
-        if !is_parameter {
-            kept.push(*byte);
-        }
-    }
-    kept
+    let bare = |segment: &[u8]| segment.iter().copied().take_while(|byte| *byte != b';').collect();
+    path.split(|byte| *byte == b'/').map(bare).collect::<Vec<Vec<u8>>>().join(&b'/')
 }
 
 /// Turns `/a//b` into `/a/b`.
 pub(crate) fn without_empty(path: &[u8]) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(path.len());
-    for byte in path {
-        if *byte != b'/' || kept.last() != Some(&b'/') {
-            kept.push(*byte);
-        }
-    }
+    let mut kept = path.to_vec();
+    kept.dedup_by(|byte, before| [*before, *byte] == *b"//");
     kept
 }
 

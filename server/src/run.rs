@@ -3,21 +3,18 @@
 //! The order of a request: `listen` (PROXY header, TLS), `serve` (HTTP), `limits` (its limit),
 //! `forward` (a place, an upstream), and back through its bodies.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::admin::page;
 use crate::config::describe::describe;
-use crate::config::options::{self, Demo, Options};
-use crate::config::settings::{Address, Settings, Upstream};
-use crate::counters::Counters;
-use crate::forward::attempts::Forward;
+use crate::config::options::{self, Options};
 use crate::limits::in_force::Limits;
 use crate::limits::store::Fleet;
 use crate::limits::tally::Sums;
@@ -29,18 +26,18 @@ use crate::serve::log::LogHandle;
 use crate::serve::reload::Reload;
 use crate::serve::sockets::Sockets;
 use crate::serve::{demo, introduce};
-use crate::signals::{Hangups, Stops};
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
 pub(crate) async fn run(options: Options) -> Result<bool, String> {
     // The signals are caught before the first line is printed: its reader may send a signal at
-    // once.
-    let no_signals = |error| format!("cannot listen for signals: {error}");
-    let (stops, hangups) = (Stops::new().map_err(no_signals)?, Hangups::new().map_err(no_signals)?);
+    // once. From then on they do not end the process by themselves.
+    let caught = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+    let (interrupt, terminate) = (caught(SignalKind::interrupt())?, caught(SignalKind::terminate())?);
+    let (stops, hangups) = (Stops { interrupt, terminate }, caught(SignalKind::hangup())?);
     let settings = options::load(&options)?;
     options::check_upstream(&options, &settings)?;
-    let log = LogHandle::start(settings.log.format);
+    let log = LogHandle::start(settings.log.json);
     let tls = settings.tls.as_ref().map(Tls::read).transpose();
     let tls = tls.map_err(|why| options::in_tls(&options, why))?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;
@@ -52,20 +49,26 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         Some(admin) => Some(bind(admin.at).await?),
         None => None,
     };
-    let (demo, sockets) = upstream_and_sockets(&settings, options.demo).await?;
+    let (demo, each) = match settings.upstreams.first() {
+        Some(upstream) => (upstream.clone(), 1),
+        // An upstream in this process takes two of its sockets for each connection.
+        None => (demo::start(options.demo).await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
+    };
+    let sockets = Sockets::new(admin.as_ref().map_or(0, |_| page::SOCKETS), each);
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
-    let proxy = Arc::new(proxy(settings, fleet, listener.address(), &demo, tls, &sockets)?);
-    let reload = Arc::new(Reload::new(options, proxy.clone(), demo, sockets, log));
+    let proxy = Arc::new(Proxy::new(settings, fleet, listener.address(), &demo, tls, &sockets)?);
+    let changing = Mutex::default();
+    let reload = Arc::new(Reload { options, proxy: proxy.clone(), demo, sockets, log, changing });
     let ready = Arc::new(AtomicBool::new(true));
     if let Some((listener, address)) = admin {
         say(format_args!("admin page on http://{address}/, and /metrics"));
-        tokio::spawn(page::serve(listener, proxy.clone(), reload.clone(), ready.clone()));
+        tokio::spawn(page::serve(listener, reload.clone(), ready.clone()));
     }
     tokio::spawn(report_every_second(proxy.limits.clone()));
     tokio::spawn(reload.at_each(hangups));
-    serve_until(stops, proxy, listener, &ready).await
+    Ok(serve_until(stops, proxy, listener, &ready).await)
 }
 
 /// Prints the meaning of the settings, or returns the first mistake as one sentence.
@@ -84,50 +87,21 @@ async fn bind(at: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     Ok((listener, address))
 }
 
-/// Returns an upstream for settings that name none, and the sockets of the process.
-async fn upstream_and_sockets(settings: &Settings, demo: Demo) -> Result<(Upstream, Sockets), String> {
-    let (demo, each) = match settings.upstreams.first() {
-        Some(upstream) => (upstream.clone(), 1),
-        // An upstream in this process takes two of its sockets for each connection.
-        None => (demo::start(demo).await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
-    };
-    let admin = settings.admin.as_ref().map_or(0, |_| page::SOCKETS);
-    Ok((demo, Sockets::new(admin, each)))
+/// The signals to stop: Ctrl-C, or the request of a supervisor.
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
 }
 
-fn proxy(
-    settings: Settings,
-    fleet: Option<Fleet>,
-    at: &Address,
-    demo: &Upstream,
-    tls: Option<Arc<Tls>>,
-    sockets: &Sockets,
-) -> Result<Proxy, String> {
-    let port = match at {
-        Address::Tcp(address) => address.port(),
-        Address::Unix(_) if tls.is_some() => 443,
-        Address::Unix(_) => 80,
-    };
-    let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
-    let via = settings.via.clone().unwrap_or_else(made_up);
-    let counters: Arc<Counters> = Arc::default();
-    let limits = Arc::new(Limits::new(&settings, fleet, counters.clone())?);
-    let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
-    let (clients, _) = sockets.share(settings.bounds.in_flight);
-    Ok(Proxy::new(settings, limits, forward, tls, counters, clients))
+impl Stops {
+    async fn next(&mut self) {
+        tokio::select! { _ = self.interrupt.recv() => (), _ = self.terminate.recv() => () }
+    }
 }
 
 /// Serves until the first stop signal, and drains. A second signal ends that at once.
-async fn serve_until(
-    mut stops: Stops,
-    proxy: Arc<Proxy>,
-    listener: Listener,
-    ready: &AtomicBool,
-) -> Result<bool, String> {
-    let (stop, is_stopped) = tokio::sync::oneshot::channel();
-    let stopped = async {
-        let _ = is_stopped.await;
-    };
+async fn serve_until(mut stops: Stops, proxy: Arc<Proxy>, listener: Listener, ready: &AtomicBool) -> bool {
+    let (stop, stopped) = tokio::sync::oneshot::channel();
     let serving = connections::serve(proxy.clone(), listener, stopped);
     let signals = async {
         stops.next().await;
@@ -146,9 +120,9 @@ async fn serve_until(
     tokio::select! {
         whole = serving => {
             proxy.limits.give_back().await;
-            Ok(whole)
+            whole
         }
-        () = signals => Ok(proxy.forward.under_way() == 0),
+        () = signals => proxy.forward.under_way() == 0,
     }
 }
 
@@ -159,13 +133,13 @@ async fn report_every_second(limits: Arc<Limits>) {
     let mut before = Sums::default();
     loop {
         seconds.tick().await;
-        let now = limits.tally().sums();
+        let in_force = limits.in_force();
+        let now = in_force.tally.sums();
         let second = now.since(before);
         before = now;
         if second.granted + second.refused > 0 {
-            let in_force = limits.in_force();
             let refused = if in_force.shadow { "would be refused" } else { "refused" };
-            let keys: usize = in_force.all().map(|limit| limit.stats().keys).sum();
+            let keys: usize = in_force.all().map(|routed| routed.limits.layer.stats().keys).sum();
             say(format_args!("granted {}, {refused} {}, keys {keys}", second.granted, second.refused));
         }
     }

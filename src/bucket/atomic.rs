@@ -20,7 +20,7 @@
 //! that is granted.
 
 use crate::fault::{Fault, injected};
-use crate::sync::{AtomicU64, Ordering, const_fn, plain_bytes};
+use crate::sync::{AtomicU64, Ordering, const_fn};
 use crate::word::by_refill::{ByRefill, OwnRefill};
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::verb::Take;
@@ -197,11 +197,8 @@ pub(crate) trait BucketRef: Copy {
     }
 }
 
-plain_bytes! {
-    #[derive(Debug)]
-    #[repr(transparent)]
-    pub(crate) struct Bucket(AtomicU64);
-}
+#[derive(Debug)]
+pub(crate) struct Bucket(AtomicU64);
 
 impl Bucket {
     const_fn! {

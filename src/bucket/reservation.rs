@@ -40,7 +40,7 @@ pub(crate) trait Ledger {
 /// use tollgate::{Clock, Quota, TokenBucket};
 ///
 /// let (clock, _mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(2), clock);
+/// let bucket = TokenBucket::builder(Quota::per_second(10).burst(2)).clock(clock).build();
 /// let _ = bucket.try_acquire_n(2)?;
 ///
 /// let first = bucket.reserve(1)?;
@@ -117,7 +117,7 @@ impl fmt::Debug for Reservation<'_> {
 /// use tollgate::{Clock, Quota, TokenBucket};
 ///
 /// let (clock, _mock) = Clock::mock();
-/// let bytes = TokenBucket::with_clock(Quota::per_second(1_000), clock);
+/// let bytes = TokenBucket::builder(Quota::per_second(1_000)).clock(clock).build();
 ///
 /// let hold = bytes.hold(300)?;
 /// assert_eq!(hold.settle(100), 0); // 200 came back

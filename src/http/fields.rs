@@ -1,10 +1,8 @@
 //! The headers of a response that report a decision.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::policy::{HeaderNumbers, Headers, POLICY, Policy, ResetFormat};
+use super::policy::{HeaderNumbers, Headers, POLICY, Policy};
 use super::policy_name::MAX_QUOTED;
 use crate::word::decision::{Denied, Granted};
 
@@ -37,19 +35,11 @@ impl Fields {
     fn new(policy: &Policy, told: HeaderNumbers) -> Fields {
         let HeaderNumbers { rest, left, time, reset, retry, granted } = told;
         let scarce = !granted || policy.is_scarce(rest);
-        let reset = || match policy.reset {
-            ResetFormat::DeltaSeconds => reset,
-            ResetFormat::UnixSeconds => {
-                // The second that has begun counts in full, so the time is never early.
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                reset.saturating_add(now.as_secs()).saturating_add(u64::from(now.subsec_nanos() > 0))
-            }
-        };
         Fields {
             policy: policy.form.ietf().then(|| policy.field.clone()),
             limit: (scarce && policy.form.ietf()).then(|| item(policy.quoted(), rest, time)),
             retry: retry.filter(|_| policy.form.retry_after()),
-            legacy: (scarce && policy.form.legacy()).then(|| [policy.rule().capacity(), left, reset()]),
+            legacy: (scarce && policy.form.legacy()).then(|| [policy.rule().capacity(), left, reset]),
         }
     }
 

@@ -20,6 +20,6 @@ pub use digest::Digest;
 pub use exempt::{Exempt, InvalidPath};
 pub use fields::Fields;
 pub use key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
-pub use policy::{Headers, Policy, ResetFormat};
+pub use policy::{Headers, Policy};
 pub use policy_name::InvalidName;
 pub use refusal::{Bare, Problem, Refusal, Reject};

@@ -36,7 +36,7 @@ pub enum Headers {
     #[default]
     Ietf,
     /// `Retry-After`, `X-RateLimit-Limit` (the burst), `X-RateLimit-Remaining`, and
-    /// `X-RateLimit-Reset` (the time at which the bucket is full).
+    /// `X-RateLimit-Reset` (the seconds until the bucket is full).
     Legacy,
     /// The headers of `Ietf` and of `Legacy`.
     Both,
@@ -54,17 +54,6 @@ impl Headers {
     pub(super) fn legacy(self) -> bool {
         matches!(self, Headers::Legacy | Headers::Both)
     }
-}
-
-/// The unit of `X-RateLimit-Reset`, in which servers differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ResetFormat {
-    /// Seconds from now on, as of Envoy.
-    #[default]
-    DeltaSeconds,
-    /// Seconds since 1970, as of GitHub. Each response reads the system's clock.
-    UnixSeconds,
 }
 
 /// A limit's name and its quota or window, and the form in which responses report them.
@@ -104,7 +93,7 @@ pub enum ResetFormat {
 /// let quota = Quota::per_second(100).burst(200);
 /// let policy = Policy::new("default", quota)?;
 /// let (clock, _mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(quota, clock);
+/// let bucket = TokenBucket::builder(quota).clock(clock).build();
 ///
 /// let mut response = Response::new(());
 /// match bucket.try_acquire_n(51) {
@@ -131,9 +120,7 @@ pub struct Policy {
     /// The form that was set, and the form of a rule that has numbers to tell.
     pub(crate) chosen: Headers,
     pub(crate) form: Headers,
-    pub(crate) reset: ResetFormat,
     pub(crate) below: u8,
-    pub(crate) longest: u64,
     /// The most seconds that are added to the wait of a refusal.
     pub(crate) spread: u64,
     /// The seconds that are added for the key of this refusal.
@@ -165,7 +152,7 @@ impl Policy {
         let (quoted, rule) = (quoted(name)?, rule.into());
         let numbers = PolicyNumbers::of(rule);
         let field = field(&quoted, numbers, None);
-        let (form, reset) = (Headers::default(), ResetFormat::default());
+        let form = Headers::default();
         Ok(Policy {
             name: name.into(),
             quoted,
@@ -175,9 +162,7 @@ impl Policy {
             unit: None,
             chosen: form,
             form: form_of(rule, form),
-            reset,
             below: 100,
-            longest: MAX_WAIT,
             spread: 0,
             delay: 0,
         })
@@ -189,12 +174,6 @@ impl Policy {
         Policy { chosen: form, form: form_of(self.rule, form), ..self }
     }
 
-    /// Sets the unit of `X-RateLimit-Reset`.
-    #[must_use]
-    pub fn reset_format(self, reset: ResetFormat) -> Policy {
-        Policy { reset, ..self }
-    }
-
     /// Reports the remaining tokens only if they are below `percent` hundredths of `q`.
     ///
     /// This saves a header in most responses (section 6.2 of the draft). 100 and above is always. A
@@ -202,16 +181,6 @@ impl Policy {
     #[must_use]
     pub fn only_below(self, percent: u8) -> Policy {
         Policy { below: percent.min(100), ..self }
-    }
-
-    /// Sets the longest wait that a refusal states, in `Retry-After` and `t`: 68 years by default.
-    ///
-    /// It is cut to whole seconds, from 1 s to 68 years. A client that comes back after a shortened
-    /// wait may be refused again, and is told the next wait. Of a bucket, `t` with `r=0` in a grant
-    /// has the same bound. `X-RateLimit-Reset` has none.
-    #[must_use]
-    pub fn longest_wait(self, longest: Duration) -> Policy {
-        Policy { longest: longest.as_secs().clamp(1, MAX_WAIT), ..self }
     }
 
     /// Adds up to `most` to the waits that refusals state, in whole seconds: by default nothing.
@@ -237,7 +206,7 @@ impl Policy {
     /// let (clock, _mock) = Clock::mock();
     /// let window = Window::per_minute(1).utc();
     /// let policy = Policy::new("minute", window)?.spread_retries(Duration::from_secs(10));
-    /// let counter = WindowCounter::with_clock(window, clock);
+    /// let counter = WindowCounter::builder(window).clock(clock).build();
     /// assert!(counter.try_acquire().is_ok());
     /// let denied = counter.try_acquire().unwrap_err();
     /// let told = |hash| denied.headers(&policy.for_key(hash)).into_iter().next().unwrap().1;
@@ -333,7 +302,7 @@ impl Policy {
 
     /// Returns the `Retry-After` of a wait: whole seconds, rounded up, at least 1.
     pub(crate) fn wait(&self, wait: Duration) -> u64 {
-        seconds(wait.as_nanos()).saturating_add(self.delay).clamp(1, self.longest)
+        seconds(wait.as_nanos()).saturating_add(self.delay).clamp(1, MAX_WAIT)
     }
 
     /// Returns whether `rest` tokens are few enough to be reported.

@@ -90,12 +90,6 @@ impl<'a> Refusal<'a> {
         Refusal { check, ..self }
     }
 
-    /// Notes whether the key is banned, so that `Retry-After` is the rest of its ban.
-    #[must_use]
-    pub fn with_ban(self, ban: bool) -> Refusal<'a> {
-        Refusal { ban, ..self }
-    }
-
     /// Returns whether the key is banned, by
     /// [`ban_after`](crate::tower::LimitBy::ban_after) of a layer.
     ///
@@ -338,18 +332,6 @@ impl Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, NO_STORE);
         response
-    }
-
-    /// Returns the same problem with another type, a URI.
-    #[must_use]
-    pub const fn of_kind(self, kind: &'static str) -> Problem {
-        Problem { kind, ..self }
-    }
-
-    /// Returns the same problem with another title.
-    #[must_use]
-    pub const fn titled(self, title: &'static str) -> Problem {
-        Problem { title, ..self }
     }
 }
 

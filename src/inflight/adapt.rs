@@ -38,7 +38,6 @@ pub(crate) struct Adapt {
     interval: u64,
     /// The nanoseconds after which a request that its caller gives up counts as overloaded.
     target: u64,
-    only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     pub(crate) changes: Changes,
 }
 
@@ -69,12 +68,11 @@ pub(crate) struct AdaptOptions {
     pub(crate) start: u32,
     pub(crate) interval: u64,
     pub(crate) target: u64,
-    pub(crate) only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Adapt {
     pub(crate) fn new(options: AdaptOptions) -> Adapt {
-        let AdaptOptions { clock, controller, floor, ceiling, start, interval, target, only_while } = options;
+        let AdaptOptions { clock, controller, floor, ceiling, start, interval, target } = options;
         let now = clock.nanos();
         let signals = Signals::new(now);
         let since = signals.baseline(now);
@@ -87,7 +85,6 @@ impl Adapt {
             bounds: Bounds { floor: places(floor), ceiling: places(ceiling) },
             interval,
             target,
-            only_while,
             changes: Changes::default(),
         }
     }
@@ -138,7 +135,7 @@ impl Adapt {
         let latency = now.saturating_sub(start);
         let is_sample = self.signals.is_sample(start) || injected(Fault::OldSamples);
         match answer {
-            Some(Answered::InTime) if is_sample => self.signals.latencies.note(latency),
+            Some(Answered::InTime) if is_sample => self.signals.latencies.note_nanos(latency),
             Some(Answered::Overloaded) if is_sample => add(&self.signals.overloaded),
             Some(Answered::Failed) => add(&self.signals.failed),
             None if is_sample && latency > self.target => add(&self.signals.overloaded),
@@ -189,8 +186,7 @@ impl Adapt {
             Move::To(wanted) => self.bounds.next(before, wanted),
             Move::Back(to) => to.clamp(self.bounds.floor, self.bounds.ceiling),
         };
-        let vetoed = next < before && self.only_while.as_ref().is_some_and(|holds| !holds());
-        if next == before || vetoed {
+        if next == before {
             *since = self.signals.begin(now, word.load().count());
             return false;
         }

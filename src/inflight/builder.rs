@@ -23,7 +23,6 @@ pub struct InflightBuilder {
     samples: u64,
     clock: Clock,
     controller: Option<Box<dyn Controller>>,
-    only_while: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Inflight {
@@ -68,7 +67,6 @@ impl Inflight {
             samples: 32,
             clock: Clock::default(),
             controller: None,
-            only_while: None,
         }
     }
 
@@ -127,12 +125,6 @@ impl InflightBuilder {
         InflightBuilder { controller: Some(Box::new(controller)), ..self }
     }
 
-    /// Lets the limit fall only while `holds` returns true, such as while the processor is busy. It
-    /// is called before a fall, at most once an interval, by the thread that decides.
-    pub fn only_while(self, holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        InflightBuilder { only_while: Some(Box::new(holds)), ..self }
-    }
-
     /// Builds the limit.
     ///
     /// # Errors
@@ -167,7 +159,6 @@ impl InflightBuilder {
             start,
             interval,
             target,
-            only_while: self.only_while,
         });
         Ok(Inflight { word: AtomicFlightWord::new(start), adapt: Some(Box::new(adapt)) })
     }

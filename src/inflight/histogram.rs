@@ -1,5 +1,8 @@
 //! A histogram of latencies that threads add to without a lock.
 
+use std::fmt;
+use std::time::Duration;
+
 use crate::sync::{AtomicU32, MODEL, Ordering};
 
 /// Buckets to an octave, as a power of two: the width of a bucket is 1/8 of its octave.
@@ -10,30 +13,53 @@ const FIRST_BIT: u32 = 10;
 const OCTAVES: u32 = if MODEL { 2 } else { 26 };
 pub(crate) const BUCKETS: usize = (OCTAVES << SUB_BITS) as usize;
 
-/// Counts of latencies by bucket. They only grow. A window is the difference of two looks, so no
-/// latency is lost between windows, and readers need not coordinate.
+/// Counts of latencies by bucket, as an [`Inflight`](crate::Inflight) that adapts has them.
 ///
-/// Relaxed: each count has a meaning alone, and orders no other memory.
-pub(crate) struct Histogram {
+/// The counts only grow. A window is the difference of two looks, so no latency is lost between
+/// windows, and readers need not coordinate.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Histogram;
+///
+/// let latencies = Histogram::default();
+/// let before = latencies.look();
+/// (1..=100).for_each(|millis| latencies.note(Duration::from_millis(millis)));
+/// let slow = latencies.look().since(&before).quantile(900).unwrap();
+/// assert!((80..=102).contains(&slow.as_millis()));
+/// ```
+// Relaxed: each count has a meaning alone, and orders no other memory.
+pub struct Histogram {
     counts: [AtomicU32; BUCKETS],
 }
 
-/// The counts of a histogram, modulo 2^32, or their growth.
+/// The counts of a [`Histogram`], modulo 2^32, or their growth.
 #[derive(Clone)]
-pub(crate) struct LatencyCounts(pub(crate) [u32; BUCKETS]);
+pub struct LatencyCounts(pub(crate) [u32; BUCKETS]);
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { counts: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
+}
 
 impl Histogram {
-    pub(crate) fn new() -> Histogram {
-        Histogram { counts: std::array::from_fn(|_| AtomicU32::new(0)) }
+    /// Counts a latency. One below 1 us or above a minute is in the first or the last bucket.
+    pub fn note(&self, latency: Duration) {
+        self.note_nanos(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Counts a latency, in nanoseconds.
     #[inline]
-    pub(crate) fn note(&self, nanos: u64) {
+    pub(crate) fn note_nanos(&self, nanos: u64) {
         self.counts[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn look(&self) -> LatencyCounts {
+    /// Returns the counts so far.
+    #[must_use]
+    pub fn look(&self) -> LatencyCounts {
         LatencyCounts(std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed)))
     }
 }
@@ -58,8 +84,17 @@ impl LatencyCounts {
     pub(crate) const NONE: LatencyCounts = LatencyCounts([0; BUCKETS]);
 
     /// Returns the growth since an earlier look.
-    pub(crate) fn since(&self, before: &LatencyCounts) -> LatencyCounts {
+    #[must_use]
+    pub fn since(&self, before: &LatencyCounts) -> LatencyCounts {
         LatencyCounts(std::array::from_fn(|bucket| self.0[bucket].wrapping_sub(before.0[bucket])))
+    }
+
+    /// Returns the latency that a share of the counted ones, in thousandths, does not exceed.
+    ///
+    /// It is off by an eighth at most. `None` if there are none.
+    #[must_use]
+    pub fn quantile(&self, permille: u16) -> Option<Duration> {
+        self.at_rank(rank(self.total(), permille)).map(Duration::from_nanos)
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -89,6 +124,27 @@ impl LatencyCounts {
     }
 }
 
+/// Returns the rank of the sample that a share of all, in thousandths, does not exceed.
+pub(crate) fn rank(samples: u64, permille: u16) -> u64 {
+    let rank = (u128::from(samples) * u128::from(permille.min(1_000)) / 1_000) as u64 + 1;
+    rank.min(samples)
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.look().fmt(f)
+    }
+}
+
+impl fmt::Debug for LatencyCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatencyCounts")
+            .field("total", &self.total())
+            .field("slow_tenth", &self.quantile(900))
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -107,12 +163,12 @@ mod tests {
 
     #[test]
     fn a_quantile_is_off_by_an_eighth_at_most() {
-        let (histogram, mut all) = (Histogram::new(), Vec::new());
+        let (histogram, mut all) = (Histogram::default(), Vec::new());
         let mut random = 1_u64;
         for _ in 0..10_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let nanos = (1 << 10) + (random >> 30);
-            histogram.note(nanos);
+            histogram.note_nanos(nanos);
             all.push(nanos);
         }
         all.sort_unstable();
@@ -123,6 +179,10 @@ mod tests {
             assert!(exact.abs_diff(read) * 8 <= exact, "{rank}: {exact} {read}");
         }
         assert_eq!(counts.at_rank(10_001), None);
+        let of = |share: usize| Some(Duration::from_nanos(counts.at_rank(share as u64).unwrap()));
+        assert_eq!(counts.quantile(900), of(9_001));
+        assert_eq!((counts.quantile(0), counts.quantile(u16::MAX)), (of(1), of(10_000)));
+        assert_eq!(counts.since(&counts).quantile(900), None);
         assert_eq!(counts.since(&counts).total(), 0);
     }
 

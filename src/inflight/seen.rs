@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::histogram::LatencyCounts;
+use super::histogram::{LatencyCounts, rank};
 
 /// The requests of a window, for a [`Controller`](crate::Controller).
 ///
@@ -96,8 +96,7 @@ impl Seen {
 
     pub(crate) fn nanos_at(&self, permille: u16) -> Option<u64> {
         let samples = self.samples();
-        let rank = (u128::from(samples) * u128::from(permille.min(1_000)) / 1_000) as u64 + 1;
-        (samples > 0).then(|| self.answered.at_rank(rank.min(samples)).unwrap_or(u64::MAX))
+        (samples > 0).then(|| self.answered.at_rank(rank(samples, permille)).unwrap_or(u64::MAX))
     }
 
     /// Returns the number of samples that took longer than `nanos`. A sample less than an eighth

@@ -42,7 +42,7 @@ pub(crate) struct Baseline {
 impl Signals {
     pub(crate) fn new(now: u64) -> Signals {
         Signals {
-            latencies: Histogram::new(),
+            latencies: Histogram::default(),
             overloaded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             refused: CachePadded::new(AtomicU32::new(0)),

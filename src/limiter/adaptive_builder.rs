@@ -117,7 +117,6 @@ impl AdaptiveBuilder {
             start: PARTS,
             interval,
             target,
-            only_while: None,
         });
         // It fits: `new` has checked it.
         let _ = limiter.set(ceiling);

@@ -1,15 +1,13 @@
 //! Waiting for tokens in threads.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::thread;
 use std::time::Duration;
 
 use crate::keyed::key::ToKey;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
-use crate::limiter::waiting::{AnyRequest, MIN_POLL, NO_LIMIT, block};
+use crate::limiter::waiting::{NO_LIMIT, block};
 use crate::time::clock::nanos_of;
 use crate::word::decision::{Denied, Granted};
 
@@ -77,24 +75,6 @@ impl TokenBucket {
     pub fn blocking_acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
         block(self.n(n), nanos_of(max_wait))
     }
-
-    /// Returns an iterator that waits for a token in each call of `next`.
-    ///
-    /// A loop over it runs at the bucket's rate.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, TokenBucket};
-    ///
-    /// let bucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
-    /// for (page, _) in ["/1", "/2", "/3"].iter().zip(bucket.paced()) {
-    ///     println!("GET {page}");
-    /// }
-    /// ```
-    pub fn paced(&self) -> Paced<'_> {
-        Paced(Box::new(self.n(1)))
-    }
 }
 
 impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
@@ -138,11 +118,6 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     {
         self.key(key).n(n).blocking_acquire_within(max_wait)
     }
-
-    /// Returns an iterator of tokens of the key's bucket; see [`TokenBucket::paced`].
-    pub fn paced<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> Paced<'a> {
-        Paced(Box::new(self.key(key)))
-    }
 }
 
 impl<K, Q, S> KeyLimit<'_, K, Q, S>
@@ -161,30 +136,5 @@ where
     /// A longer wait is refused at once, without a sleep. See [`TokenBucket::blocking_acquire`].
     pub fn blocking_acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         block(self, nanos_of(max_wait))
-    }
-}
-
-/// An iterator of tokens at the bucket's rate; see [`TokenBucket::paced`].
-///
-/// The iterator ends only if no token can ever come: at a limiter of 0 keys that denies.
-pub struct Paced<'a>(AnyRequest<'a>);
-
-impl Iterator for Paced<'_> {
-    type Item = Granted;
-
-    /// Waits for a token. If the line is full, or the key finds no room, tries again later.
-    fn next(&mut self) -> Option<Granted> {
-        loop {
-            match block(&self.0, NO_LIMIT) {
-                Ok(granted) => return Some(granted),
-                Err(denied) => thread::sleep(denied.retry_after()?.max(MIN_POLL)),
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Paced<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Paced").finish_non_exhaustive()
     }
 }

@@ -27,7 +27,7 @@ impl TokenBucket {
     /// ```
     /// use tollgate::{Quota, TokenBucket};
     ///
-    /// let bucket = TokenBucket::builder(Quota::per_second(10)).start_empty().build();
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).initial_tokens(0).build();
     /// assert!(bucket.try_acquire().is_err());
     /// ```
     pub fn builder(quota: Quota) -> BucketBuilder {
@@ -82,8 +82,45 @@ impl BucketBuilder {
         Ok(self)
     }
 
-    /// Spreads the bucket over the cores, as [`TokenBucket::spread`] does. With a
-    /// [hook](Self::on_decision) or in [shadow mode](Self::shadow) it stays plain.
+    /// Spreads the bucket over the cores: for one limit that many threads take from at once.
+    ///
+    /// Threads that take from a plain bucket contend for its one word. In a spread bucket each core
+    /// has a lease: tokens that it took from the word ahead. A grant from a lease writes no cache
+    /// line of another core and reads no clock. The lease size adapts to demand: 0 while takes are
+    /// rare (the bucket then behaves like a plain one), and up to 512 tokens per core, a quarter of
+    /// the burst in total, under contention. The rest of a lease goes back when its core has not
+    /// used it for 1 ms and another thread takes from the bucket.
+    ///
+    /// * The guarantee is that of any bucket: leased tokens are tokens of the bucket.
+    /// * No call is refused a token that another core has on lease. A refusal says the same as that
+    ///   of a plain bucket, and writes nothing once no leases are left. (A thread that the
+    ///   scheduler stops in the few nanoseconds in which it takes a lease hides that lease for as
+    ///   long.)
+    /// * The cost is burst depth. Tokens spent from a lease start to refill only when the lease
+    ///   ends, so a contended bucket refills to its burst minus the outstanding leases (at most a
+    ///   quarter). The rate is never lower.
+    /// * [`Granted::remaining`] is the rest of this core's lease and the level of the word when
+    ///   that lease was taken.
+    /// * The other verbs recall all leases if the word has too few tokens. A bucket that is mostly
+    ///   used by them gains nothing, nor does one with a burst below about eight tokens a core.
+    ///
+    /// A bucket with a [hook](Self::on_decision) or in [shadow mode](Self::shadow) stays plain.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let service = TokenBucket::builder(Quota::per_second(100_000)).clock(clock).spread().build();
+    /// let granted = std::thread::scope(|scope| {
+    ///     let take_all = || (0..100_000).filter(|_| service.try_acquire().is_ok()).count();
+    ///     let threads = [scope.spawn(take_all), scope.spawn(take_all)];
+    ///     threads.map(|thread| thread.join().unwrap()).iter().sum::<usize>()
+    /// });
+    /// assert_eq!(granted, 100_000);
+    /// assert_eq!(service.peek().remaining(), 0);
+    /// ```
     pub fn spread(self) -> Self {
         BucketBuilder { spread: true, ..self }
     }
@@ -231,10 +268,6 @@ impl<K, S> Builder<K, S> {
     /// nanoseconds. Decisions on known keys do not wait for it. If the inserting thread is
     /// descheduled meanwhile, other new keys of the set find no room until it resumes. The slot of
     /// a [removed](RateLimiter::remove) key is free for others after 2 s.
-    ///
-    /// With feature `huge-pages`, a table of 2 MiB or more (about 98,000 keys) is mapped, and Linux
-    /// is advised to put it on huge pages. If the system has none, nothing else changes. A smaller
-    /// table, and any table on another system, is allocated as without the feature.
     ///
     /// # Errors
     ///

@@ -74,7 +74,7 @@ impl BucketLimit<'_> {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
     /// assert!(bucket.n(3).keep(70).try_acquire().is_ok());
     /// assert!(bucket.n(1).keep(70).try_acquire().is_err());
     /// assert!(bucket.try_acquire_n(7).is_ok());

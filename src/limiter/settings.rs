@@ -247,7 +247,8 @@ macro_rules! common_setters {
         /// use tollgate::{Clock, Quota, Reason, TokenBucket};
         ///
         /// let (clock, _mock) = Clock::mock();
-        /// let bucket = TokenBucket::builder(Quota::per_second(10)).max_debt(3)?.start_empty().clock(clock).build();
+        /// let builder = TokenBucket::builder(Quota::per_second(10)).max_debt(3)?;
+        /// let bucket = builder.initial_tokens(0).clock(clock).build();
         /// assert_eq!(bucket.reserve(3)?.commit().tokens(), 3);
         /// let denied = bucket.reserve(1).unwrap_err();
         /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Debt, Some(Duration::from_millis(100))));
@@ -256,11 +257,6 @@ macro_rules! common_setters {
         pub fn max_debt(mut self, tokens: u64) -> Result<Self, InvalidQuota> {
             self.settings.with_room(LayoutOptions { max_debt: Some(tokens), ..self.settings.room })?;
             self.tried()
-        }
-
-        /// Starts a new bucket with no token; see [`initial_tokens`](Self::initial_tokens).
-        pub fn start_empty(self) -> Self {
-            self.initial_tokens(0)
         }
 
         /// Starts a new bucket with `tokens` tokens, at most a full bucket; by default it is full.

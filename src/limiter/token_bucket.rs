@@ -61,19 +61,12 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     const_fn! {
-        /// Returns a full bucket on the [processor's counter](Clock::new).
+        /// Returns a full bucket on the [processor's counter](Clock::new). The
+        /// [builder](TokenBucket::builder) has other clocks.
         #[must_use]
         pub const fn new(quota: Quota) -> TokenBucket {
-            TokenBucket::with_clock(quota, Clock::new())
-        }
-    }
-
-    const_fn! {
-        /// Returns a full bucket on the given clock.
-        #[must_use]
-        pub const fn with_clock(quota: Quota, clock: Clock) -> TokenBucket {
             let source = LiveTerms::new(quota, quota.layout());
-            TokenBucket::of(Engine::new(source, clock, None), DecisionHook::NONE, Jitter::NONE)
+            TokenBucket::of(Engine::new(source, Clock::new(), None), DecisionHook::NONE, Jitter::NONE)
         }
     }
 
@@ -102,49 +95,8 @@ impl TokenBucket {
         bucket
     }
 
-    /// Returns this bucket, spread over the cores: for one limit that many threads take from at
-    /// once.
-    ///
-    /// Threads that take from a plain bucket contend for its one word. In a spread bucket each core
-    /// has a lease: tokens that it took from the word ahead. A grant from a lease writes no cache
-    /// line of another core and reads no clock. The lease size adapts to demand: 0 while takes are
-    /// rare (the bucket then behaves like a plain one), and up to 512 tokens per core, a quarter of
-    /// the burst in total, under contention. The rest of a lease goes back when its core has not
-    /// used it for 1 ms and another thread takes from the bucket.
-    ///
-    /// * The guarantee is that of any bucket: leased tokens are tokens of the bucket.
-    /// * No call is refused a token that another core has on lease. A refusal says the same as that
-    ///   of a plain bucket, and writes nothing once no leases are left. (A thread that the
-    ///   scheduler stops in the few nanoseconds in which it takes a lease hides that lease for as
-    ///   long.)
-    /// * The cost is burst depth. Tokens spent from a lease start to refill only when the lease
-    ///   ends, so a contended bucket refills to its burst minus the outstanding leases (at most a
-    ///   quarter). The rate is never lower.
-    /// * [`Granted::remaining`] is the rest of this core's lease and the level of the word when
-    ///   that lease was taken.
-    /// * The other verbs recall all leases if the word has too few tokens. A bucket that is mostly
-    ///   used by them gains nothing, nor does one with a burst below about eight tokens a core.
-    ///
-    /// A bucket with a [hook](crate::BucketBuilder::on_decision) or in
-    /// [shadow mode](crate::BucketBuilder::shadow) stays plain.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Clock, Quota, TokenBucket};
-    ///
-    /// let (clock, _mock) = Clock::mock();
-    /// let service = TokenBucket::with_clock(Quota::per_second(100_000), clock).spread();
-    /// let granted = std::thread::scope(|scope| {
-    ///     let take_all = || (0..100_000).filter(|_| service.try_acquire().is_ok()).count();
-    ///     let threads = [scope.spawn(take_all), scope.spawn(take_all)];
-    ///     threads.map(|thread| thread.join().unwrap()).iter().sum::<usize>()
-    /// });
-    /// assert_eq!(granted, 100_000);
-    /// assert_eq!(service.peek().remaining(), 0);
-    /// ```
-    #[must_use]
-    pub fn spread(mut self) -> TokenBucket {
+    /// Spreads the bucket over the cores, unless a hook or shadow mode sees each decision.
+    pub(super) fn spread(mut self) -> TokenBucket {
         if self.hook.is_none() {
             self.cells = Some(Box::new(LeaseCells::one_a_core()));
             self.fast_path = false;
@@ -218,7 +170,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let bytes = TokenBucket::with_clock(Quota::per_second(1_000), clock);
+    /// let bytes = TokenBucket::builder(Quota::per_second(1_000)).clock(clock).build();
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 700);
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 300);
     /// assert_eq!(bytes.acquire_up_to(700).tokens(), 0);
@@ -242,7 +194,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(5), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(5)).clock(clock).build();
     /// let _ = bucket.try_acquire_n(3)?;
     /// bucket.refund(2);
     /// assert_eq!(bucket.peek().remaining(), 4);
@@ -294,7 +246,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, Reason, TokenBucket};
     ///
     /// let (clock, _mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
     /// let _ = bucket.try_acquire_n(10)?;
     /// let denied = bucket.reserve_within(2, Duration::from_millis(150)).unwrap_err();
     /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Deadline, Some(Duration::from_millis(50))));
@@ -372,7 +324,7 @@ impl TokenBucket {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
     /// let _ = bucket.try_acquire_n(10)?;
     /// mock.advance(Duration::from_millis(300));
     /// bucket.set_quota(Quota::per_second(1).burst(10))?;

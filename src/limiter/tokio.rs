@@ -1,22 +1,19 @@
 //! Feature `tokio`: waiting for tokens in tasks, by tokio's timer.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hash};
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use ::tokio::time::{Instant, Sleep, sleep};
-use futures_core::Stream;
+use ::tokio::time::{Instant, sleep};
 
 use crate::keyed::key::ToKey;
 use crate::limiter::key_limit::KeyLimit;
 use crate::limiter::limited::Limited;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
-use crate::limiter::waiting::{MIN_POLL, NO_LIMIT, NextStep, Waiter, WaitsInLine};
+use crate::limiter::waiting::{NO_LIMIT, NextStep, Waiter, WaitsInLine};
 use crate::time::clock::nanos_of;
 use crate::word::decision::{Denied, Granted};
 
@@ -125,27 +122,6 @@ impl TokenBucket {
     pub async fn acquire_n_within(&self, n: u64, max_wait: Duration) -> Result<Granted, Denied> {
         wait(self.n(n), nanos_of(max_wait)).await
     }
-
-    /// Returns a stream of tokens at the bucket's rate: [`paced`](TokenBucket::paced) for tasks.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use futures_util::StreamExt;
-    /// use tollgate::{Quota, TokenBucket};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let bucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
-    /// let mut pages = bucket.paced_stream().zip(futures_util::stream::iter(["/1", "/2", "/3"]));
-    /// while let Some((_, page)) = pages.next().await {
-    ///     println!("GET {page}");
-    /// }
-    /// # }
-    /// ```
-    pub fn paced_stream(&self) -> PacedStream<'_> {
-        PacedStream::new(self.n(1))
-    }
 }
 
 impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
@@ -192,11 +168,6 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S>
     {
         self.key(key).n(n).acquire_within(max_wait).await
     }
-
-    /// Returns a stream of tokens of the key's bucket; see [`TokenBucket::paced_stream`].
-    pub fn paced_stream<'a, Q: ToKey<K> + Sync + ?Sized>(&'a self, key: &'a Q) -> PacedStream<'a> {
-        PacedStream::new(self.key(key))
-    }
 }
 
 impl<K, Q, S> KeyLimit<'_, K, Q, S>
@@ -215,60 +186,6 @@ where
     /// A longer wait is refused at once, without a sleep. See [`TokenBucket::acquire`].
     pub async fn acquire_within(&self, max_wait: Duration) -> Result<Granted, Denied> {
         wait(self, nanos_of(max_wait)).await
-    }
-}
-
-/// A stream of tokens at the bucket's rate, for tasks; see [`TokenBucket::paced_stream`].
-///
-/// The stream ends only if no token can ever come: at a limiter of 0 keys that denies.
-///
-/// A stream that is dropped while it waits leaves the line.
-pub struct PacedStream<'a> {
-    request: Arc<dyn WaitsInLine + Send + Sync + 'a>,
-    /// The wait for the next token, if one has begun.
-    waiter: Option<Waiter<Arc<dyn WaitsInLine + Send + Sync + 'a>>>,
-    /// The timer of the wait; without a wait, of the next try after a refusal.
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl<'a> PacedStream<'a> {
-    fn new(request: impl WaitsInLine + Send + Sync + 'a) -> PacedStream<'a> {
-        PacedStream { request: Arc::new(request), waiter: None, timer: None }
-    }
-}
-
-impl Stream for PacedStream<'_> {
-    type Item = Granted;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Granted>> {
-        let this = self.get_mut();
-        loop {
-            let over = this.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready());
-            if over {
-                this.timer = None;
-            } else if this.timer.is_some() && this.waiter.is_none() {
-                return Poll::Pending;
-            }
-            let waiter = this.waiter.get_or_insert_with(|| Waiter::new(this.request.clone(), NO_LIMIT));
-            let wait = match waiter.poll(over, cx.waker()) {
-                NextStep::Waits => return Poll::Pending,
-                NextStep::Sets(wait) => wait,
-                NextStep::Done(decision) => {
-                    (this.waiter, this.timer) = (None, None);
-                    match decision.map_err(|denied| denied.retry_after()) {
-                        Ok(granted) => return Poll::Ready(Some(granted)),
-                        Err(Some(wait)) => wait.max(MIN_POLL),
-                        Err(None) => return Poll::Ready(None),
-                    }
-                }
-            };
-            this.timer = Some(Box::pin(sleep(wait)));
-        }
-    }
-}
-impl fmt::Debug for PacedStream<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacedStream").field("waits", &self.timer.is_some()).finish_non_exhaustive()
     }
 }
 

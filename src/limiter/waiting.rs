@@ -22,9 +22,6 @@ use crate::word::state::Origin;
 /// Longest wait of a caller that set none, in nanoseconds.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
-/// Shortest time between two tries of a caller that was refused.
-pub(crate) const MIN_POLL: Duration = Duration::from_millis(1);
-
 /// A place in a line: the line, and the caller's number there.
 #[derive(Clone, Copy)]
 pub(crate) struct LineTicket {

@@ -43,7 +43,8 @@ use crate::word::decision::{Denied, Granted};
 /// assert!(SOLD.try_acquire().is_ok());
 ///
 /// let (clock, mock) = Clock::mock();
-/// let logins = WindowCounter::with_clock(Window::per(5, Duration::from_secs(900)).sliding(), clock);
+/// let window = Window::per(5, Duration::from_secs(900)).sliding();
+/// let logins = WindowCounter::builder(window).clock(clock).build();
 /// assert!(logins.try_acquire_n(5).is_ok());
 /// mock.advance(Duration::from_secs(899));
 /// let denied = logins.try_acquire().unwrap_err();
@@ -60,7 +61,8 @@ pub struct WindowCounter {
 impl WindowCounter {
     const_fn! {
         /// Returns an unused window on the [processor's counter](Clock::new), or on the
-        /// [wall clock](Clock#the-wall-clock) if its edges are by the calendar.
+        /// [wall clock](Clock#the-wall-clock) if its edges are by the calendar. The
+        /// [builder](WindowCounter::builder) has other clocks.
         #[must_use]
         pub const fn new(window: Window) -> WindowCounter {
             let clock = match window.anchor() {
@@ -69,12 +71,6 @@ impl WindowCounter {
             };
             WindowCounter::of(window, engine_of(window.held_layout(), clock), DecisionHook::NONE)
         }
-    }
-
-    /// Returns an unused window on the given clock.
-    #[must_use]
-    pub fn with_clock(window: Window, clock: Clock) -> WindowCounter {
-        WindowCounter::builder(window).clock(clock).build()
     }
 
     const_fn! {

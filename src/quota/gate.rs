@@ -68,7 +68,7 @@ impl Quota {
     /// as their tokens come due. The others wait on, until the pause or their patience ends.
     ///
     /// A call that has begun before the pause may still be granted. So may tokens on a lease of a
-    /// [spread](crate::TokenBucket::spread) bucket, if their thread is stopped while it takes the
+    /// [spread](crate::BucketBuilder::spread) bucket, if their thread is stopped while it takes the
     /// lease. A pause ends with the next change of a quota that is [adapted](crate::Adaptive).
     ///
     /// * [`tokens`](Quota::tokens) and [`capacity`](Quota::capacity) are 0, and
@@ -81,7 +81,7 @@ impl Quota {
     ///
     /// let (clock, _mock) = Clock::mock();
     /// let quota = Quota::per_hour(10);
-    /// let bucket = TokenBucket::with_clock(quota, clock);
+    /// let bucket = TokenBucket::builder(quota).clock(clock).build();
     /// assert!(bucket.try_acquire_n(4).is_ok());
     /// bucket.set_quota(Quota::BLOCKED)?;
     /// let denied = bucket.try_acquire().unwrap_err();

@@ -135,12 +135,6 @@ fn only_requests_since_the_last_change_are_samples() {
 }
 
 #[test]
-fn a_veto_stops_falls_only() {
-    let scene = Scene::new(8, &[ALL, LEAST, ALL], |builder| builder.only_while(|| false));
-    assert_eq!([(); 3].map(|()| scene.decide()), [10, 10, 12]);
-}
-
-#[test]
 fn a_change_is_counted_by_its_reason() {
     let list = [ALL, LEAST, LEAST, Verdict::Return, Verdict::Stay];
     let scene = Scene::new(80, &list, |builder| builder);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::reference::drive::{Decision, Made, Returned, Subject};
 use super::reference::steps::{Amount, Move, Scale, Verb, Which};
+use super::reference::subject::{Decision, Made, Returned, Subject};
 use super::reference::time::nanos;
 use super::reference::{Asked, Ideal};
 use super::strategies::{Step, own, reserves};

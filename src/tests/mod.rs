@@ -29,8 +29,6 @@ mod law;
 mod leases;
 #[cfg(not(any(loom, shuttle)))]
 mod line;
-#[cfg(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
-mod memory;
 #[cfg(any(loom, shuttle))]
 mod models;
 #[cfg(all(feature = "http", not(any(loom, shuttle))))]

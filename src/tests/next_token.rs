@@ -99,7 +99,7 @@ proptest! {
         let window = Window::per(limit, Duration::from_secs(60));
         let window = [window, window.utc(), window.sliding(), window.weighted()][kind];
         let (clock, mock) = Clock::mock();
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         for (seconds, tokens) in steps {
             mock.advance(Duration::from_millis(seconds * 997));
             let granted = counter.acquire_up_to(tokens);

@@ -14,7 +14,7 @@ use crate::word::decision::{Denied, Reason};
 /// The bucket of requests without a key never has more than its burst, even before its first use.
 #[test]
 fn more_than_the_burst_of_no_key_is_too_many_at_once() {
-    let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).start_empty().clock(Clock::mock().0);
+    let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).initial_tokens(0).clock(Clock::mock().0);
     let limiter = limiter.build();
     let denied = limiter.no_key(11).look(Moment(0)).unwrap_err();
     assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));

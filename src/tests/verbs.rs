@@ -7,7 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::reference::answers::answer;
-use super::reference::drive::{Decision, Driver, Made, Reserved, Returned, Subject};
+use super::reference::drive::Driver;
+use super::reference::subject::{Decision, Made, Reserved, Returned, Subject};
 use super::reference::time::Time;
 use super::reference::{Answer, Asked, Ideal, Unit};
 use super::strategies::{Step, inner_verbs, moves, own, plans, starts, steps, takes};

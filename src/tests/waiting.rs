@@ -34,7 +34,7 @@ impl Target {
     fn new(form: u64, quota: Quota, clock: Clock) -> Target {
         let limiter = RateLimiter::builder(quota).clock(clock.clone());
         match form {
-            0 => Target::Bucket(Box::leak(Box::new(TokenBucket::with_clock(quota, clock)))),
+            0 => Target::Bucket(Box::leak(Box::new(TokenBucket::builder(quota).clock(clock).build()))),
             1 => Target::Key(Box::leak(Box::new(limiter.max_keys(1).build()))),
             _ => Target::Key(Box::leak(Box::new(limiter.inline(1).unwrap().build()))),
         }

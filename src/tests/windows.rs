@@ -51,7 +51,7 @@ fn a_month_begins_on_the_first_at_midnight() {
     for offset in [0_i16, 2 * 60, -5 * 60, 5 * 60 + 30, -3 * 60 - 30] {
         let (clock, mock) = Clock::mock();
         let window = Window::per_month(10).utc_offset(offset);
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         let edges = months().into_iter().skip(1).take(40);
         // The clock starts a day after 1970 began, so that no offset leads to an earlier time.
         let mut now = DAY;
@@ -246,7 +246,7 @@ fn walk_alone(random: &mut Random) -> u64 {
     let span = window.span().as_nanos() as u64 + period / (1 << 15);
     let (clock, mock) = Clock::mock();
     let alone = match random.below(3) {
-        0 => Alone::Counter(Box::new(WindowCounter::with_clock(window, clock))),
+        0 => Alone::Counter(Box::new(WindowCounter::builder(window).clock(clock).build())),
         store => {
             let builder = WindowLimiter::builder(window).clock(clock);
             Alone::Keys(if store == 1 { builder.inline(8).unwrap() } else { builder.max_keys(8) }.build())
@@ -317,7 +317,7 @@ fn an_old_moment_opens_no_window_whatever_its_age() {
         let store = random.below(3);
         let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
         let limiter = if store == 1 { builder.inline(8).unwrap() } else { builder }.build();
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         let range = range_of(window);
         let now = (1 << 61) + random.below(1 << 59);
         mock.advance(Duration::from_nanos(now));
@@ -368,7 +368,7 @@ impl<F: Fn()> Limit for Refuses<F> {
 fn an_undone_take_leaves_no_start_behind() {
     let second = Duration::from_secs(1);
     let (clock, mock) = Clock::mock();
-    let counter = WindowCounter::with_clock(Window::per_minute(6), clock.clone());
+    let counter = WindowCounter::builder(Window::per_minute(6)).clock(clock.clone()).build();
     let refuses = Refuses(clock, || {
         mock.advance(50 * second);
         assert!(counter.try_acquire_n(5).is_ok());
@@ -399,7 +399,8 @@ fn an_undone_take_grants_nothing_more_than_its_absence() {
         let period = if months { 28 * DAY } else { window.period().as_nanos() as u64 };
         let limit = window.limit();
         mock.advance(Duration::from_nanos(random.below(1 << 44)));
-        let (counter, log) = (WindowCounter::with_clock(window, clock.clone()), RefCell::new(Vec::new()));
+        let (counter, log) =
+            (WindowCounter::builder(window).clock(clock.clone()).build(), RefCell::new(Vec::new()));
         let now = || counter.now().0;
         let take = |n: u64| {
             if counter.try_acquire_n(n).is_ok() {

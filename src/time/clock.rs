@@ -50,7 +50,7 @@ use crate::time::wall;
 /// use tollgate::{Clock, Quota, TokenBucket};
 ///
 /// let (clock, mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(Quota::per_second(1), clock);
+/// let bucket = TokenBucket::builder(Quota::per_second(1)).clock(clock).build();
 /// assert!(bucket.try_acquire().is_ok());
 /// assert!(bucket.try_acquire().is_err());
 /// mock.advance(Duration::from_secs(1));
@@ -102,7 +102,8 @@ impl Clock {
     /// use std::time::Duration;
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(100), Clock::coarse(Duration::from_millis(1)));
+    /// let clock = Clock::coarse(Duration::from_millis(1));
+    /// let bucket = TokenBucket::builder(Quota::per_second(100)).clock(clock).build();
     /// assert!(bucket.try_acquire().is_ok());
     /// ```
     #[must_use]
@@ -135,7 +136,8 @@ impl Clock {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let start = tokio::time::Instant::now();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(1), Clock::from_fn(move || start.elapsed()));
+    /// let clock = Clock::from_fn(move || start.elapsed());
+    /// let bucket = TokenBucket::builder(Quota::per_second(1)).clock(clock).build();
     /// assert!(bucket.try_acquire().is_ok());
     /// tokio::time::advance(Duration::from_secs(1)).await;
     /// assert!(bucket.try_acquire().is_ok());
@@ -296,7 +298,7 @@ impl fmt::Debug for Clock {
 /// use tollgate::{Clock, Quota, TokenBucket};
 ///
 /// let (clock, mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+/// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
 /// let before = bucket.now();
 /// mock.advance(Duration::from_millis(5));
 /// assert_eq!(bucket.now().since(before), Duration::from_millis(5));
@@ -331,7 +333,7 @@ const MAX_READING: u64 = (1 << 63) - 1;
 /// use tollgate::{Clock, Quota, TokenBucket};
 ///
 /// let (clock, mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(1), clock);
+/// let bucket = TokenBucket::builder(Quota::per_second(10).burst(1)).clock(clock).build();
 /// mock.advance(Duration::from_secs(60));
 /// bucket.try_acquire()?;
 /// // A clock that is set back earns nothing.

@@ -17,7 +17,7 @@ use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
 use super::line::{Timer, WaitingBounds, WaitingLine};
 use super::said::Said;
 use super::settle::{Answer, Cost};
-use crate::http::{Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject, ResetFormat};
+use crate::http::{Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject};
 use crate::limiter::window_key::Cap;
 use crate::word::plan::Plan;
 
@@ -274,23 +274,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self.with_policy(|policy| policy.form(form))
     }
 
-    /// Sets the unit of `X-RateLimit-Reset`; by default seconds from now on.
-    pub fn reset_format(self, reset: ResetFormat) -> Self {
-        self.with_policy(|policy| policy.reset_format(reset))
-    }
-
     /// Reports the remaining tokens of any limit only below `percent` hundredths of its `q`.
     ///
     /// See [`Policy::only_below`].
     pub fn only_below(self, percent: u8) -> Self {
         self.with_policy(|policy| policy.only_below(percent))
-    }
-
-    /// Sets the longest wait that refusals of all limits state: 68 years by default.
-    ///
-    /// See [`Policy::longest_wait`].
-    pub fn longest_wait(self, longest: Duration) -> Self {
-        self.with_policy(|policy| policy.longest_wait(longest))
     }
 
     /// Adds up to `most` to the waits that refusals of all limits state: by default nothing.

@@ -2,19 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
 use tower_layer::Layer;
 
 use super::inflight_service::LimitInflight;
-use super::inflight_state::{InflightState, Until};
-use super::inflight_stats::{InflightCounters, InflightLayerStats};
+use super::inflight_state::{Admitted, InflightState, Until};
+use super::inflight_stats::InflightLayerStats;
 use super::settle::Answer;
 use super::unavailable::Unavailable;
 use crate::http::{Exempt, Head, InvalidName, Policy};
-use crate::inflight::gate::Inflight;
+use crate::inflight::gate::{Inflight, Overloaded};
 use crate::inflight::outcome::Outcome;
 use crate::inflight::priority::Priority;
 use crate::quota::rate::Quota;
@@ -126,8 +125,7 @@ impl InflightLayer {
             until: Until::Head,
             exempt: Vec::new(),
             reject: None,
-            on_answer: None,
-            counters: InflightCounters::default(),
+            counters: Arc::default(),
         };
         InflightLayerBuilder { state }
     }
@@ -136,6 +134,34 @@ impl InflightLayer {
     #[must_use]
     pub fn inflight(&self) -> &Arc<Inflight> {
         &self.state.inflight
+    }
+
+    /// Takes a place for a request that no service of the layer carries, such as that of a proxy,
+    /// and counts it.
+    ///
+    /// The other options of the layer do not apply.
+    ///
+    /// # Errors
+    ///
+    /// [`Overloaded`] if the share of the priority is used up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::tower::InflightLayer;
+    /// use tollgate::{Inflight, Outcome, Priority};
+    ///
+    /// let layer = InflightLayer::new(Inflight::fixed(1));
+    /// let admitted = layer.try_enter(Priority::Critical).unwrap();
+    /// assert!(layer.try_enter(Priority::Critical).is_err());
+    /// // At the head of the response. The place is held until the end of its body.
+    /// let flight = admitted.end(Outcome::Answered, true);
+    /// let stats = layer.stats();
+    /// assert_eq!((stats.inflight.in_flight, stats.answered, stats.refused), (1, 1, 1));
+    /// # drop(flight);
+    /// ```
+    pub fn try_enter(&self, priority: Priority) -> Result<Admitted, Overloaded> {
+        self.state.enter(priority, priority)
     }
 
     /// Returns the counts so far.
@@ -185,6 +211,13 @@ impl InflightLayerBuilder {
         // A policy has the same rule for names.
         self.state.name = Policy::new(name, Quota::per_second(1))?.name().to_owned();
         Ok(self)
+    }
+
+    /// Counts on from another layer, such as one whose limit this layer's replaces. Both have the
+    /// same counts from then on.
+    pub fn count_on(mut self, layer: &InflightLayer) -> Self {
+        self.state.counters = layer.state.counters.clone();
+        self
     }
 
     /// Sets the priorities of requests. Without this, each request may use all of the limit, and
@@ -287,14 +320,6 @@ impl InflightLayerBuilder {
         respond: impl Fn(&Unavailable<'_>) -> Response<T> + Send + Sync + 'static,
     ) -> Self {
         self.state.reject = Some(Box::new(move |refusal| respond(refusal).map(Into::into)));
-        self
-    }
-
-    /// Calls a hook with the name of the layer and the latency of each answer, up to its head.
-    ///
-    /// A fixed limit reads no clock, and calls no hook.
-    pub fn on_answer(mut self, hook: impl Fn(&str, Duration) + Send + Sync + 'static) -> Self {
-        self.state.on_answer = Some(Box::new(hook));
         self
     }
 }

@@ -1,14 +1,12 @@
 //! The statistics of a layer of requests in flight through the `metrics` facade.
 
-use super::inflight_layer::InflightLayerBuilder;
 use super::inflight_stats::{InflightLayerStats, inflight_series};
 
 impl InflightLayerStats {
     /// Publishes the counts through the [`metrics`] facade, as named in
     /// [`prometheus_inflight`](super::prometheus_inflight), but for the histogram.
     ///
-    /// Call this every few seconds. [`measure_answers`](InflightLayerBuilder::measure_answers)
-    /// records the histogram.
+    /// Call this every few seconds.
     ///
     /// # Examples
     ///
@@ -30,19 +28,5 @@ impl InflightLayerStats {
                 _ => {}
             }
         }
-    }
-}
-
-impl InflightLayerBuilder {
-    /// Records the latencies of answers in the histogram `tollgate_answer_seconds` of the
-    /// [`metrics`] facade.
-    ///
-    /// Its label `name` is the name of the layer. A fixed limit reads no clock, and records
-    /// nothing.
-    pub fn measure_answers(self) -> Self {
-        self.on_answer(|name, latency| {
-            let label = metrics::Label::new("name", name.to_owned());
-            metrics::histogram!("tollgate_answer_seconds", vec![label]).record(latency.as_secs_f64());
-        })
     }
 }

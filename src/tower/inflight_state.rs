@@ -1,7 +1,7 @@
 //! The state of a layer of requests in flight, and a request that it has admitted.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
@@ -12,7 +12,7 @@ use super::settle::Answer;
 use super::stats::count;
 use super::unavailable::Unavailable;
 use crate::http::{Exempt, Head, grpc};
-use crate::inflight::gate::{Inflight, OwnedFlight};
+use crate::inflight::gate::{Inflight, Overloaded, OwnedFlight};
 use crate::inflight::outcome::Outcome;
 use crate::inflight::priority::Priority;
 
@@ -32,7 +32,6 @@ pub enum Until {
 pub(super) type ChoosePriority = Box<dyn Fn(Head<'_>) -> Priority + Send + Sync>;
 pub(super) type Classify = Box<dyn Fn(Answer<'_>) -> Outcome + Send + Sync>;
 pub(super) type RejectUnavailable = Box<dyn Fn(&Unavailable<'_>) -> Response<Bytes> + Send + Sync>;
-pub(super) type AnswerHook = Box<dyn Fn(&str, Duration) + Send + Sync>;
 
 /// The parts of a layer that its services share.
 pub(crate) struct InflightState {
@@ -45,9 +44,7 @@ pub(crate) struct InflightState {
     pub(super) until: Until,
     pub(super) exempt: Vec<Exempt>,
     pub(super) reject: Option<RejectUnavailable>,
-    /// Sees the name of the layer, and the latency of an answer.
-    pub(super) on_answer: Option<AnswerHook>,
-    pub(super) counters: InflightCounters,
+    pub(super) counters: Arc<InflightCounters>,
 }
 
 /// The decision on a request.
@@ -68,16 +65,22 @@ impl InflightState {
         let chosen = self.priority.as_ref().map(|priority| priority(head));
         let priority = chosen.unwrap_or_default();
         // Without priorities each request may use all of the limit.
-        match self.inflight.try_enter_owned(chosen.unwrap_or(Priority::Critical)) {
-            Ok(flight) => {
-                count(&self.counters.admitted[priority as usize]);
-                Admission::Admitted(Admitted { flight: Some(flight), state: self.clone() })
-            }
-            Err(overloaded) => {
-                count(&self.counters.refused[priority as usize]);
-                Admission::Refused(self.refuse(&Unavailable::new(head, priority, overloaded)))
-            }
+        match self.enter(chosen.unwrap_or(Priority::Critical), priority) {
+            Ok(admitted) => Admission::Admitted(admitted),
+            Err(overloaded) => Admission::Refused(self.refuse(&Unavailable::new(head, priority, overloaded))),
         }
+    }
+
+    /// Takes a place by a priority, and counts it by another one.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        priority: Priority,
+        counted: Priority,
+    ) -> Result<Admitted, Overloaded> {
+        let flight = self.inflight.try_enter_owned(priority);
+        let counts = if flight.is_ok() { &self.counters.admitted } else { &self.counters.refused };
+        count(&counts[counted as usize]);
+        Ok(Admitted { flight: Some(flight?), state: self.clone() })
     }
 
     #[cold]
@@ -92,45 +95,50 @@ impl InflightState {
     }
 }
 
-/// An admitted request whose response has no head yet. A drop leaves its place.
-pub(super) struct Admitted {
+/// An admitted request whose response has no head yet, from
+/// [`InflightLayer::try_enter`](super::InflightLayer::try_enter). A drop leaves its place, and
+/// counts as given up.
+#[must_use = "a request that is dropped leaves"]
+pub struct Admitted {
     flight: Option<OwnedFlight>,
     state: Arc<InflightState>,
 }
 
 impl Admitted {
     /// Notes the head of a response. Returns the place if the body is to hold it.
-    pub(super) fn answer<B>(mut self, response: &Response<B>) -> Option<OwnedFlight> {
-        let answer = Answer {
-            status: response.status(),
-            headers: response.headers(),
-            extensions: response.extensions(),
-        };
+    pub(super) fn answer<B>(self, response: &Response<B>) -> Option<OwnedFlight> {
+        let answer = Answer::from(response);
         let classify = self.state.classify.as_ref();
         let outcome = classify.map_or_else(|| answer.outcome(), |classify| classify(answer));
-        let flight = self.end(outcome);
-        flight.filter(|_| self.state.until == Until::Body)
+        let until = self.state.until;
+        let flight = self.end(outcome, true);
+        (until == Until::Body).then_some(flight)
     }
 
     /// Notes an error of the inner service.
-    pub(super) fn error(mut self) {
-        self.end(self.state.on_error);
+    pub(super) fn error(self) {
+        let outcome = self.state.on_error;
+        drop(self.end(outcome, true));
     }
 
-    /// Notes an outcome, and returns the place.
-    fn end(&mut self, outcome: Outcome) -> Option<OwnedFlight> {
-        let mut flight = self.flight.take()?;
+    /// Counts an outcome. Returns the place, which is held until it is dropped.
+    ///
+    /// `is_sample` is false if the latency of an answer tells nothing of the server, such as after
+    /// a client that was slow to send its request: the limit then takes no notice.
+    #[must_use = "a flight that is dropped leaves"]
+    pub fn end(mut self, outcome: Outcome, is_sample: bool) -> OwnedFlight {
+        let mut flight = self.flight.take().expect("no other call takes it");
         let counters = &self.state.counters;
         count(&counters.outcomes[outcome as usize]);
-        if let Some(latency) = flight.note(outcome)
-            && outcome == Outcome::Answered
+        let is_answer = outcome == Outcome::Answered;
+        let told = if is_answer && !is_sample { Outcome::Failed } else { outcome };
+        if let Some(latency) = flight.note(told)
+            && is_answer
+            && is_sample
         {
             counters.times.note(latency);
-            if let Some(hook) = &self.state.on_answer {
-                hook(&self.state.name, latency);
-            }
         }
-        Some(flight)
+        flight
     }
 }
 
@@ -139,6 +147,19 @@ impl Drop for Admitted {
         if self.flight.is_some() {
             count(&self.state.counters.given_up);
         }
+    }
+}
+
+impl fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admitted").finish_non_exhaustive()
+    }
+}
+
+impl<'a, B> From<&'a Response<B>> for Answer<'a> {
+    fn from(response: &'a Response<B>) -> Answer<'a> {
+        let (status, headers) = (response.status(), response.headers());
+        Answer { status, headers, extensions: response.extensions() }
     }
 }
 

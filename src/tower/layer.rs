@@ -11,11 +11,10 @@ use super::boxed::BoxRateLimitLayer;
 use super::builder::LayerBuilder;
 use super::chain::DynLimit;
 use super::decide::LayerState;
-use super::limit_by::{LimitBy, NeedsKey, OnMissingKey};
+use super::limit_by::{LimitBy, NeedsKey};
 use super::limiter::AnyLimiter;
 use super::service::RateLimit;
 use super::stats::LayerStats;
-use crate::http::{ClientIp, HeaderKey};
 
 /// A layer that limits requests. See the [module](super).
 ///
@@ -31,40 +30,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     /// [`shared`](NeedsKey::shared) comes next.
     pub fn builder(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LayerBuilder<K>> {
         NeedsKey::new(limiter)
-    }
-}
-
-impl RateLimitLayer<std::net::IpAddr> {
-    /// Limits each address, and each value of a header such as `X-API-Key` as well.
-    ///
-    /// A client that makes up keys is still one address, and a key that moves between addresses is
-    /// still one key. A request without the header is limited by its address only.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::http::{ClientIp, HeaderKey};
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let by_address = RateLimiter::new(Quota::per_second(100));
-    /// let by_key = RateLimiter::new(Quota::per_second(20));
-    /// let layer =
-    ///     RateLimitLayer::by_address_and_key(by_address, ClientIp::peer(), by_key, HeaderKey::new("x-api-key")?)
-    ///         .build();
-    /// # let _ = layer;
-    /// # Ok::<(), http::header::InvalidHeaderName>(())
-    /// ```
-    pub fn by_address_and_key(
-        addresses: impl Into<AnyLimiter<std::net::IpAddr>>,
-        address: ClientIp,
-        keys: impl Into<AnyLimiter<crate::http::Digest>>,
-        key: HeaderKey,
-    ) -> LayerBuilder<std::net::IpAddr> {
-        let keys = LimitBy::new(keys).key(key).on_missing_key(OnMissingKey::Allow);
-        let named = |limit: LimitBy<_>| limit.name("key").expect("it is a name");
-        let all = RateLimitLayer::builder(addresses).key(address).name("address").expect("it is a name");
-        all.and(named(keys))
     }
 }
 
@@ -141,15 +106,15 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
     ///
     /// ```
     /// use tollgate::http::{ClientIp, Digest, HeaderKey};
-    /// use tollgate::tower::RateLimitLayer;
+    /// use tollgate::tower::{LimitBy, RateLimitLayer};
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// let (by_address, by_key) = (Quota::per_second(100), Quota::per_second(20));
-    /// let (by_address, by_key) = (RateLimiter::new(by_address), RateLimiter::new(by_key));
-    /// let key = HeaderKey::new("x-api-key")?;
-    /// let layer = RateLimitLayer::by_address_and_key(by_address, ClientIp::peer(), by_key, key).build();
+    /// let by_key = LimitBy::new(RateLimiter::new(Quota::per_second(20)));
+    /// let by_key = by_key.key(HeaderKey::new("x-api-key")?).name("key")?;
+    /// let by_address = RateLimiter::new(Quota::per_second(100));
+    /// let layer = RateLimitLayer::builder(by_address).key(ClientIp::peer()).and(by_key).build();
     /// assert_eq!(layer.top_refused_of::<Digest>("key", 10), Some(vec![]));
-    /// # Ok::<(), http::header::InvalidHeaderName>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn top_refused_of<L: Hash + Eq + Clone + 'static>(

@@ -373,12 +373,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     /// Reports this limit to clients in the form of another.
     pub(crate) fn told_as(self, other: &Policy) -> Self {
-        let longest = Duration::from_secs(other.longest);
         let spread = Duration::from_secs(other.spread);
-        self.with_policy(|policy| {
-            let policy = policy.form(other.chosen).reset_format(other.reset).only_below(other.below);
-            policy.longest_wait(longest).spread_retries(spread)
-        })
+        self.with_policy(|policy| policy.form(other.chosen).only_below(other.below).spread_retries(spread))
     }
 
     /// Returns the policy of a decision under a quota or a window.

@@ -47,7 +47,7 @@
 //! limit by a key that clients send goes inside the layer that authenticates the key (see
 //! [`Extension`](crate::http::Extension)): otherwise every made-up value is a new bucket. A limit
 //! by address goes outside both, against floods of authentications.
-//! [`by_address_and_key`](RateLimitLayer::by_address_and_key) has both limits in one layer.
+//! One layer has both limits by [`and`](LayerBuilder::and).
 //!
 //! # Requests without a key
 //!
@@ -141,7 +141,7 @@ pub use builder::LayerBuilder;
 pub use decision::Decision;
 pub use inflight_layer::{InflightLayer, InflightLayerBuilder};
 pub use inflight_service::{InflightFuture, LimitInflight};
-pub use inflight_state::Until;
+pub use inflight_state::{Admitted, Until};
 pub use inflight_stats::{InflightLayerStats, PriorityStats, prometheus_inflight};
 pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};

@@ -22,7 +22,7 @@ use crate::word::wait::{Wait, cut};
 /// use tollgate::{Clock, Quota, TokenBucket};
 ///
 /// let (clock, _mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+/// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
 /// let granted = bucket.try_acquire_n(4)?;
 /// assert_eq!(granted.remaining(), 6);
 /// assert_eq!(granted.reset_after(), Duration::from_millis(400));
@@ -128,7 +128,7 @@ impl Granted {
     /// The time is exact on the limiter's clock, as [`Denied::retry_after`] is: one nanosecond
     /// earlier a take of `n` is refused. Under a [plan](crate::Plan) that holds for the next token
     /// and for a full bucket; the times between may be two ticks of the limiter too long. In a
-    /// grant from a [lease](crate::TokenBucket::spread) and in one [from
+    /// grant from a [lease](crate::BucketBuilder::spread) and in one [from
     /// parts](Granted::from_parts) the time is that of a full bucket.
     ///
     /// # Examples
@@ -138,7 +138,7 @@ impl Granted {
     /// use tollgate::{Clock, Quota, TokenBucket};
     ///
     /// let (clock, mock) = Clock::mock();
-    /// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
     /// let granted = bucket.try_acquire_n(8)?;
     /// assert_eq!(granted.next_token(), Some(Duration::from_millis(100)));
     /// assert_eq!(granted.time_to(2), Some(Duration::ZERO));
@@ -172,7 +172,7 @@ impl Granted {
 /// use tollgate::{Clock, Quota, Reason, TokenBucket};
 ///
 /// let (clock, mock) = Clock::mock();
-/// let bucket = TokenBucket::with_clock(Quota::per_second(10), clock);
+/// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
 /// let _ = bucket.try_acquire_n(9)?;
 ///
 /// let denied = bucket.try_acquire_n(3).unwrap_err();

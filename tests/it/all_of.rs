@@ -1,6 +1,8 @@
 // promise: law
 //! Several limits that one call takes together: all of them, or none.
 
+mod panics;
+
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +20,7 @@ const MS: u64 = 1_000_000;
 
 fn buckets<const N: usize>(quotas: [Quota; N]) -> ([TokenBucket; N], Time) {
     let (clock, time) = Time::new();
-    (quotas.map(|quota| TokenBucket::with_clock(quota, clock.clone())), time)
+    (quotas.map(|quota| TokenBucket::builder(quota).clock(clock.clone()).build()), time)
 }
 
 fn left<const N: usize>(buckets: &[TokenBucket; N]) -> [u64; N] {
@@ -120,7 +122,7 @@ fn a_limit_that_is_named_twice_is_taken_twice() {
 #[test]
 fn keys_have_a_cost_and_a_plan() {
     let (clock, mut time) = Time::new();
-    let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let bucket = TokenBucket::builder(TEN).clock(clock.clone()).build();
     let limiter =
         RateLimiter::<String>::stored(TEN).headroom(Quota::per_second(100)).unwrap().clock(clock).build();
     let gold = limiter.plan(Quota::per_second(100)).unwrap();
@@ -144,7 +146,7 @@ fn keys_have_a_cost_and_a_plan() {
 #[test]
 fn a_refusal_remembers_no_key() {
     let (clock, _time) = Time::new();
-    let bucket = TokenBucket::with_clock(Quota::per_second(1), clock.clone());
+    let bucket = TokenBucket::builder(Quota::per_second(1)).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).build();
     assert!(all_of((bucket.n(1), limiter.key(&1).n(11))).try_acquire().is_err());
     assert!(bucket.try_acquire().is_ok());
@@ -157,7 +159,7 @@ fn a_refusal_remembers_no_key() {
 #[test]
 fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock).build();
+    let limiter = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock).build();
     for n in [1, 3] {
         let all = all_of([limiter.key(&n).n(n)]);
         let denied = all.try_acquire().unwrap_err();
@@ -172,8 +174,8 @@ fn a_new_key_that_starts_empty_is_granted_when_it_was_told() {
 #[test]
 fn more_than_the_burst_of_a_new_key_is_too_many_at_once() {
     let (clock, mut time) = Time::new();
-    let empty = RateLimiter::<u64>::stored(TEN).start_empty().clock(clock.clone()).build();
-    let service = TokenBucket::builder(Quota::per_hour(1)).start_empty().clock(clock).build();
+    let empty = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock.clone()).build();
+    let service = TokenBucket::builder(Quota::per_hour(1)).initial_tokens(0).clock(clock).build();
     let all = all_of((service.n(1), empty.key(&1).n(11)));
     for _ in 0..2 {
         let denied = all.try_acquire().unwrap_err();
@@ -204,7 +206,7 @@ fn limits_may_be_on_clocks_of_their_own() {
 #[test]
 fn one_in_shadow_mode_refuses_nothing() {
     let (clock, _time) = Time::new();
-    let strict = TokenBucket::with_clock(Quota::per_second(2), clock.clone());
+    let strict = TokenBucket::builder(Quota::per_second(2)).clock(clock.clone()).build();
     let shadow = TokenBucket::builder(Quota::per_second(1)).shadow(true).clock(clock.clone()).build();
     let keyed = RateLimiter::<u64>::stored(Quota::per_second(1)).shadow(true).clock(clock).build();
     let all = all_of((strict.n(1), shadow.n(1), keyed.key(&1)));
@@ -222,7 +224,7 @@ fn one_in_shadow_mode_refuses_nothing() {
 #[test]
 fn who_comes_before_a_key_without_room_is_undone() {
     let (clock, mut time) = Time::new();
-    let bucket = TokenBucket::with_clock(TEN, clock.clone());
+    let bucket = TokenBucket::builder(TEN).clock(clock.clone()).build();
     let shared = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).with_places(0);
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock);
     let limiter = limiter.when_full(WhenFull::Deny).with_places(1);
@@ -256,8 +258,8 @@ fn limits_on_one_clock_are_asked_at_one_reading() {
         let (seconds, step) = (Arc::clone(&seconds), Arc::clone(&step));
         move || ns(SECOND * seconds.fetch_add(step.load(Relaxed), Relaxed))
     });
-    let quick = TokenBucket::with_clock(Quota::per_second(2), clock.clone());
-    let bucket = TokenBucket::with_clock(Quota::per_second(1), clock.clone());
+    let quick = TokenBucket::builder(Quota::per_second(2)).clock(clock.clone()).build();
+    let bucket = TokenBucket::builder(Quota::per_second(1)).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(Quota::per_second(1)).clock(clock).build();
     assert!(quick.try_acquire_n(2).is_ok() && bucket.try_acquire().is_ok());
     assert!(limiter.try_acquire(&1).is_ok());
@@ -289,7 +291,7 @@ fn a_reading_of_one_clock_is_not_used_on_another() {
 #[test]
 fn what_would_have_spilt_is_not_undone() {
     let (clock, time) = Time::new();
-    let bucket = Arc::new(TokenBucket::with_clock(TEN, clock.clone()));
+    let bucket = Arc::new(TokenBucket::builder(TEN).clock(clock.clone()).build());
     let (other, time) = (bucket.clone(), Mutex::new(time));
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).when_full(WhenFull::Deny);
     let limiter = limiter.on_decision(move |decision| {
@@ -310,7 +312,7 @@ fn what_would_have_spilt_is_not_undone() {
 #[test]
 fn more_than_64_limits_are_refused() {
     let (clock, _time) = Time::new();
-    let bucket = TokenBucket::with_clock(Quota::per_hour(1_000), clock);
+    let bucket = TokenBucket::builder(Quota::per_hour(1_000)).clock(clock).build();
     let limits = vec![bucket.n(1); 65];
     assert!(all_of(&limits[..64]).try_acquire().is_ok());
     let denied = all_of(limits.as_slice()).try_acquire().unwrap_err();
@@ -325,7 +327,7 @@ fn a_kept_part_stays_in_all_of() {
     time.set(0);
     let quota = Quota::per_second(10);
     let limiter = RateLimiter::<u64>::stored(quota).clock(clock.clone()).build();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let both = all_of((bucket.n(1).keep(30), limiter.key(&1).n(2).keep(50)));
     assert_eq!((0..9).filter(|_| both.try_acquire().is_ok()).count(), 2);
     let denied = both.try_acquire().unwrap_err();
@@ -339,7 +341,7 @@ fn a_take_above_a_kept_part_is_undone() {
     let (clock, _time) = Time::new();
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).build();
     let full = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).when_full(WhenFull::Deny).with_places(0);
-    let bucket = TokenBucket::with_clock(TEN, clock);
+    let bucket = TokenBucket::builder(TEN).clock(clock).build();
     assert!(bucket.try_acquire().is_ok() && limiter.try_acquire(&1).is_ok());
     let all = all_of((bucket.n(3).keep(50), limiter.key(&1).n(4).keep(50), full.key(&2)));
     assert_eq!(all.try_acquire().unwrap_err().which(), 2);
@@ -352,7 +354,7 @@ fn a_take_above_a_kept_part_is_undone() {
 fn a_kept_part_is_looked_at_before_any_take() {
     let (clock, _time) = Time::new();
     let quotas = [TEN, Quota::per_hour(10)];
-    let [fast, slow] = quotas.map(|quota| TokenBucket::with_clock(quota, clock.clone()));
+    let [fast, slow] = quotas.map(|quota| TokenBucket::builder(quota).clock(clock.clone()).build());
     let keys = quotas.map(|quota| RateLimiter::<u64>::stored(quota).clock(clock.clone()).build());
     assert!(fast.try_acquire().is_ok() && slow.try_acquire().is_ok());
     let of_buckets = all_of((fast.n(5).keep(50), slow.n(5).keep(50)));
@@ -377,83 +379,4 @@ fn a_kept_part_is_decided_at_the_reading_that_is_given() {
     let above = limiter.key(&1).keep(50);
     assert!(above.try_acquire_at(then).is_err());
     assert!(above.try_acquire_at(clock.now()).is_ok());
-}
-
-/// A key that fails when a limiter that has no such key makes one of it.
-#[derive(PartialEq, Eq, Hash)]
-struct Unowned;
-
-impl Equivalent<u64> for Unowned {
-    fn equivalent(&self, _: &u64) -> bool {
-        false
-    }
-}
-
-impl ToKey<u64> for Unowned {
-    fn to_key(&self) -> u64 {
-        panic!("no key")
-    }
-}
-
-/// Each function of the user that the take of a limit calls may panic.
-#[test]
-fn a_panic_in_a_take_leaves_no_limit_taken() {
-    let (clock, _time) = Time::new();
-    let (quota, window) = (Quota::per_hour(6), Window::per_hour(6));
-    let ends = [(); 2].map(|()| TokenBucket::with_clock(quota, clock.clone()));
-    let hook = |_: &_| panic!("a hook");
-    let bucket = TokenBucket::builder(quota).clock(clock.clone()).on_decision(hook).build();
-    let counter = WindowCounter::builder(window).clock(clock.clone()).on_decision(hook).build();
-    let keyed = RateLimiter::<u64>::stored(quota).clock(clock.clone()).on_decision(hook).build();
-    let windows = WindowLimiter::<u64>::builder(window).clock(clock.clone()).on_decision(hook).build();
-    let plain = RateLimiter::<u64>::builder(quota).clock(clock.clone()).build();
-    let calls = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&calls);
-    let planned = RateLimiter::<u64>::stored(quota).clock(clock).plan_for(move |_| {
-        // The look has the first call.
-        assert!(count.fetch_add(1, Relaxed) != 1, "a function of plans");
-        None
-    });
-    let planned = planned.build();
-    let (one, two) = (keyed.key(&1).n(2), windows.key(&1).n(2));
-    let panics: [&dyn Limit; 7] = [
-        &bucket.n(2),
-        &bucket.n(2).keep(10),
-        &counter.n(2),
-        &one,
-        &two,
-        &planned.key(&1),
-        &plain.key(&Unowned),
-    ];
-    for (which, panics) in panics.into_iter().enumerate() {
-        let (first, last) = (ends[0].n(1), ends[1].n(1));
-        for all in [[&first as &dyn Limit, panics, &last], [&first, &last, panics]] {
-            calls.store(0, Relaxed);
-            let take = || _ = all_of(all).try_acquire();
-            assert!(catch_unwind(AssertUnwindSafe(take)).is_err(), "{which}");
-            assert_eq!(left(&ends), [6, 6], "{which}");
-        }
-    }
-    let lefts = [bucket.peek(), counter.peek(), keyed.peek(&1), windows.peek(&1), planned.peek(&1)];
-    assert_eq!(lefts.map(|left| left.remaining()), [6; 5]);
-    assert!(plain.is_empty() && planned.is_empty());
-}
-
-/// A reservation and a hold are not made, and a take that returns no guard stays.
-#[test]
-fn a_panic_of_a_hook_gives_back_what_a_guard_would_hold() {
-    let (clock, _time) = Time::new();
-    let quota = Quota::per_hour(6);
-    let hook = |_: &_| panic!("a hook");
-    let bucket = TokenBucket::builder(quota).clock(clock.clone()).on_decision(hook).build();
-    let keyed = RateLimiter::<u64>::stored(quota).clock(clock).on_decision(hook).build();
-    let panics = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
-    panics(&|| drop(bucket.reserve(4)));
-    panics(&|| drop(bucket.hold(4)));
-    panics(&|| drop(keyed.reserve(&1, 4)));
-    panics(&|| drop(keyed.hold(&1, 4)));
-    assert_eq!((bucket.peek().remaining(), keyed.peek(&1).remaining()), (6, 6));
-    panics(&|| _ = bucket.try_acquire_n(4));
-    panics(&|| _ = keyed.try_acquire_n(&1, 4));
-    assert_eq!((bucket.peek().remaining(), keyed.peek(&1).remaining()), (2, 2));
 }

@@ -282,7 +282,7 @@ fn no_debug_output_has_a_key_in_it() {
     printed.push(format!("{} {}", denied.unwrap_err(), too_many.unwrap_err()));
     printed.push(format!("{:?}", limiter.janitor(Duration::from_secs(3_600))));
     let (reserved, held) = (limiter.key(SECRET).n(0).reserve(), limiter.key(SECRET).n(0).hold());
-    printed.push(format!("{reserved:?} {held:?} {:?} {:?}", limiter.key(SECRET), limiter.paced(SECRET)));
+    printed.push(format!("{reserved:?} {held:?} {:?}", limiter.key(SECRET)));
     printed.push(format!("{:?} {:?}", all_of([limiter.key(SECRET)]), limiter.limited(SECRET, |_: u8| ())));
     printed.push(format!("{:?}", limiter.key(SECRET).keep(7)));
     let builder = InflightLimiter::<String>::builder(9);
@@ -298,7 +298,7 @@ fn no_debug_output_has_a_key_in_it() {
     }
     // The text has the names of the types all the same.
     let all = printed.concat();
-    for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "KeyLimit", "Paced", "Limited"] {
+    for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "KeyLimit", "Limited"] {
         assert!(all.contains(name), "{name} is not in {all}");
     }
     for name in ["Keeping", "percent: 7", "InflightLimiterBuilder { limit: 9", "InflightLimiter { limit: 9"] {
@@ -331,7 +331,7 @@ fn a_refusal_is_an_error_that_says_why() {
 
 #[test]
 fn each_reason_is_said_in_words() {
-    let bucket = TokenBucket::with_clock(Quota::per_second(1), Clock::mock().0);
+    let bucket = TokenBucket::builder(Quota::per_second(1)).clock(Clock::mock().0).build();
     let other = RateLimiter::<u8>::new(Quota::per_second(1));
     let foreign = other.plan(Quota::per_second(1)).unwrap();
     let limiter = RateLimiter::<u8>::new(Quota::per_second(1));
@@ -433,7 +433,7 @@ fn a_panic_on_an_argument_is_at_the_line_of_its_caller() {
 #[test]
 fn a_decision_is_a_value() {
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(Quota::per_second(4), clock);
+    let bucket = TokenBucket::builder(Quota::per_second(4)).clock(clock).build();
     let granted = bucket.try_acquire_n(3).expect("it is full");
     let denied = bucket.try_acquire_n(3).expect_err("one is left");
     mock.advance(Duration::from_secs(100));

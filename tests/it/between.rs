@@ -41,7 +41,7 @@ fn a_clock_that_is_set_back_within_a_decision_mints_nothing() {
         });
         // 4 s at the faster quota are more tokens than half an hour at the quota after the change.
         let first = if changed { Quota::per_second(1_000).burst(1) } else { Quota::per_minute(1) };
-        let bucket = Arc::new(TokenBucket::with_clock(first, clock));
+        let bucket = Arc::new(TokenBucket::builder(first).clock(clock).build());
         assert!(bucket.try_acquire().is_ok());
         if changed {
             now.fetch_add(HOUR, Ordering::Relaxed);

@@ -97,8 +97,10 @@ impl Case {
     fn after(&self, quota: Quota, events: usize) -> (Tested, Time) {
         let (clock, mut time) = Time::new();
         let bucket = match self.subject {
-            Subject::Bucket => Tested::Bucket(TokenBucket::with_clock(quota, clock).into()),
-            Subject::Spread => Tested::Bucket(TokenBucket::with_clock(quota, clock).spread().into()),
+            Subject::Bucket => Tested::Bucket(TokenBucket::builder(quota).clock(clock).build().into()),
+            Subject::Spread => {
+                Tested::Bucket(TokenBucket::builder(quota).clock(clock).spread().build().into())
+            }
             Subject::Key => Tested::Key(RateLimiter::stored(quota).clock(clock).room(1).build()),
         };
         for event in &self.events[..events] {

@@ -9,13 +9,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, ResetFormat};
+use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem};
 use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer, prometheus};
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::serving::{answers_at_once, call};
+use crate::serving::{answers_at_once, by_address_and_key, call};
 
 /// A service that answers with the status that the path names.
 #[derive(Clone, Copy)]
@@ -57,8 +57,7 @@ fn told(text: &str) -> Vec<&str> {
 fn a_refusal_counts_at_the_limit_that_refused() {
     let ((addresses, _one), (keys, _two)) =
         (limiter::<IpAddr>(Quota::per_hour(5)), limiter::<Digest>(Quota::per_hour(2)));
-    let header = HeaderKey::new("x-api-key").unwrap();
-    let layer = RateLimitLayer::by_address_and_key(addresses, ClientIp::peer(), keys, header).build();
+    let layer = by_address_and_key(addresses, keys).build();
     let mut service = layer.layer(Echo);
     let mut status = |key| call(&mut service, from(A, key, "/")).status().as_u16();
     // The key has two tokens, then two refusals. The address has the tokens that are left, then its
@@ -141,7 +140,6 @@ fn a_refunded_response_says_what_is_left_after_the_refund() {
         .key(ClientIp::peer())
         .cost(|_| 4)
         .headers(Headers::Both)
-        .reset_format(ResetFormat::DeltaSeconds)
         .refund_on(|status| status.is_success())
         .build();
     let mut service = layer.layer(Echo);
@@ -161,10 +159,7 @@ fn a_refunded_response_says_what_is_left_after_the_refund() {
 fn a_refund_tells_of_the_limit_that_was_tightest() {
     let ((addresses, _one), (keys, _two)) =
         (limiter::<IpAddr>(Quota::per_hour(5)), limiter::<Digest>(Quota::per_hour(2)));
-    let header = HeaderKey::new("x-api-key").unwrap();
-    let layer = RateLimitLayer::by_address_and_key(addresses, ClientIp::peer(), keys, header)
-        .refund_on(|status| status.is_success())
-        .build();
+    let layer = by_address_and_key(addresses, keys).refund_on(|status| status.is_success()).build();
     let mut service = layer.layer(Echo);
     assert_eq!(says(&call(&mut service, from(A, Some("one"), "/200")), "ratelimit"), [r#""key";r=2;t=3600"#]);
     // All requests without a key share a bucket of the limiter.
@@ -195,8 +190,7 @@ fn a_redirection_with_a_refund_is_told_of_what_is_left() {
 fn each_limit_has_its_own_most_refused_keys() {
     let ((addresses, _one), (keys, _two)) =
         (limiter::<IpAddr>(Quota::per_hour(3)), limiter::<Digest>(Quota::per_hour(1)));
-    let header = HeaderKey::new("x-api-key").unwrap();
-    let layer = RateLimitLayer::by_address_and_key(addresses, ClientIp::peer(), keys, header).build();
+    let layer = by_address_and_key(addresses, keys).build();
     let mut service = layer.layer(Echo);
     let mut ask = |key| drop(call(&mut service, from(A, key, "/")));
     [Some("one"), Some("one"), Some("two"), Some("two"), Some("two"), None, None]

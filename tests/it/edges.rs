@@ -21,7 +21,8 @@ fn is_for_ever(decision: Result<Granted, Denied>, remaining: u64) {
 fn taking_nothing_succeeds_and_takes_nothing() {
     for (tokens, nanos, burst) in QUOTAS {
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(Quota::try_per(tokens, ns(nanos), burst).unwrap(), clock);
+        let bucket =
+            TokenBucket::builder(Quota::try_per(tokens, ns(nanos), burst).unwrap()).clock(clock).build();
         let full = bucket.try_acquire_n(0).expect("nothing is always there");
         assert_eq!((full.remaining(), full.reset_after()), (burst, Duration::ZERO));
         let all = bucket.try_acquire_n(burst).expect("it was still full");
@@ -38,7 +39,7 @@ fn taking_nothing_succeeds_and_takes_nothing() {
 #[test]
 fn a_refusal_tells_the_tokens_that_were_asked_for() {
     let (clock, _mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(Quota::per_hour(10), clock.clone());
+    let bucket = TokenBucket::builder(Quota::per_hour(10)).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(Quota::per_hour(10)).clock(clock).build();
     assert!(bucket.try_acquire_n(9).is_ok() && limiter.try_acquire_n(&1, 9).is_ok());
     for n in [2, 7, 10, 11, u64::MAX] {
@@ -51,7 +52,8 @@ fn a_refusal_tells_the_tokens_that_were_asked_for() {
 fn more_than_the_burst_is_refused_for_ever_and_takes_nothing() {
     for (tokens, nanos, burst) in QUOTAS {
         let (clock, _mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(Quota::try_per(tokens, ns(nanos), burst).unwrap(), clock);
+        let bucket =
+            TokenBucket::builder(Quota::try_per(tokens, ns(nanos), burst).unwrap()).clock(clock).build();
         for n in [burst + 1, burst * 2, 1 << 63, u64::MAX] {
             is_for_ever(bucket.try_acquire_n(n), burst);
         }

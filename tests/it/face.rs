@@ -70,8 +70,8 @@ macro_rules! set_up {
 pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
     for spread in [false, true].into_iter().filter(|_| !IN_TABLE) {
         let (clock, time) = Time::new();
-        let bucket = set_up!(set, TokenBucket::builder(set.quota)).clock(clock).build();
-        test(&if spread { bucket.spread() } else { bucket }, time);
+        let builder = set_up!(set, TokenBucket::builder(set.quota)).clock(clock);
+        test(&if spread { builder.spread() } else { builder }.build(), time);
     }
     for pinned in [false, true] {
         let (clock, time) = Time::new();

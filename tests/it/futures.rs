@@ -1,6 +1,6 @@
-//! Futures and streams that wait in tasks are `Send`.
+//! Futures that wait in tasks are `Send`.
 
-use tollgate::{PacedStream, Quota, RateLimiter, TokenBucket};
+use tollgate::{Quota, RateLimiter, TokenBucket};
 
 fn send<T: Send>(value: T) -> T {
     value
@@ -19,7 +19,6 @@ fn whatever_waits_can_be_sent() {
     drop(send(limiter.acquire_n("ada", 2)));
     drop(send(limiter.acquire_within("ada", patience)));
     drop(send(limiter.acquire_n_within("ada", 2, patience)));
-    let _: [PacedStream<'_>; 2] = [send(bucket.paced_stream()), send(limiter.paced_stream("ada"))];
     let limited = bucket.limited(async |n: u64| n);
     drop(send(limited.call(1)));
     // No future was polled.

@@ -32,7 +32,7 @@ fn an_unlimited_bucket_never_refuses_and_counts() {
     assert_eq!(FREE.quota(), Quota::UNLIMITED);
 
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(HOURLY, clock);
+    let bucket = TokenBucket::builder(HOURLY).clock(clock).build();
     assert!(bucket.try_acquire_n(4).is_ok());
     bucket.set_quota(Quota::UNLIMITED).expect("it needs no room");
     let now = bucket.now();
@@ -127,7 +127,7 @@ fn a_limiter_without_a_limit_has_limited_plans() {
 #[test]
 fn a_pause_refuses_all_and_keeps_the_tokens() {
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(HOURLY, clock.clone());
+    let bucket = TokenBucket::builder(HOURLY).clock(clock.clone()).build();
     assert!(bucket.try_acquire_n(8).is_ok());
     let (waits, held) = (bucket.reserve(3).unwrap(), bucket.hold(0).unwrap());
     bucket.set_quota(Quota::BLOCKED).unwrap();
@@ -199,7 +199,7 @@ fn a_pause_forgets_no_used_key_and_makes_no_entry() {
 fn a_pause_ends_the_leases_of_a_spread_bucket() {
     let (clock, _mock) = Clock::mock();
     let quota = Quota::per_second(100_000);
-    let bucket = TokenBucket::with_clock(quota, clock).spread();
+    let bucket = TokenBucket::builder(quota).clock(clock).spread().build();
     assert!((0..50_000).all(|_| bucket.try_acquire().is_ok()));
     bucket.set_quota(Quota::BLOCKED).unwrap();
     for _ in 0..10_000 {
@@ -220,7 +220,7 @@ fn a_blocked_window_refuses_all_and_goes_on() {
     let (clock, mock) = Clock::mock();
     let minute = Window::per_minute(5);
     for window in [minute, minute.utc(), minute.sliding(), minute.weighted(), Window::per_month(5)] {
-        let counter = WindowCounter::with_clock(window, clock.clone());
+        let counter = WindowCounter::builder(window).clock(clock.clone()).build();
         let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
         let cap = limiter.cap(3).unwrap();
         assert!(counter.try_acquire_n(4).is_ok() && limiter.try_acquire_n(&1, 4).is_ok());
@@ -277,7 +277,7 @@ fn headers_tell_no_numbers_of_no_limit_and_of_a_pause() {
         headers
     };
     let (clock, _mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(HOURLY, clock.clone());
+    let bucket = TokenBucket::builder(HOURLY).clock(clock.clone()).build();
     let policy = Policy::new("a", HOURLY).unwrap().form(Headers::Both);
     for gate in [Quota::UNLIMITED, Quota::BLOCKED] {
         let named = policy.with_rule(gate);
@@ -295,7 +295,7 @@ fn headers_tell_no_numbers_of_no_limit_and_of_a_pause() {
         let wanted = if gate == Quota::BLOCKED { "\"a\";r=0;t=1" } else { "\"a\";r=999999999999999" };
         assert!(late["ratelimit"].to_str().unwrap().starts_with(wanted), "{late:?}");
     }
-    let counter = WindowCounter::with_clock(Window::per_hour(5), clock);
+    let counter = WindowCounter::builder(Window::per_hour(5)).clock(clock).build();
     counter.block();
     let blocked = Policy::new("a", Window::per_hour(5)).unwrap();
     assert!(!of(&blocked, counter.try_acquire()).contains_key("retry-after"));

@@ -1,13 +1,16 @@
 // promise: headers
 //! The headers of a decision: whole seconds that keep their promises.
 
+mod clients;
+mod windows;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use tollgate::http::{Bare, Check, Headers, Policy, Problem, Refusal, Reject, ResetFormat};
+use tollgate::http::{Bare, Check, Headers, Policy, Problem, Refusal, Reject};
 use tollgate::{
     Clock, Denied, Granted, MockClock, Quota, RateLimiter, Rule, TokenBucket, Window, WindowCounter,
 };
@@ -30,120 +33,6 @@ fn number(headers: &HeaderMap, name: &str, parameter: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {parameter} in {text}")).parse().unwrap()
 }
 
-#[test]
-fn windows_of_some_quotas() {
-    for (quota, expected) in [
-        ("100/s", "q=100;w=1"),
-        ("100/s burst 200", "q=200;w=2"),
-        ("100/s burst 5", "q=100;w=1"),
-        ("1000/15m burst 50", "q=1000;w=900"),
-        ("2/s burst 7", "q=8;w=4"),
-        ("1/1500ms", "q=1;w=2"),
-    ] {
-        let (quota, policy) = policy(quota);
-        let headers = told(TokenBucket::new(quota).try_acquire().unwrap().headers(&policy));
-        assert_eq!(headers["ratelimit-policy"], format!("\"default\";{expected}"));
-    }
-}
-
-/// The windows of each kind, and the policies that responses report of them.
-const WINDOWS: [(&str, &str); 7] = [
-    ("1000/d fixed utc", "q=1000;w=86400"),
-    ("50/month fixed utc", "q=50;w=2678400"),
-    ("60/m fixed", "q=60;w=61"),
-    ("5/15m sliding", "q=5;w=957"),
-    ("100/m sliding", "q=100;w=70"),
-    ("100/m weighted", "q=100;w=120"),
-    ("3/1500ms fixed", "q=3;w=2"),
-];
-
-#[test]
-fn the_span_of_some_windows() {
-    for (window, expected) in WINDOWS {
-        let window: Window = window.parse().unwrap();
-        let policy = Policy::new("default", window).unwrap();
-        let headers = told(WindowCounter::new(window).try_acquire().unwrap().headers(&policy));
-        assert_eq!(headers["ratelimit-policy"], format!("\"default\";{expected}"));
-        // With headroom there are fewer sub-windows, and a layer reports those.
-        let roomy = WindowCounter::builder(window).headroom(window.limit() * 3).unwrap().build().window();
-        assert!(roomy.span() >= window.span() && roomy.sub_window() >= window.sub_window());
-    }
-}
-
-/// A refusal's reset is its wait where all tokens of the window come back at one moment. Of other
-/// windows it is the whole span.
-#[test]
-fn the_reset_of_a_refusal_is_its_wait_where_all_tokens_come_back_at_once() {
-    for (text, edges) in [("5/h fixed", true), ("5/d fixed utc", true), ("5/month fixed utc", true)]
-        .into_iter()
-        .chain([("5/h sliding", false), ("5/h weighted", false), ("5/h sliding 20m", false)])
-    {
-        let (clock, mock) = Clock::mock();
-        let window: Window = text.parse().unwrap();
-        let policy = Policy::new("default", window).unwrap().form(Headers::Both);
-        let counter = WindowCounter::with_clock(window, clock);
-        assert!(counter.try_acquire_n(5).is_ok());
-        mock.advance(Duration::from_secs(600));
-        let denied = counter.try_acquire().unwrap_err();
-        let wait = denied.retry_after().unwrap().as_nanos().div_ceil(1_000_000_000) as u64;
-        let (headers, span) = (told(denied.headers(&policy)), number_of(&policy, "w"));
-        assert!(wait < span, "{text}");
-        assert_eq!(number(&headers, "ratelimit", "t"), wait, "{text}");
-        let reset = if edges { wait } else { span };
-        assert_eq!(headers["x-ratelimit-reset"], *reset.to_string(), "{text}");
-    }
-}
-
-/// A client that spends at most `q` in any `w` is never refused. Nor is a client that spends at
-/// most `r` within `t` of each response, and nothing before `t` where `r` is 0.
-#[test]
-fn a_client_that_keeps_to_a_window_is_never_refused() {
-    let mut random = Random(3);
-    for (window, _) in WINDOWS {
-        for greedy in [true, false] {
-            let window: Window = window.parse().unwrap();
-            let policy = Policy::new("default", window).unwrap().form(Headers::Both);
-            let (clock, mock) = Clock::mock();
-            let counter = WindowCounter::with_clock(window, clock);
-            // The last headers, their time, and the tokens spent since.
-            let (mut headers, mut came, mut since) = (HeaderMap::new(), 0, 0);
-            let (mut now, mut spent) = (0_u64, Vec::<(u64, u64)>::new());
-            for _ in 0..if greedy { 4_000 } else { 20_000 } {
-                let span = window.span().as_nanos() as u64;
-                let by = [0, 1, random.below(span / 50), random.below(span / 5), random.below(3 * span)];
-                let by = by[random.below(5) as usize];
-                mock.advance(Duration::from_nanos(by));
-                now += by;
-                let may = if greedy || headers.is_empty() {
-                    let q = window.limit();
-                    let w = policy.rule().capacity() / q * number_of(&policy, "w") * 1_000_000_000;
-                    q - spent.iter().filter(|(at, _)| now - at < w).map(|(_, n)| n).sum::<u64>()
-                } else {
-                    let (r, t) = (number(&headers, "ratelimit", "r"), number(&headers, "ratelimit", "t"));
-                    if now - came < t * 1_000_000_000 { r - since } else { u64::from(r == 0) }
-                };
-                let n = random.below(may + 1);
-                if n > 0 {
-                    let granted =
-                        counter.try_acquire_n(n).unwrap_or_else(|denied| panic!("{window}: {denied}"));
-                    spent.push((now, n));
-                    (headers, came, since) = (told(granted.headers(&policy)), now, 0);
-                    let seconds = granted.reset_after().as_nanos().div_ceil(1_000_000_000).to_string();
-                    assert_eq!(headers["x-ratelimit-reset"], *seconds);
-                    assert_eq!(headers["x-ratelimit-limit"], *window.limit().to_string());
-                }
-                // The client obeys a refusal as well.
-                if let Err(denied) = counter.try_acquire_n(counter.peek().remaining() + 1) {
-                    let refused = told(denied.headers(&policy));
-                    let left = denied.retry_after().map(|_| 0).unwrap_or(denied.remaining());
-                    assert_eq!(number(&refused, "ratelimit", "r"), left);
-                    assert!(refused["x-ratelimit-reset"].to_str().unwrap().parse::<u64>().unwrap() > 0);
-                }
-            }
-        }
-    }
-}
-
 fn number_of(policy: &Policy, parameter: &str) -> u64 {
     let mut headers = HeaderMap::new();
     policy.append_to(&mut headers);
@@ -154,7 +43,7 @@ fn number_of(policy: &Policy, parameter: &str) -> u64 {
 fn retries_are_spread_by_key_and_only_where_they_are_told() {
     let (clock, _mock) = Clock::mock();
     let window = Window::per_hour(1).utc();
-    let counter = WindowCounter::with_clock(window, clock);
+    let counter = WindowCounter::builder(window).clock(clock).build();
     let policy = Policy::new("hour", window).unwrap().spread_retries(Duration::from_secs(600));
     let granted = told(counter.try_acquire().unwrap().headers(&policy.for_key(u64::MAX)));
     assert_eq!(number(&granted, "ratelimit", "t"), 3_600);
@@ -179,7 +68,7 @@ fn retries_are_spread_by_key_and_only_where_they_are_told() {
 fn what_is_left_took_its_time_to_come() {
     let (quota, policy) = policy("1/m burst 5");
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let _ = bucket.try_acquire_n(3).unwrap();
     for (seconds, expected) in
         [(0, "r=2;t=120"), (30, "r=2;t=150"), (15, "r=2;t=165"), (15, "r=3;t=180"), (300, "r=5;t=300")]
@@ -195,13 +84,11 @@ fn waits_are_rounded_up_to_whole_seconds() {
     for (millis, expected) in [(1, 1), (999, 1), (1_000, 1), (1_001, 2), (1_900, 2), (86_400_001, 86_401)] {
         let quota = Quota::every(Duration::from_millis(millis));
         let (clock, _mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         assert!(bucket.try_acquire().is_ok());
         let policy = Policy::new("p", quota).unwrap();
         let denied = bucket.try_acquire().unwrap_err();
         assert_eq!(told(denied.headers(&policy))["retry-after"], expected.to_string());
-        let capped = policy.longest_wait(Duration::from_secs(60));
-        assert_eq!(told(denied.headers(&capped))["retry-after"], expected.min(60).to_string());
     }
     // A key without room has no bucket that says when.
     let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1))
@@ -219,7 +106,7 @@ fn the_classic_three() {
     let (quota, policy) = policy("100/s burst 200");
     let policy = policy.form(Headers::Both);
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let granted = bucket.try_acquire_n(51).unwrap();
     let headers = told(granted.headers(&policy));
     let three = |headers: &HeaderMap| {
@@ -232,8 +119,6 @@ fn the_classic_three() {
     assert_eq!(three(&told(bucket.try_acquire().unwrap_err().headers(&policy))), ["200", "0", "2"]);
     mock.advance(Duration::from_secs(9));
     assert_eq!(three(&told(bucket.try_acquire_n(0).unwrap().headers(&policy))), ["200", "200", "0"]);
-    let since_1970 = policy.reset_format(ResetFormat::UnixSeconds);
-    assert!(three(&told(granted.headers(&since_1970)))[2].parse::<u64>().unwrap() > 1_700_000_000);
 }
 
 #[test]
@@ -262,7 +147,7 @@ fn only_when_little_is_left() {
     let (quota, policy) = policy("10/s");
     let policy = policy.only_below(30);
     let (clock, _mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let told: Vec<_> = (0..10).map(|_| told(bucket.try_acquire().unwrap().headers(&policy))).collect();
     let with = told.iter().map(|headers| headers.contains_key("ratelimit"));
     assert_eq!(with.filter(|with| *with).count(), 3);
@@ -307,7 +192,7 @@ fn no_token_left_is_told_with_the_wait_for_one() {
     ] {
         let (quota, policy) = policy(quota);
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let headers = |n| told(bucket.try_acquire_n(n).unwrap().headers(&policy));
         assert_eq!(headers(burst)["ratelimit"], format!("\"default\";{told_of}"), "{quota}");
         // A part of the token has come.
@@ -316,11 +201,6 @@ fn no_token_left_is_told_with_the_wait_for_one() {
         mock.advance(Duration::from_secs(t));
         assert!(bucket.try_acquire().is_ok(), "{quota}");
     }
-    // `t` is at most the longest wait that clients are told.
-    let (quota, policy) = policy("1/h");
-    let granted = TokenBucket::new(quota).try_acquire().unwrap();
-    let headers = told(granted.headers(&policy.longest_wait(Duration::from_secs(60))));
-    assert_eq!(headers["ratelimit"], "\"default\";r=0;t=60");
 }
 
 #[test]
@@ -328,7 +208,7 @@ fn a_refused_cost_tells_the_tokens_that_are_left() {
     let (quota, policy) = policy("10/s burst 14");
     let policy = policy.form(Headers::Both);
     let (clock, _mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(quota, clock);
+    let bucket = TokenBucket::builder(quota).clock(clock).build();
     let _ = bucket.try_acquire_n(10).unwrap();
     let headers = told(bucket.try_acquire_n(10).unwrap_err().headers(&policy));
     assert_eq!(headers["x-ratelimit-remaining"], "4");
@@ -413,7 +293,7 @@ proptest! {
     fn what_clients_are_told_they_may_do(quota in quotas(), takes in proptest::collection::vec((1_u64..50, 0_u64..1 << 40), 1..6)) {
         let policy = Policy::new("default", quota).unwrap().form(Headers::Both);
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let (count, period) = (u128::from(quota.tokens()), quota.period().as_nanos());
         let at_most_the_rate = |tokens: u64, seconds: u64| {
             u128::from(tokens) * period <= count * u128::from(seconds) * 1_000_000_000
@@ -437,109 +317,6 @@ proptest! {
     }
 }
 
-/// Spends tokens as a client that goes by `r` and `t` alone. It sends at most `r` requests within
-/// `t` seconds, evenly or at once, and none before `t` where `r` is 0. It reads them anew in each
-/// response.
-fn go_by_the_header(
-    mut take: impl FnMut(u64) -> Result<Granted, Denied>,
-    mock: &MockClock,
-    quota: Quota,
-    late: u64,
-    (lead, left, evenly): (u64, u64, u32),
-) -> Result<(), TestCaseError> {
-    let policy = Policy::new("default", quota).unwrap();
-    mock.advance(Duration::from_nanos(lead));
-    let mut headers = told(take(quota.capacity().saturating_sub(left).max(1)).unwrap().headers(&policy));
-    let mut now = lead;
-    for step in 0..8 {
-        let [r, t] = ["r", "t"].map(|name| number(&headers, "ratelimit", name));
-        let wait = if r == 0 {
-            if let Err(denied) = take(1) {
-                let wait = denied.retry_after().unwrap().as_nanos();
-                let [exact, latest] = [wait, wait + u128::from(late)]
-                    .map(|nanos| nanos.div_ceil(1_000_000_000).clamp(1, 1 << 31) as u64);
-                prop_assert!((exact..=latest).contains(&t), "{t} of {quota} {denied:?}");
-            } else {
-                return Err(TestCaseError::fail(format!("r=0, and a token of {quota}")));
-            }
-            t.saturating_mul(1_000_000_000)
-        } else if evenly >> step & 1 == 0 {
-            t.saturating_mul(1_000_000_000) / r
-        } else {
-            0
-        };
-        now = now.saturating_add(wait);
-        if t >= 1 << 31 || now >= 1 << 61 {
-            // A wait that was cut to the longest, or the end of the clock.
-            return Ok(());
-        }
-        mock.advance(Duration::from_nanos(wait));
-        match take(1) {
-            Ok(granted) => headers = told(granted.headers(&policy)),
-            Err(denied) => return Err(TestCaseError::fail(format!("r={r};t={t} of {quota}: {denied}"))),
-        }
-    }
-    Ok(())
-}
-
-fn clients() -> impl Strategy<Value = (u64, u64, u32)> {
-    (0_u64..1 << 50, prop_oneof![Just(0), 0_u64..4], any::<u32>())
-}
-
-proptest! {
-    #![proptest_config(cases(20_000))]
-
-    /// Alone on its key, a client that goes by the header is not refused.
-    #[test]
-    fn a_client_that_goes_by_the_header_is_not_refused(quota in quotas(), client in clients()) {
-        let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
-        go_by_the_header(|n| bucket.try_acquire_n(n), &mock, quota, 0, client)?;
-    }
-
-    /// The same holds under a plan, and after a change of the quota.
-    #[test]
-    fn nor_under_a_plan_or_another_quota(own in quotas(), quota in quotas(), client in clients(), plan in any::<bool>()) {
-        let (clock, mock) = Clock::mock();
-        let Ok(builder) = RateLimiter::<u64>::builder(own).max_keys(1).headroom(quota) else { return Ok(()) };
-        let limiter = builder.clock(clock).build();
-        if plan {
-            let Ok(plan) = limiter.plan(quota) else { return Ok(()) };
-            // Under a plan, a bucket fills in 128 ticks or more.
-            let fill = u128::from(quota.capacity()) * quota.period().as_nanos() / u128::from(quota.tokens());
-            let two_ticks = (fill / 64) as u64 + 3;
-            go_by_the_header(|n| limiter.try_acquire_as(&1, n, &plan), &mock, quota, two_ticks, client)?;
-        } else if limiter.set_quota(quota).is_ok() {
-            go_by_the_header(|n| limiter.try_acquire_n(&1, n), &mock, quota, 0, client)?;
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(cases(200_000))]
-
-    /// Alone on its key, a client that waits for `Retry-After` is granted.
-    #[test]
-    fn after_retry_after_the_next_one_passes(quota in quotas(), n in 1_u64..1_000, lead in 0_u64..1 << 50) {
-        let policy = Policy::new("default", quota).unwrap();
-        let (clock, mock) = Clock::mock();
-        mock.advance(Duration::from_nanos(lead));
-        let bucket = TokenBucket::with_clock(quota, clock);
-        let n = n.min(quota.capacity());
-        let _ = bucket.try_acquire_n(quota.capacity()).unwrap();
-        mock.advance(Duration::from_nanos(lead / 1_000));
-        if let Err(denied) = bucket.try_acquire_n(n) {
-            let wait = told(denied.headers(&policy))["retry-after"].to_str().unwrap().parse().unwrap();
-            if wait == 1 << 31 {
-                // The wait was cut to the longest.
-                return Ok(());
-            }
-            mock.advance(Duration::from_secs(wait));
-            prop_assert!(bucket.try_acquire_n(n).is_ok(), "{n} of {quota} after {wait} s");
-        }
-    }
-}
-
 /// Writes random quotas and the headers of decisions on them to the file that `HEADERS` names, for
 /// `verify/headers/read.py`.
 ///
@@ -558,7 +335,7 @@ fn headers_for_another_parser() {
         let (quota, n, nanos, name) = strategy.new_tree(&mut runner).unwrap().current();
         let policy = Policy::new(&name, quota).unwrap().form(Headers::Both);
         let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(quota, clock);
+        let bucket = TokenBucket::builder(quota).clock(clock).build();
         let _ = bucket.try_acquire_n(if case % 2 == 0 { quota.capacity() } else { 0 });
         mock.advance(Duration::from_nanos(nanos >> (case % 50)));
         let (granted, left, wait, headers) = match bucket.try_acquire_n(n.min(quota.capacity())) {

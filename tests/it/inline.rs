@@ -72,7 +72,7 @@ fn a_number_of_keys_that_no_memory_holds_is_an_error() {
     assert!(limiter.try_acquire(&1).is_ok());
 }
 
-/// The table is large enough for huge pages, if they are asked for, and no whole number of them.
+/// The table has 5 MB.
 #[test]
 fn a_large_table_is_empty_fills_and_is_swept() {
     const KEYS: usize = 250_000;

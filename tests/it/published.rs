@@ -19,7 +19,7 @@ fn kinds(limit: u64, period: Duration) -> [Window; 4] {
 
 fn counter(window: Window) -> (WindowCounter, MockClock) {
     let (clock, mock) = Clock::mock();
-    (WindowCounter::with_clock(window, clock), mock)
+    (WindowCounter::builder(window).clock(clock).build(), mock)
 }
 
 /// Takes the tokens of each `(milliseconds, tokens)`, and returns those that were granted.

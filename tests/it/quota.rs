@@ -35,7 +35,7 @@ proptest! {
     ) {
         let burst = 1 + (part * (limit - 2) as f64) as u64;
         let (clock, mut time) = Time::new();
-        let bucket = TokenBucket::with_clock(Quota::at_most(limit, ns(period)).burst(burst), clock);
+        let bucket = TokenBucket::builder(Quota::at_most(limit, ns(period)).burst(burst)).clock(clock).build();
         let (mut now, mut grants) = (0, VecDeque::new());
         for (pause, n) in calls {
             // Pauses take up to some tokens' time, and now and then a period.
@@ -97,7 +97,7 @@ fn at_most_leaves_the_rate_what_the_burst_does_not_take() {
     }
     // The client takes each token as it comes: the burst, and the 45th token a minute later.
     let (clock, mut time) = Time::new();
-    let bucket = TokenBucket::with_clock(STRICT, clock);
+    let bucket = TokenBucket::builder(STRICT).clock(clock).build();
     let mut granted = bucket.acquire_up_to(100).tokens();
     for _ in 0..60 {
         time.advance(SECOND);

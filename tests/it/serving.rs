@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use http::{Method, Request, Response, Version};
-use tollgate::tower::Decision;
+use tollgate::http::{ClientIp, Digest, HeaderKey};
+use tollgate::tower::{AnyLimiter, Decision, LayerBuilder, LimitBy, OnMissingKey, RateLimitLayer};
 use tower_service::Service;
 
 /// A service that counts its calls, and notes in its response what the request had.
@@ -96,6 +97,16 @@ pub(crate) const B: &str = "192.0.2.2";
 
 pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+/// Returns a layer with a limit for each address, and one for each value of `X-API-Key`.
+pub(crate) fn by_address_and_key(
+    addresses: impl Into<AnyLimiter<IpAddr>>,
+    keys: impl Into<AnyLimiter<Digest>>,
+) -> LayerBuilder<IpAddr> {
+    let header = HeaderKey::new("x-api-key").unwrap();
+    let of_key = LimitBy::new(keys).key(header).on_missing_key(OnMissingKey::Allow).name("key").unwrap();
+    RateLimitLayer::builder(addresses).key(ClientIp::peer()).name("address").unwrap().and(of_key)
 }
 
 /// Returns a GET request of a peer.

@@ -328,7 +328,7 @@ fn a_clock_that_panics_leaves_a_quota_in_force() {
             ns(nanos.load(Relaxed))
         })
     };
-    let bucket = TokenBucket::builder(Quota::per_second(1_000)).start_empty().clock(clock).build();
+    let bucket = TokenBucket::builder(Quota::per_second(1_000)).initial_tokens(0).clock(clock).build();
     nanos.store(SECOND / 2, Relaxed);
     armed.store(true, Relaxed);
     let slow = Quota::per_second(10).burst(1_000);

@@ -1,12 +1,9 @@
 // promise: never-late
 //! Waiting on tokio's paused clock: whole runs take no time, and every time is exact.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::Stream as _;
 use tokio::time::{Instant, sleep};
 use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
@@ -124,7 +121,7 @@ fn a_third_of_the_waiters_leave() {
 #[test]
 fn a_deadline_fails_at_once() {
     on_a_paused_clock(async {
-        let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(1), tokios());
+        let bucket = TokenBucket::builder(Quota::per_second(10).burst(1)).clock(tokios()).build();
         assert!(bucket.acquire().await.is_ok());
         let start = Instant::now();
         let denied = bucket.acquire_within(Duration::from_millis(99)).await.unwrap_err();
@@ -175,29 +172,19 @@ fn each_verb_of_a_key_waits_as_long_as_it_says() {
     });
 }
 
-/// A stream yields a token whenever one comes, and an action of a limiter runs then.
+/// An action of a limiter runs when its token comes.
 #[test]
-fn a_stream_and_an_action_keep_the_pace() {
+fn an_action_keeps_the_pace() {
     on_a_paused_clock(async {
         let start = Instant::now();
-        let bucket = TokenBucket::with_clock(Quota::per_second(1).burst(2), tokios());
-        let mut stream = bucket.paced_stream();
-        for seconds in [0, 0, 1, 2] {
-            let token = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await;
-            assert_eq!((token.map(|one| one.tokens()), start.elapsed().as_secs()), (Some(1), seconds));
-        }
-        assert_eq!(format!("{stream:?}"), "PacedStream { waits: false, .. }");
+        let bucket = TokenBucket::builder(Quota::per_second(1).burst(2)).clock(tokios()).build();
         let double = bucket.limited(async |n: u64| 2 * n);
-        assert_eq!((double.call(4).await, start.elapsed()), (Ok(8), Duration::from_secs(3)));
-        // The debt has room for two tokens and none for a third. The stream asks again when there
-        // is room.
-        let waiting = [bucket.reserve(2).unwrap()];
-        let token = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await;
-        assert!(token.is_some() && start.elapsed() >= Duration::from_secs(4));
-        drop(waiting);
+        for seconds in [0, 0, 1, 2] {
+            assert_eq!((double.call(4).await, start.elapsed()), (Ok(8), Duration::from_secs(seconds)));
+        }
         // No token ever comes.
         let denies = RateLimiter::<u8>::builder(Quota::per_second(1)).max_keys(0).when_full(WhenFull::Deny);
         let denies = denies.clock(tokios()).build();
-        assert!(poll_fn(|cx| Pin::new(&mut denies.paced_stream(&1)).poll_next(cx)).await.is_none());
+        assert!(denies.limited(&1, async |n: u64| n).call(4).await.is_err());
     });
 }

@@ -37,7 +37,7 @@ proptest! {
         steps in steps(moves(), own(), verbs(), 120),
     ) {
         let (clock, time) = Time::new();
-        walk(&Face::alone(TokenBucket::with_clock(quota, clock)), time, quota, start, steps);
+        walk(&Face::alone(TokenBucket::builder(quota).clock(clock).build()), time, quota, start, steps);
     }
 
     /// 31 takes are not enough for a lease.
@@ -48,7 +48,7 @@ proptest! {
         steps in steps(moves(), own(), verbs(), 31),
     ) {
         let (clock, time) = Time::new();
-        walk(&Face::alone(TokenBucket::with_clock(quota, clock).spread()), time, quota, start, steps);
+        walk(&Face::alone(TokenBucket::builder(quota).clock(clock).spread().build()), time, quota, start, steps);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 // promise: law, never-late
 //! Windows: their text, their edges, and keys that come and go.
 
+mod handles;
+mod moments;
+
 use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -111,7 +114,7 @@ fn a_reading_from_before_an_edge_counts_after_it() {
         (Window::per_minute(10).sliding(), 0, 33 * second),
     ] {
         let (clock, mock) = Clock::mock();
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         mock.advance(30 * second);
         assert!(counter.try_acquire_n(5).is_ok());
         mock.advance(minute - 30 * second);
@@ -263,177 +266,6 @@ fn a_limiter_of_windows_has_shadow_mode_hooks_and_a_janitor() {
     }
 }
 
-/// A window by one of its handles, with 10 tokens.
-trait Handle {
-    fn take(&self) -> Result<Granted, Denied>;
-    fn take_n(&self, n: u64) -> Result<Granted, Denied>;
-    fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied>;
-    fn take_up_to(&self, n: u64) -> Granted;
-    fn give(&self, n: u64);
-    fn look(&self) -> Snapshot;
-}
-
-macro_rules! handle {
-    ($handle:ty, $window:ident $(, $key:expr)?) => {
-        impl Handle for $handle {
-            fn take(&self) -> Result<Granted, Denied> {
-                self.$window.try_acquire($($key)?)
-            }
-
-            fn take_n(&self, n: u64) -> Result<Granted, Denied> {
-                self.$window.try_acquire_n($($key,)? n)
-            }
-
-            fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-                self.$window.try_acquire_at(now, $($key,)? n)
-            }
-
-            fn take_up_to(&self, n: u64) -> Granted {
-                self.$window.acquire_up_to($($key,)? n)
-            }
-
-            fn give(&self, n: u64) {
-                self.$window.refund($($key,)? n);
-            }
-
-            fn look(&self) -> Snapshot {
-                self.$window.peek($($key)?)
-            }
-        }
-    };
-}
-
-struct Counter {
-    window: WindowCounter,
-}
-
-struct Keys {
-    window: WindowLimiter<u64>,
-}
-
-struct Pinned<'a> {
-    window: PinnedWindows<'a, u64>,
-}
-
-struct Request<'a> {
-    window: WindowKey<'a, u64, u64, RandomState>,
-}
-
-handle!(Counter, window);
-handle!(Keys, window, &1);
-handle!(Pinned<'_>, window, &2);
-
-impl Handle for Request<'_> {
-    fn take(&self) -> Result<Granted, Denied> {
-        self.window.try_acquire()
-    }
-
-    fn take_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.window.n(n).try_acquire()
-    }
-
-    fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.window.n(n).try_acquire_at(now)
-    }
-
-    fn take_up_to(&self, n: u64) -> Granted {
-        self.window.n(n).acquire_up_to()
-    }
-
-    fn give(&self, n: u64) {
-        self.window.n(n).refund();
-    }
-
-    fn look(&self) -> Snapshot {
-        self.window.peek()
-    }
-}
-
-fn each_verb(handle: &dyn Handle, earlier: Moment, now: Moment) {
-    let left = || handle.look().remaining();
-    let remaining = |decision: Result<Granted, Denied>| decision.map(|granted| granted.remaining());
-    assert_eq!((left(), remaining(handle.take()), left()), (10, Ok(9), 9));
-    assert_eq!((remaining(handle.take_n(3)), left()), (Ok(6), 6));
-    assert_eq!((remaining(handle.take_at(now, 2)), left()), (Ok(4), 4));
-    assert_eq!((handle.take_up_to(3).tokens(), left()), (3, 1));
-    handle.give(4);
-    assert_eq!(left(), 5);
-    let denied = handle.take_n(6).unwrap_err();
-    assert_eq!((denied.reason(), denied.remaining(), left()), (Reason::Empty, 5, 5));
-    assert_eq!(handle.take_n(11).unwrap_err().reason(), Reason::TooMany);
-    // A wait counts from the reading.
-    let wait = |decision: Result<Granted, Denied>| decision.unwrap_err().retry_after().unwrap();
-    assert_eq!(wait(handle.take_at(earlier, 6)), wait(handle.take_at(now, 6)) + now.since(earlier));
-    assert_eq!(wait(handle.take_at(now, 6)), wait(handle.take_n(6)));
-    assert_eq!((handle.take_up_to(9).tokens(), left()), (5, 0));
-    assert!(handle.take().is_err() && handle.take_n(0).is_ok());
-    handle.give(1);
-    assert_eq!((remaining(handle.take()), left()), (Ok(0), 0));
-}
-
-/// Each verb does the same by each handle, in windows of each kind and in either store.
-#[test]
-fn every_handle_of_a_window_takes_and_gives() {
-    for text in KINDS {
-        let window: Window = text.parse().unwrap();
-        let (clock, mock) = Clock::mock();
-        mock.advance(Duration::from_secs(1_795_500_000));
-        let counter = Counter { window: WindowCounter::with_clock(window, clock.clone()) };
-        assert!(counter.window.try_acquire_n(0).is_ok());
-        let earlier = counter.window.now();
-        mock.advance(Duration::from_secs(1));
-        each_verb(&counter, earlier, counter.window.now());
-        for inline in [false, true] {
-            let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
-            let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
-            let earlier = limiter.now();
-            mock.advance(Duration::from_secs(1));
-            let now = limiter.now();
-            assert_eq!((limiter.is_empty(), limiter.len()), (true, 0));
-            let keys = Keys { window: limiter.clone() };
-            each_verb(&keys, earlier, now);
-            assert_eq!((limiter.is_empty(), limiter.len()), (false, 1));
-            each_verb(&Pinned { window: limiter.pin() }, earlier, now);
-            each_verb(&Request { window: limiter.key(&3) }, earlier, now);
-            assert_eq!(limiter.len(), 3);
-        }
-    }
-}
-
-const KINDS: [&str; 5] =
-    ["10/h fixed", "10/d fixed utc", "10/month fixed utc", "10/15m sliding", "10/h weighted"];
-
-/// A removed key has all tokens again. In a table its entry stays until the window is over.
-#[test]
-fn a_removal_forgets_the_tokens_by_every_handle() {
-    for (inline, stays) in [(false, false), (true, true)] {
-        let builder = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(Clock::mock().0);
-        let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
-        let remove: [&dyn Fn(&u64) -> bool; 2] =
-            [&|key| limiter.remove(key), &|key| limiter.pin().remove(key)];
-        for (key, remove) in (0..).zip(remove) {
-            assert!(!remove(&key), "it is unknown");
-            assert!(limiter.try_acquire_n(&key, 4).is_ok());
-            assert!(remove(&key));
-            assert_eq!(limiter.peek(&key).remaining(), 10);
-            assert_eq!(remove(&key), stays);
-        }
-    }
-}
-
-/// A hold takes its estimate, and gives back the tokens above the cost.
-#[test]
-fn every_handle_of_a_window_holds_an_estimate() {
-    let (window, clock) = (Window::per_hour(10), Clock::mock().0);
-    let counter = WindowCounter::with_clock(window, clock.clone());
-    let limiter = WindowLimiter::<u64>::builder(window).clock(clock).build();
-    let left = || [counter.peek(), limiter.peek(&1), limiter.peek(&2)].map(|peek| peek.remaining());
-    let holds = [counter.hold(4), limiter.hold(&1, 4), limiter.key(&2).n(4).hold()].map(Result::unwrap);
-    assert_eq!(left(), [6; 3]);
-    assert_eq!(holds.map(|hold| hold.settle(1)), [0; 3], "all of the cost is counted");
-    assert_eq!(left(), [9; 3]);
-}
-
 /// A day begins at midnight of its offset, and a week at midnight before Monday.
 #[test]
 fn a_day_begins_at_midnight_and_a_week_on_monday() {
@@ -446,7 +278,7 @@ fn a_day_begins_at_midnight_and_a_week_on_monday() {
         let (clock, mock) = Clock::mock();
         let period = Duration::from_secs(days * 86_400);
         let window = Window::per(5, period).utc_offset(offset);
-        let counter = WindowCounter::with_clock(window, clock);
+        let counter = WindowCounter::builder(window).clock(clock).build();
         let edge = (monday as i64 - i64::from(offset) * minute) as u64;
         mock.advance(Duration::from_secs(edge) - Duration::from_nanos(1));
         assert!(counter.try_acquire_n(5).is_ok());
@@ -464,7 +296,7 @@ fn a_window_is_taken_with_other_limits_or_not_at_all() {
     let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
     let full = WindowLimiter::<u64>::builder(Window::per_day(10)).clock(clock.clone());
     let full = full.max_keys(0).when_full(WhenFull::Deny).build();
-    let counter = WindowCounter::with_clock(Window::per_minute(5), clock);
+    let counter = WindowCounter::builder(Window::per_minute(5)).clock(clock).build();
     let left = || (limiter.peek(&1).remaining(), counter.peek().remaining());
     let (three, two) = (limiter.key(&1).n(3), counter.n(2));
     assert_eq!(all_of((three, two)).try_acquire().map(|granted| granted.remaining()), Ok(3));
@@ -594,175 +426,5 @@ fn a_window_out_of_bounds_is_one_sentence_in_a_constant() {
     ];
     for (build, sentence) in builds {
         assert_eq!(panic_of(build), sentence);
-    }
-}
-
-/// A hold of an earlier window gives nothing back to the present one, by each handle and in windows
-/// of each kind. A hold of the present window gives its excess back.
-#[test]
-fn a_hold_of_an_earlier_window_gives_nothing_back() {
-    for text in ["5/m fixed", "5/m fixed utc", "5/month fixed utc", "5/m sliding", "5/m weighted"] {
-        let window: Window = text.parse().unwrap();
-        let (clock, mock) = Clock::mock();
-        mock.advance(Duration::from_secs(1_795_500_000));
-        let counter = WindowCounter::with_clock(window, clock.clone());
-        let limiters = [false, true].map(|inline| {
-            let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
-            if inline { builder.inline(8).unwrap() } else { builder }.build()
-        });
-        let [map, table] = &limiters;
-        let hold = |n| [counter.hold(n), map.hold(&1, n), table.hold(&1, n)].map(Result::unwrap);
-        let left = || [counter.peek(), map.peek(&1), table.peek(&1)].map(|peek| peek.remaining());
-        let holds = hold(5);
-        mock.advance(5 * window.period());
-        // All of the present window is used.
-        assert!(
-            [counter.try_acquire_n(5), map.try_acquire_n(&1, 5), table.try_acquire_n(&1, 5)]
-                .iter()
-                .all(Result::is_ok)
-        );
-        assert_eq!(holds.map(|hold| hold.settle(0)), [0; 3]);
-        assert_eq!(left(), [0; 3], "{text}");
-        mock.advance(5 * window.period());
-        let holds = hold(3);
-        assert_eq!((holds.map(|hold| hold.settle(1)), left()), ([0; 3], [4; 3]), "{text}");
-    }
-}
-
-/// The excess of a hold comes back to a bucket as far as the bucket would have it without the hold,
-/// if no other caller took.
-#[test]
-fn a_late_hold_of_a_bucket_gives_back_what_did_not_spill() {
-    let second = Duration::from_secs(1);
-    // Held at a full bucket of 5, or at one with 3 left; one token comes each second.
-    for (before, after, back) in
-        [(0, 0, 4), (0, 1, 4), (0, 3, 2), (0, 300, 0), (2, 1, 3), (2, 3, 2), (2, 6, 0)]
-    {
-        let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::with_clock(Quota::per_second(1).burst(5), clock.clone());
-        let limiter = RateLimiter::<u64>::builder(Quota::per_second(1).burst(5)).clock(clock).build();
-        let take = |n| assert!(bucket.try_acquire_n(n).is_ok() && limiter.try_acquire_n(&1, n).is_ok());
-        take(before);
-        let n = 5 - before;
-        let holds = [bucket.hold(n).unwrap(), limiter.hold(&1, n).unwrap()];
-        mock.advance(after * second);
-        let there = bucket.peek().remaining();
-        take(there);
-        let cost = n.saturating_sub(4);
-        assert_eq!(holds.map(|hold| hold.settle(cost)), [0; 2]);
-        let left = [bucket.peek(), limiter.peek(&1)].map(|peek| peek.remaining());
-        assert_eq!(left, [back; 2], "{before} taken, held for {after} s");
-    }
-}
-
-/// An earlier reading of any age grants nothing on a bucket that is empty now, whatever the range
-/// of its stamp is.
-#[test]
-fn an_old_moment_fills_no_bucket_whatever_its_age() {
-    let mut seed = 5_u64;
-    let mut random = move |bound: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 16) % bound
-    };
-    for (rate, burst) in
-        [(100, 200), (1_000_000, 1_000_000), (1_000_000_000, 1 << 30), (100_000_000_000, 1 << 36), (1, 1)]
-    {
-        let quota = Quota::per_second(rate).burst(burst);
-        for walk in 0..200 {
-            let (clock, mock) = Clock::mock();
-            let bucket = TokenBucket::with_clock(quota, clock.clone());
-            let builder = RateLimiter::<u64>::builder(quota).clock(clock.clone());
-            let limiter = if walk % 2 == 0 { builder.inline(8).unwrap() } else { builder }.build();
-            let mut moments: Vec<Moment> = Vec::new();
-            for _ in 0..40 {
-                // Up to 2^58 ns, 9 years, in all scales.
-                let most = 1 << (10 + random(43));
-                mock.advance(Duration::from_nanos(random(most)));
-                moments.push(clock.now());
-            }
-            let (all, pinned) = (quota.capacity(), limiter.pin());
-            while bucket.acquire_up_to(all).tokens() + limiter.acquire_up_to(&1, all).tokens() > 0 {}
-            for then in moments {
-                let taken = [
-                    bucket.try_acquire_at(then, 1),
-                    limiter.try_acquire_at(then, &1, 1),
-                    pinned.try_acquire_at(then, &1, 1),
-                    limiter.key(&1).n(1).try_acquire_at(then),
-                    bucket.try_acquire(),
-                    limiter.try_acquire(&1),
-                ];
-                let age = clock.now().since(then);
-                assert!(taken.iter().all(Result::is_err), "{quota}: {taken:?} at a moment {age:?} ago");
-            }
-        }
-    }
-}
-
-/// A moment of before the clock was set back opens no window of its own time, in turn with
-/// decisions of now. Up to two ticks ahead, a reading is that of another core.
-#[test]
-fn a_moment_of_before_the_clock_was_set_back_opens_no_window() {
-    for text in [
-        "5/m fixed",
-        "5/m sliding",
-        "5/m weighted",
-        "5/m fixed utc",
-        "5/d fixed",
-        "5/d fixed utc",
-        "5/month fixed utc",
-    ] {
-        for back in [3, 10, 100] {
-            let window: Window = text.parse().unwrap();
-            let (clock, mock) = Clock::mock();
-            mock.advance(Duration::from_secs(1_795_500_000));
-            let counter = WindowCounter::with_clock(window, clock.clone());
-            let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
-            let before = clock.now();
-            mock.rewind(window.period() * back);
-            let mut granted = [0; 2];
-            for _ in 0..5 {
-                granted[0] += counter.acquire_up_to(5).tokens();
-                granted[1] += limiter.acquire_up_to(&1, 5).tokens();
-                granted[0] += counter.try_acquire_at(before, 5).map_or(0, |granted| granted.tokens());
-                granted[1] += limiter.try_acquire_at(before, &1, 5).map_or(0, |granted| granted.tokens());
-            }
-            assert_eq!(granted, [5, 5], "{text}, {back} periods back");
-        }
-    }
-}
-
-/// The figures of the page of `Clock`: up to two periods (or 4 s) back counts as behind the latest
-/// decision, up to two more (or an hour) in the window of the earlier time, and beyond as unused.
-#[test]
-fn a_clock_that_is_set_back_counts_as_its_page_says() {
-    let (minute, hour, day) = (60, 3_600, 86_400);
-    for (text, period, least) in [
-        ("5/m fixed utc", minute, 62 * minute),
-        ("5/h fixed utc", hour, 4 * hour),
-        ("5/d fixed utc", day, 4 * day),
-        ("5/month fixed utc", 31 * day, 4 * 28 * day),
-    ] {
-        for (back, unused) in [(1, false), (2 * period, false), (least, false), (least + 4 * period, true)] {
-            let (clock, mock) = Clock::mock();
-            mock.advance(Duration::from_secs(1_795_500_000));
-            let counter = WindowCounter::with_clock(text.parse().unwrap(), clock);
-            assert!(counter.try_acquire_n(5).is_ok());
-            mock.rewind(Duration::from_secs(back));
-            let left = if unused { 5 } else { 0 };
-            assert_eq!(counter.peek().remaining(), left, "{text}, {back} s back");
-            assert_eq!(counter.try_acquire().is_ok(), unused, "{text}, {back} s back");
-        }
-    }
-    // A bucket: an hour, or a 64th of the range of its word, which is 18 minutes at the least.
-    for (rate, burst, most) in [(100, 200, hour), (1_000_000_000_000, 1 << 40, 18 * minute)] {
-        for (back, refilled) in [(most, false), (hour + 5, true)] {
-            let (clock, mock) = Clock::mock();
-            mock.advance(Duration::from_secs(1_795_500_000));
-            let bucket = TokenBucket::with_clock(Quota::per_second(rate).burst(burst), clock);
-            assert!(bucket.try_acquire_n(burst).is_ok());
-            mock.rewind(Duration::from_secs(back));
-            let left = if refilled { burst } else { 0 };
-            assert_eq!(bucket.peek().remaining(), left, "{rate}/s, {back} s back");
-        }
     }
 }

@@ -6,16 +6,15 @@
 
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
-use std::time::Duration;
-
-use tollgate::{Denied, Granted, Moment, Quota, Reason};
+use tollgate::{Moment, Reason};
 
 use super::answers::{answer, denied, taken};
 use super::steps::{Ahead, Move, Scale, Verb, asked, counts_plan, near, quota};
+use super::subject::{Decision, Made, Returned, Subject};
 use super::time::{LAST, Time, nanos};
 use super::verbs::Promise;
 use super::worlds::{World, Worlds};
-use super::{Answer, Asked, Ideal, Maybe, Unit, plan};
+use super::{Asked, Ideal, Maybe, Unit, plan};
 
 /// Changes for which the reference's sums of earned tokens stay below 2^127.
 const MOST_CHANGES: usize = 16;
@@ -25,90 +24,8 @@ const MOST_PLANS: usize = 8;
 /// Removals of the key. A place of a table that a key has left is free again 2 s later.
 const MOST_REMOVED: usize = 4;
 
-pub(crate) type Decision = Result<Granted, Denied>;
-
 /// The wait of a refusal, if it ever ends.
 type Wait = Option<u64>;
-
-/// A bucket that is driven beside its ideal. Each call is under a plan, or under the own quota.
-pub(crate) trait Subject {
-    type Plan: Copy;
-    /// Tokens that may be given back.
-    type Taken;
-    /// A reservation without patience is a take, and refused as one.
-    const ZERO_PATIENCE_TAKES: bool = true;
-
-    fn now(&self) -> Moment;
-    fn quota(&self) -> Quota;
-    fn look(&self, plan: Option<Self::Plan>) -> Answer;
-    fn take(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
-    /// Takes at a reading, and returns the reading that counted, if it is visible.
-    fn take_at(&self, now: Moment, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<u64>);
-    fn up_to(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
-    /// Takes if a part of the burst stays, in percent.
-    fn above(&self, n: u64, percent: u8, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
-    fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<Self::Plan>) -> Reserved<Self::Taken>;
-    /// Returns whether the word was changed, if it is visible.
-    fn refund(&self, n: u64, plan: Option<Self::Plan>) -> Option<bool>;
-    fn give_back(&self, taken: Self::Taken) -> Returned;
-    /// Returns false if the quota is refused.
-    fn set_quota(&self, quota: Quota) -> bool;
-
-    /// The fewest tokens of a hold: with fewer no answer tells whether there is an entry.
-    fn least_hold(&self) -> u64 {
-        0
-    }
-
-    fn hold(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>) {
-        self.take(n, plan)
-    }
-
-    /// Uses a reservation, or settles a hold and returns the uncharged part of `actual`.
-    fn settle(&self, _: Self::Taken, _actual: u64) -> Option<u64> {
-        unimplemented!("nothing of it is settled")
-    }
-
-    /// Returns the tokens that were taken of `n`.
-    fn charge(&self, _n: u64, _: Option<Self::Plan>) -> u64 {
-        unimplemented!("it is charged by what is settled")
-    }
-
-    /// Returns whether it was void, for a later promise, and whether the word was changed.
-    fn undo(&self, _: Self::Taken) -> (bool, bool) {
-        unimplemented!("nothing of it is undone from outside")
-    }
-
-    fn plan(&self, _: Quota) -> Option<Self::Plan> {
-        None
-    }
-
-    /// Returns false if the key was not there.
-    fn remove(&self) -> bool {
-        false
-    }
-}
-
-pub(crate) type Reserved<T> = Result<Made<T>, Denied>;
-
-/// A reservation that was made.
-pub(crate) struct Made<T> {
-    /// The answer about the bucket.
-    pub(crate) answer: Answer,
-    pub(crate) delay: Duration,
-    pub(crate) ready_at: Moment,
-    pub(crate) kept: Option<T>,
-}
-
-/// The effect of giving back.
-pub(crate) enum Returned {
-    /// No effect: a hold stays as it was estimated.
-    Stays,
-    Unseen,
-    Seen {
-        last: bool,
-        committed: bool,
-    },
-}
 
 /// A plan, as the crate and the reference have it.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use tollgate::{Hold, KeyLimit, Moment, Plan, Quota, RateLimiter, Reservation, To
 
 use super::Answer;
 use super::answers::{granted, look};
-use super::drive::{Decision, Made, Reserved, Returned, Subject};
+use super::subject::{Decision, Made, Reserved, Returned, Subject};
 
 pub(crate) enum Face {
     Alone(Box<TokenBucket>),

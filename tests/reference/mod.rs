@@ -16,6 +16,7 @@ pub(crate) mod face;
 pub(crate) mod keyed;
 pub(crate) mod plan;
 pub(crate) mod steps;
+pub(crate) mod subject;
 pub(crate) mod time;
 mod unit;
 pub(crate) mod verbs;

@@ -52,7 +52,7 @@ fn change_every_millisecond(
 
 #[test]
 fn a_quota_that_changes_every_millisecond_is_kept() {
-    let bucket = TokenBucket::builder(FAST).start_empty().build();
+    let bucket = TokenBucket::builder(FAST).initial_tokens(0).build();
     let (start, granted, came) = (bucket.now(), AtomicU64::new(0), Mutex::new(None));
     oversubscribed(
         |_, goes_on| {
@@ -86,7 +86,7 @@ fn a_quota_that_changes_every_millisecond_is_kept() {
 #[test]
 fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
     const KEYS: usize = THREADS;
-    let limiter = RateLimiter::<usize>::builder(FAST).start_empty().build();
+    let limiter = RateLimiter::<usize>::builder(FAST).initial_tokens(0).build();
     let start = limiter.now();
     for key in 0..KEYS {
         // The call takes nothing, but makes the key known.
@@ -122,7 +122,7 @@ fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
 #[test]
 fn setters_at_once_leave_one_quota() {
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(Quota::per_second(1_000), clock);
+    let bucket = TokenBucket::builder(Quota::per_second(1_000)).clock(clock).build();
     for round in 0..20 {
         let left = AtomicU64::new(2_000);
         oversubscribed(
@@ -217,7 +217,7 @@ fn limits_that_are_taken_together_are_taken_all_or_none() {
     for round in 0..200 {
         let (clock, _mock) = Clock::mock();
         let quota = Quota::per_second(10).burst(1_000);
-        let one = TokenBucket::with_clock(quota, clock.clone());
+        let one = TokenBucket::builder(quota).clock(clock.clone()).build();
         let two = RateLimiter::<u64>::builder(Quota::per_second(10).burst(300)).clock(clock).build();
         let (both, alone, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         oversubscribed(

@@ -58,8 +58,8 @@ fn known(store: Store, width: u64, decisions: u64) -> u64 {
     let step = 1_000_000_000 / rate / (KEYS + 1) / 2;
     let time = Skewed::at(START);
     set_skew(0);
-    let bucket = TokenBucket::builder(quota).clock(time.clock()).start_empty().build();
-    let limiter = RateLimiter::<u64>::builder(quota).clock(time.clock()).start_empty();
+    let bucket = TokenBucket::builder(quota).clock(time.clock()).initial_tokens(0).build();
+    let limiter = RateLimiter::<u64>::builder(quota).clock(time.clock()).initial_tokens(0);
     let limiter = store.room(limiter, 100).build();
     for key in 0..KEYS {
         assert!(limiter.try_acquire(&key).is_err(), "a key starts empty");

@@ -25,13 +25,13 @@ pub fn run(size: Size) {
     ] {
         let quota = Quota::per_second(100).burst(burst);
         let clock = Skewed::at(START).clock();
-        let buckets = || -> Vec<_> {
-            (0..rounds).map(|_| TokenBucket::builder(quota).clock(clock.clone()).build()).collect()
-        };
+        let builder = || TokenBucket::builder(quota).clock(clock.clone());
+        let buckets = || -> Vec<_> { (0..rounds).map(|_| builder().build()).collect() };
+        let buckets_spread = || -> Vec<_> { (0..rounds).map(|_| builder().spread().build()).collect() };
         let plain = buckets();
         drain("a bucket", rounds, burst, |round, _| u64::from(plain[round].try_acquire().is_ok()));
 
-        let spread: Vec<_> = buckets().into_iter().map(TokenBucket::spread).collect();
+        let spread = buckets_spread();
         drain("a bucket that is spread", rounds, burst, |round, _| {
             u64::from(spread[round].try_acquire().is_ok())
         });
@@ -68,7 +68,7 @@ pub fn run(size: Size) {
         drain("a bucket by all verbs", rounds, 2 * burst, |round, random| {
             by_any(&mixed[round], burst, random)
         });
-        let mixed: Vec<_> = buckets().into_iter().map(TokenBucket::spread).collect();
+        let mixed = buckets_spread();
         drain("a spread bucket by all verbs", rounds, 2 * burst, |round, random| {
             by_any(&mixed[round], burst, random)
         });

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::closed_loop::{Outcome, SCENARIOS};
+use crate::closed_loop::Outcome;
+use crate::disturbance::SCENARIOS;
 use crate::policies::{CLASSES, EIGHT, FIXED, OURS, Policy, QUOTA, Results, TARGET, UNGUARDED};
 
 /// The scenarios in which more is asked for than the server can do.

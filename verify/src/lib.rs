@@ -16,6 +16,7 @@ pub use scenarios::{random, skewed, watchdog};
 pub mod acceptance;
 pub mod closed_loop;
 pub mod controllers;
+pub mod disturbance;
 pub mod fleet;
 pub mod plot;
 pub mod policies;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tollgate::{Inflight, InflightBuilder, Quota, Share};
 
-use crate::closed_loop::{Outcome, SCENARIOS, Scenario, run};
+use crate::closed_loop::{Outcome, run};
 use crate::controllers::{Aimd, Gradient2, ThreeSteps, Unguarded};
+use crate::disturbance::{SCENARIOS, Scenario};
 use crate::fleet::Fleet;
 
 /// The time within which nine tenths are to be answered.

@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 
 use tollgate_verify::acceptance::{Figure, Measured, OVERLOADED};
-use tollgate_verify::closed_loop::SCENARIOS;
+use tollgate_verify::disturbance::SCENARIOS;
 use tollgate_verify::policies::{CEILING, FLOOR, Results};
 
 fn measured() -> &'static Measured {

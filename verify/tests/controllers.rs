@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use tollgate::{Inflight, InflightBuilder};
-use tollgate_verify::closed_loop::{Outcome, SCENARIOS, run};
+use tollgate_verify::closed_loop::{Outcome, run};
 use tollgate_verify::controllers::{Aimd, Gradient2, ThreeSteps};
+use tollgate_verify::disturbance::SCENARIOS;
 use tollgate_verify::fleet::Fleet;
 
 const TARGET: Duration = Duration::from_millis(300);

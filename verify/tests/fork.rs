@@ -68,7 +68,7 @@ fn goes_on(inline: bool) {
     let _watchdog = Watchdog::of("a fork", 600);
     let (clock, mock) = Clock::mock();
     let quota = Quota::per_hour(5);
-    let bucket = TokenBucket::with_clock(quota, clock.clone());
+    let bucket = TokenBucket::builder(quota).clock(clock.clone()).build();
     let builder = RateLimiter::<String>::builder(quota).clock(clock);
     let limiter = if inline { builder.inline(2_000).unwrap() } else { builder.max_keys(2_000) }.build();
     assert!(bucket.try_acquire_n(2).is_ok() && limiter.try_acquire_n("known", 2).is_ok());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use better_bucket::{Bucket, BucketConfig, BucketCore};
 
-use super::{bucket, narrow};
+use super::bucket::{bucket, narrow};
 use crate::{Limiter, Setup};
 
 fn config(setup: Setup) -> BucketConfig {
@@ -39,11 +39,11 @@ impl Limiter<()> for OnQuanta {
 }
 
 /// A bucket with a reading at hand: one for a batch of decisions.
-pub(crate) struct AtReading(Bucket);
+pub(crate) struct WithReading(Bucket);
 
-impl Limiter<()> for AtReading {
+impl Limiter<()> for WithReading {
     fn new(setup: Setup) -> Self {
-        AtReading(Bucket::from_config(config(setup)))
+        WithReading(Bucket::from_config(config(setup)))
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use quanta::{Clock, Instant};
 
-use super::Key;
+use super::key::Key;
 use super::mutex::{Level, Terms};
 use crate::{Limiter, Setup};
 

@@ -6,8 +6,11 @@ use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use super::Key;
+use super::key::Key;
 use crate::{Limiter, Setup};
+
+/// Name of the floor.
+pub const FLOOR: &str = "floor";
 
 /// One token, above the half of a word that holds the last reading.
 const TOKEN: u64 = 1 << 32;
@@ -33,14 +36,14 @@ fn full(setup: Setup) -> AtomicU64 {
 }
 
 /// One word.
-pub(crate) struct Word {
+pub(crate) struct Floor {
     word: AtomicU64,
     clock: quanta::Clock,
 }
 
-impl Limiter<()> for Word {
+impl Limiter<()> for Floor {
     fn new(setup: Setup) -> Self {
-        Word { word: full(setup), clock: quanta::Clock::new() }
+        Floor { word: full(setup), clock: quanta::Clock::new() }
     }
 
     #[inline(always)]
@@ -52,20 +55,20 @@ impl Limiter<()> for Word {
 /// A word in a cache line of its hash, in as many lines as a table of ours has for these keys.
 ///
 /// Keys of one hash share the word, so it is no floor of refusals.
-pub(crate) struct Lines<S> {
-    lines: Box<[Line]>,
+pub(crate) struct FloorOfKeys<S> {
+    lines: Box<[WordLine]>,
     hasher: S,
     clock: quanta::Clock,
 }
 
 #[repr(align(64))]
-struct Line([AtomicU64; 8]);
+struct WordLine([AtomicU64; 8]);
 
-impl<K: Key, S: BuildHasher + Default + Send + Sync> Limiter<K> for Lines<S> {
+impl<K: Key, S: BuildHasher + Default + Send + Sync> Limiter<K> for FloorOfKeys<S> {
     fn new(setup: Setup) -> Self {
         let lines = 2 * setup.keys.div_ceil(6);
-        let lines = (0..lines).map(|_| Line(std::array::from_fn(|_| full(setup)))).collect();
-        Lines { lines, hasher: S::default(), clock: quanta::Clock::new() }
+        let lines = (0..lines).map(|_| WordLine(std::array::from_fn(|_| full(setup)))).collect();
+        FloorOfKeys { lines, hasher: S::default(), clock: quanta::Clock::new() }
     }
 
     #[inline(always)]

@@ -12,7 +12,8 @@ use governor::state::keyed::DashMapStateStore;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-use super::{Key, bucket, narrow};
+use super::bucket::{bucket, narrow};
+use super::key::Key;
 use crate::{Limiter, Setup};
 
 fn quota(setup: Setup) -> Quota {
@@ -45,14 +46,14 @@ fn upkeep_clock() -> QuantaUpkeepClock {
 }
 
 /// A bucket for each key, in a map that has room for them.
-pub(crate) struct Keyed<K: Key, S: BuildHasher + Clone>(
+pub(crate) struct GovernorKeyed<K: Key, S: BuildHasher + Clone>(
     RateLimiter<K, DashMapStateStore<K, S>, DefaultClock>,
 );
 
-impl<K: Key, S: BuildHasher + Default + Clone + Send + Sync> Limiter<K> for Keyed<K, S> {
+impl<K: Key, S: BuildHasher + Default + Clone + Send + Sync> Limiter<K> for GovernorKeyed<K, S> {
     fn new(setup: Setup) -> Self {
         let states = DashMap::with_capacity_and_hasher(setup.keys, S::default());
-        Keyed(RateLimiter::new(quota(setup), states, DefaultClock::default()))
+        GovernorKeyed(RateLimiter::new(quota(setup), states, DefaultClock::default()))
     }
 
     #[inline(always)]

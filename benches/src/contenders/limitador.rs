@@ -3,7 +3,7 @@
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit, Namespace};
 
-use super::{bucket, in_seconds};
+use super::bucket::{bucket, in_seconds};
 
 bucket! {
     /// The library of its server, with its counters in memory. It looks for the limits of a

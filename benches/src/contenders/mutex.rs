@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::Quota;
 
-use super::bucket;
+use super::bucket::bucket;
 
 bucket! {
     /// One bucket behind `std`'s mutex, on `std`'s clock.

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use super::Key;
+use super::key::Key;
 use super::mutex::{Level, Terms};
 use crate::{Limiter, Setup};
 

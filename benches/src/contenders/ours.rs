@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use tollgate::{Clock, RateLimiter, TokenBucket};
 
-use super::{Key, bucket};
+use super::bucket::bucket;
+use super::key::Key;
 use crate::{Limiter, Setup};
+
+/// Name of tollgate in its default form.
+pub const OURS: &str = "tollgate";
 
 bucket! {
     /// A bucket in its default form.
@@ -19,7 +23,7 @@ bucket! {
 bucket! {
     /// A bucket on a clock that a thread keeps, to the millisecond.
     Coarse(TokenBucket),
-    |setup| TokenBucket::with_clock(setup.quota, coarse_clock()), |bucket| bucket.try_acquire().is_ok()
+    |setup| TokenBucket::builder(setup.quota).clock(coarse_clock()).build(), |bucket| bucket.try_acquire().is_ok()
 }
 
 /// Returns the one such clock of the process.
@@ -32,7 +36,7 @@ bucket! {
     /// A bucket spread over the cores, each of which has tokens at hand. A batch of those takes one
     /// reading of the clock.
     Spread(TokenBucket),
-    |setup| TokenBucket::new(setup.quota).spread(), |bucket| bucket.try_acquire().is_ok()
+    |setup| TokenBucket::builder(setup.quota).spread().build(), |bucket| bucket.try_acquire().is_ok()
 }
 
 /// A bucket with a reading at hand: one for a batch of decisions.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pingora_limits::rate::Rate;
 
-use super::Key;
+use super::key::Key;
 use crate::{Limiter, Setup};
 
 /// A bound on the events of an interval, as its documentation limits a rate.

@@ -7,7 +7,8 @@ use rate_net::{Algorithm, Builder, CoarseClock, DEFAULT_MAX_KEYS, DirectLimiter,
 
 use tollgate::Quota;
 
-use super::{Key, bucket, narrow};
+use super::bucket::{bucket, narrow};
+use super::key::Key;
 use crate::{Limiter, Setup};
 
 fn builder(setup: Setup) -> Builder {
@@ -64,14 +65,14 @@ fn coarse_clock() -> CoarseClock {
 ///
 /// If it is bounded, its cap is the number of keys: later keys evict others, whose debts it keeps
 /// in other tables.
-pub(crate) struct Keyed<const BOUNDED: bool>(RateLimiter);
+pub(crate) struct RateNetKeyed<const BOUNDED: bool>(RateLimiter);
 
-impl<K: Key, const BOUNDED: bool> Limiter<K> for Keyed<BOUNDED> {
+impl<K: Key, const BOUNDED: bool> Limiter<K> for RateNetKeyed<BOUNDED> {
     fn new(setup: Setup) -> Self {
         // Keys are spread among shards at random: one is full some time before all are.
         let most = if BOUNDED { setup.keys } else { DEFAULT_MAX_KEYS.max(2 * setup.keys) };
         let builder = builder(setup).eviction(Eviction::capacity(most));
-        Keyed(builder.try_build().expect("nothing of a quota is 0"))
+        RateNetKeyed(builder.try_build().expect("nothing of a quota is 0"))
     }
 
     #[inline(always)]

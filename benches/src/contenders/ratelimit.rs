@@ -2,7 +2,7 @@
 
 use ratelimit::{Builder, Clock, Ratelimiter, StdClock};
 
-use super::bucket;
+use super::bucket::bucket;
 use crate::Setup;
 
 fn bucket<C: Clock>(setup: Setup, clock: C) -> Ratelimiter<C> {

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
-use super::Key;
+use super::key::Key;
 use super::mutex::{Level, Terms};
 use crate::{Limiter, Setup};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trypema::local::LocalRateLimiterProvider;
 use trypema::{RateLimit, RateLimitDecision, RateLimiterBuilder, WindowSize};
 
-use super::{bucket, in_seconds};
+use super::bucket::{bucket, in_seconds};
 
 bucket! {
     /// Its exact limiter in one process, with the bucket size that it has by default.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Window, WindowCounter, WindowLimiter};
 
-use super::{Key, bucket};
+use super::bucket::bucket;
+use super::key::Key;
 use crate::{Limiter, Setup};
 
 /// Returns a window of the quota's burst and period.
@@ -42,12 +43,14 @@ bucket! {
 }
 
 /// A sliding window for each key, in the map or in the table.
-pub(crate) struct Keyed<K, S, const INLINE: bool>(WindowLimiter<K, S>);
+pub(crate) struct KeyedWindows<K, S, const INLINE: bool>(WindowLimiter<K, S>);
 
-impl<K: Key, S: BuildHasher + Default + Send + Sync, const INLINE: bool> Limiter<K> for Keyed<K, S, INLINE> {
+impl<K: Key, S: BuildHasher + Default + Send + Sync, const INLINE: bool> Limiter<K>
+    for KeyedWindows<K, S, INLINE>
+{
     fn new(setup: Setup) -> Self {
         let builder = WindowLimiter::builder(sliding(setup)).hasher(S::default());
-        Keyed(match INLINE {
+        KeyedWindows(match INLINE {
             true => builder.inline(setup.keys).unwrap().build(),
             false => builder.presize(setup.keys).unwrap().max_keys(setup.keys).build(),
         })

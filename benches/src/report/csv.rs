@@ -1,8 +1,7 @@
 //! All numbers of a run as CSV, a line for each measurement.
 
-use super::OURS;
 use super::numbers::{Spread, count, short};
-use crate::contenders::FLOOR;
+use crate::contenders::{FLOOR, OURS};
 use crate::results::{Case, Latencies, Law, Results};
 
 /// The measure of decisions back to back.

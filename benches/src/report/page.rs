@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::{fs, io, iter};
 
-use super::OURS;
 use super::csv::{NET, THIS_ONE, fields};
 use super::numbers::{Spread, count, short};
-use crate::contenders::FLOOR;
+use crate::contenders::{FLOOR, OURS};
 
 /// The sections whose cases are compared: a name, the measure, and the start of a case's name.
 const COMPARED: &[(&str, &str, &str)] = &[

@@ -58,11 +58,14 @@ fn algorithms() -> [(&'static str, Limit); 7] {
 }
 
 fn bucket(quota: Quota) -> Limit {
-    limit(|clock| TokenBucket::with_clock(quota, clock), |bucket| bucket.try_acquire().is_ok())
+    limit(|clock| TokenBucket::builder(quota).clock(clock).build(), |bucket| bucket.try_acquire().is_ok())
 }
 
 fn window(window: Window) -> Limit {
-    limit(|clock| WindowCounter::with_clock(window, clock), |counter| counter.try_acquire().is_ok())
+    limit(
+        |clock| WindowCounter::builder(window).clock(clock).build(),
+        |counter| counter.try_acquire().is_ok(),
+    )
 }
 
 /// Returns a limit on a mock clock of its own.

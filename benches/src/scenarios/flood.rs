@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tollgate::Quota;
 
+use super::effort::{Effort, say};
 use super::single::{Watch, quantiles};
 use super::throughput::held;
-use super::{Effort, say};
 use crate::results::{Case, Latencies};
 use crate::{Contender, Setup};
 

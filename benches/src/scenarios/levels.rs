@@ -9,7 +9,7 @@ use tollgate::{Clock, Quota, TokenBucket};
 pub fn tokens_over_time() -> Vec<(f64, f64)> {
     const STEP: Duration = Duration::from_millis(10);
     let (clock, mock) = Clock::mock();
-    let bucket = TokenBucket::with_clock(Quota::per_second(10).burst(20), clock);
+    let bucket = TokenBucket::builder(Quota::per_second(10).burst(20)).clock(clock).build();
     let mut levels = Vec::new();
     for step in 0_u32..800 {
         let seconds = f64::from(step) * STEP.as_secs_f64();

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{Effort, say};
+use super::effort::{Effort, say};
 use crate::timing::{Start, have_processors, on_threads};
 
 /// Transfers in a round.
@@ -12,7 +12,7 @@ const TRANSFERS: u64 = 20_000;
 
 /// A line of its own.
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct SharedLine(AtomicU64);
 
 /// Returns the nanoseconds of a transfer, a value for each round, or none without two processors.
 pub fn transfers(effort: &Effort) -> Vec<f64> {
@@ -24,7 +24,7 @@ pub fn transfers(effort: &Effort) -> Vec<f64> {
 }
 
 fn transfer() -> f64 {
-    let (line, start) = (Line(AtomicU64::new(0)), Start::new(2));
+    let (line, start) = (SharedLine(AtomicU64::new(0)), Start::new(2));
     let run = |thread: usize| {
         start.wait(thread);
         let begun = Instant::now();

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use tollgate::Quota;
 
+use super::effort::{Effort, say};
 use super::throughput::held;
-use super::{Effort, say};
 use crate::contenders::Nothing;
 use crate::results::{Case, Times};
 use crate::{Contender, Limiter, Setup};

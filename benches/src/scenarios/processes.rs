@@ -8,9 +8,10 @@ use std::time::Instant;
 use serde::de::DeserializeOwned;
 use tollgate::Quota;
 
-use super::{Effort, build, say};
+use super::build::build;
+use super::effort::{Effort, say};
 use crate::contenders::{self, Key};
-use crate::results::{Memory, Start};
+use crate::results::{ColdStart, Memory};
 use crate::{Contender, Setup};
 
 /// Builds the program that runs a contender in a process of its own, beside this program.
@@ -32,11 +33,11 @@ fn run<T: DeserializeOwned>(alone: &Path, args: &[&str]) -> io::Result<T> {
 /// # Errors
 ///
 /// If one cannot be run.
-pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<Start>> {
+pub fn starts(effort: &Effort, contenders: &[Contender<()>]) -> io::Result<Vec<ColdStart>> {
     let alone = alone()?;
     let start = |contender: &Contender<()>| {
         say(format_args!("first decision, {}", contender.name));
-        let mut start = Start { contender: contender.name.to_owned(), ..Start::default() };
+        let mut start = ColdStart { contender: contender.name.to_owned(), ..ColdStart::default() };
         for _ in 0..effort.processes {
             let [made, first, second] = run(&alone, &["start", contender.name])?;
             start.made.push(made);

@@ -4,7 +4,8 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Effort, build, say};
+use super::build::build;
+use super::effort::{Effort, say};
 use crate::results::Proxy;
 
 /// Rounds of each proxy.

@@ -3,7 +3,7 @@
 use foldhash::fast::FixedState;
 use tollgate::{Quota, RateLimiter, WhenFull};
 
-use super::{Effort, say};
+use super::effort::{Effort, say};
 use crate::results::Room;
 
 /// Keys that a table is made for: 6 for each of its 131,072 sets.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::{Effort, say};
+use super::effort::{Effort, say};
 use crate::contenders::Nothing;
 use crate::results::{Case, Latencies};
 use crate::timing::{BATCH, Start, on_threads};

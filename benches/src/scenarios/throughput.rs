@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effort, say};
+use super::effort::{Effort, say};
 use crate::contenders::{FLOOR, Key, Nothing};
 use crate::keys::Popularity;
 use crate::results::{Case, Shares, Times};

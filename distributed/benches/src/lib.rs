@@ -1,6 +1,6 @@
 //! `tollgate-distributed` on real servers, beside other shared limits that do the same work.
 //!
-//! * [`Limit`](contenders::Limit) is the trait of all [`contenders`], which have a file each.
+//! * [`Limit`](limit::Limit) is the trait of all [`contenders`], which have a file each.
 //! * [`load`] runs tasks that ask four limiters, each with a connection of its own, as four
 //!   processes would: as fast as they are answered, or at a rate.
 //! * [`scenarios`] measure with it: stores, an outage, and decisions without a call.
@@ -12,6 +12,7 @@
 //! other load of the machine falls on all of them. Ratios are taken in each round.
 
 pub mod contenders;
+pub mod limit;
 pub mod load;
 pub mod processor_time;
 pub mod report;

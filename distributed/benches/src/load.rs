@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use tokio::task::{JoinSet, consume_budget};
 use tokio::time::sleep_until;
 
-use crate::contenders::Limit;
+use crate::limit::Limit;
 
 /// Tasks of each limiter, of which each has one request at a time.
 pub const TASKS: usize = 16;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::Quota;
-use tollgate_distributed_benches::contenders::{ON_REDIS, PROCESSES, Setup, on_redis};
+use tollgate_distributed_benches::contenders::{ON_REDIS, PROCESSES, on_redis};
+use tollgate_distributed_benches::limit::Setup;
 use tollgate_distributed_benches::load::{Lap, Load, TASKS};
 use tollgate_test_servers::redis::{Redis, redis_is_installed};
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate::Quota;
 
-use crate::cells::ideal::Ideal;
-use crate::cells::random::Random;
-use crate::world::{Limiter, World};
+use super::ideal::Ideal;
+use super::random::Random;
+use super::world::{Limiter, World};
 
 /// The time from a call to its answer. Virtual time goes in whole milliseconds, so it takes two.
 const RTT: Duration = Duration::from_millis(1);

@@ -13,3 +13,5 @@ mod world;
 // The cells of the matrix are common to this clock and to real servers.
 #[path = "../matrix/mod.rs"]
 mod cells;
+// The fleet is also that of the benchmarks, which have these two alone.
+use cells::{ideal, random};

@@ -6,6 +6,7 @@
 //! nothing that needs this. The page is in one piece; its `Content-Security-Policy` lets nothing
 //! else in, and no other page frame it. Text from outside is put on it as text.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -28,12 +29,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
-use tollgate::tower::prometheus;
-use tollgate::{Priority, Rule};
+use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
+use tollgate::{LatencyCounts, Rule};
+use tollgate_distributed::DistributedStats;
 
-use super::sources::{self, Sources};
+use super::sources;
 use crate::forward::forwarded::only_value;
-use crate::forward::inflight::{self, Gate, slow_tenth};
+use crate::forward::inflight::Gate;
+use crate::forward::target;
 use crate::limits::tally::Sums;
 use crate::listen::crowd::{Activity, Busy, Crowd, Member};
 use crate::serve::connections::Proxy;
@@ -61,7 +64,6 @@ const PAGE: &str = include_str!("page.html");
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 struct Page {
-    proxy: Arc<Proxy>,
     reload: Arc<Reload>,
     /// The proxy takes connections, and no signal has said stop.
     ready: Arc<AtomicBool>,
@@ -69,13 +71,8 @@ struct Page {
 }
 
 /// Serves until the process ends.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    proxy: Arc<Proxy>,
-    reload: Arc<Reload>,
-    ready: Arc<AtomicBool>,
-) {
-    let admin = Arc::new(Page { proxy, reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
+pub(crate) async fn serve(listener: TcpListener, reload: Arc<Reload>, ready: Arc<AtomicBool>) {
+    let admin = Arc::new(Page { reload, ready, readers: Arc::new(Semaphore::new(READERS)) });
     // Silent clients, and slow ones, do not keep others from `/metrics`.
     let crowd = Crowd::new(PLACES);
     loop {
@@ -125,7 +122,8 @@ impl Page {
             "/readyz" if is_read => return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
             _ => (),
         }
-        let hosts = self.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
+        let hosts =
+            self.reload.proxy.settings().admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default();
         let Some(host) = host_of_ours(request.headers(), own, &hosts) else {
             return text(
                 StatusCode::FORBIDDEN,
@@ -146,14 +144,14 @@ impl Page {
             "/events" => match self.readers.clone().try_acquire_owned() {
                 Ok(place) => {
                     let place = (place, activity.busy());
-                    of_type("text/event-stream", events(self.proxy.clone(), place))
+                    of_type("text/event-stream", events(self.reload.proxy.clone(), place))
                 }
                 Err(_) => {
                     text(StatusCode::SERVICE_UNAVAILABLE, format!("{READERS} readers are served already.\n"))
                 }
             },
             "/metrics" => {
-                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.proxy)).boxed_unsync())
+                of_type("text/plain; version=0.0.4", Full::from(metrics(&self.reload.proxy)).boxed_unsync())
             }
             "/limit" => not_allowed("POST"),
             _ => text(
@@ -176,7 +174,7 @@ impl Page {
         match self.reload.set_rule(rule) {
             Some(Ok(())) => {
                 tracing::info!(limit = %rule, "the admin page has changed the limit");
-                with(StatusCode::NO_CONTENT, Full::default().boxed_unsync())
+                with(StatusCode::NO_CONTENT, None, Full::default().boxed_unsync())
             }
             Some(Err(why)) => text(StatusCode::BAD_REQUEST, format!("Too much for buckets in use: {why}.\n")),
             None => {
@@ -215,8 +213,8 @@ fn is_named(name: &str, hosts: &[String]) -> bool {
 fn metrics(proxy: &Proxy) -> String {
     use std::fmt::Write;
     let in_force = proxy.limits.in_force();
-    let mut text = prometheus(&in_force.all().map(|limit| limit.stats()).collect::<Vec<_>>());
-    let odd = in_force.client_stats();
+    let mut text = prometheus(&in_force.all().map(|routed| routed.limits.layer.stats()).collect::<Vec<_>>());
+    let odd = in_force.keys.client.stats();
     for (name, help, count) in [
         ("forwarded_from_untrusted", "X-Forwarded-For that was ignored.", odd.forwarded_from_untrusted),
         ("forwarded_unreadable", "X-Forwarded-For with a hop that is no address.", odd.unreadable),
@@ -224,9 +222,11 @@ fn metrics(proxy: &Proxy) -> String {
         let name = format!("tollgate_{name}_total");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
     }
-    inflight::prometheus(&proxy.forward.gates(), &mut text);
+    target::prometheus(&proxy.forward.targets(), &mut text);
+    let gates = proxy.forward.gates();
+    text += &prometheus_inflight(&gates.iter().map(|gate| gate.stats()).collect::<Vec<_>>());
     sources::prometheus(&in_force, &mut text);
-    proxy.limits.tally().prometheus(&mut text);
+    in_force.tally.prometheus(&mut text);
     proxy.counters.prometheus(&mut text);
     let (name, under_way) = ("tollgate_proxy_requests_under_way", proxy.forward.under_way());
     let _ = writeln!(text, "# HELP {name} Requests under way.\n# TYPE {name} gauge\n{name} {under_way}");
@@ -252,98 +252,84 @@ fn events(proxy: Arc<Proxy>, place: (OwnedSemaphorePermit, Busy)) -> Body {
 struct Counts {
     at: Instant,
     sums: Sums,
-    gates: Vec<(Arc<Gate>, Vec<u64>, [u64; 4])>,
-    sources: Sources,
+    gates: Vec<(Arc<Gate>, InflightLayerStats, LatencyCounts)>,
+    sources: DistributedStats,
 }
 
 impl Counts {
     fn of(proxy: &Proxy) -> Counts {
-        let counts = |gate: Arc<Gate>| {
-            let (latencies, refused) = (gate.latencies(), gate.refused());
-            (gate, latencies, refused)
-        };
+        let counts = |gate: Arc<Gate>| (gate.clone(), gate.stats(), gate.latencies.look());
         let gates = proxy.forward.gates().into_iter().map(counts).collect();
-        let sources = Sources::of(&proxy.limits.in_force());
-        Counts { at: Instant::now(), sums: proxy.limits.tally().sums(), gates, sources }
+        let in_force = proxy.limits.in_force();
+        let (sums, sources) = (in_force.tally.sums(), sources::sum(&in_force));
+        Counts { at: Instant::now(), sums, gates, sources }
     }
 
     /// The limits on requests in flight, and the requests since the counts before. Times are in
     /// seconds.
     fn inflight(&self, before: &Counts) -> Vec<Value> {
-        let limits = self.gates.iter().map(|(gate, latencies, refused)| {
-            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, gate));
-            let (since, refused_before) = known.map_or((&[][..], *refused), |known| (&known.1[..], known.2));
-            let stats = gate.stats();
+        let limits = self.gates.iter().map(|now| {
+            let known = before.gates.iter().find(|(known, ..)| Arc::ptr_eq(known, &now.0));
+            let (gate, InflightLayerStats { inflight, priorities, .. }, latencies) = now;
+            let (_, before, since) = known.unwrap_or(now);
+            let refused = priorities.iter().zip(&before.priorities);
+            let refused = refused.map(|(now, before)| (now.priority.name(), now.refused - before.refused));
             json!({
                 "name": &*gate.name,
-                "limit": stats.limit,
+                "limit": inflight.limit,
                 "ceiling": gate.limit.ceiling,
-                "in_flight": stats.in_flight,
+                "in_flight": inflight.in_flight,
                 "peak": gate.peak(),
-                "target": stats.target.map(|target| target.as_secs_f64()),
+                "target": inflight.target.map(|target| target.as_secs_f64()),
                 "asked": gate.limit.target.map(|target| target.as_secs_f64()),
-                "slow": slow_tenth(since, latencies).map(|slow| slow.as_secs_f64()),
-                "refused": by_priority(*refused, refused_before),
+                "slow": latencies.since(since).quantile(900).map(|slow| slow.as_secs_f64()),
+                "refused": refused.collect::<BTreeMap<_, _>>(),
             })
         });
         limits.collect()
     }
 }
 
-/// The requests refused since the counts before, by the names of their priorities.
-fn by_priority(now: [u64; 4], before: [u64; 4]) -> Value {
-    let of = |(priority, (now, before)): (Priority, (u64, u64))| {
-        (priority.name().to_owned(), (now - before).into())
-    };
-    Priority::ALL
-        .into_iter()
-        .zip(now.into_iter().zip(before))
-        .map(of)
-        .collect::<serde_json::Map<_, _>>()
-        .into()
-}
-
 /// The decisions of a time, and the state after it.
 fn event(proxy: &Proxy, before: &Counts, now: &Counts) -> Value {
     let (sums, time) = (now.sums.since(before.sums), now.at - before.at);
-    let in_force = proxy.limits.in_force();
-    let limit = in_force.everywhere_else.as_ref().map(|limit| {
-        let (now, most) = (limit.rule(), limit.most());
+    let (in_force, targets) = (proxy.limits.in_force(), proxy.forward.targets());
+    let down = targets.iter().filter(|target| !target.health.is_up()).map(|target| &*target.name);
+    let limit = in_force.everywhere_else.as_ref().map(|routed| {
+        let limiter = &routed.limits.limits[0].limiter;
+        let (now, most) = (limiter.rule(), limiter.most());
         json!({ "text": now.to_string(), "most": most.tokens(), "burst": most.capacity() })
     });
-    let routes = in_force.routes.iter().map(|route| {
-        let (limit, stats) = (&route.limit, route.limit.stats());
-        json!({
-            "name": limit.name, "prefix": route.prefix, "limit": limit.rule().to_string(), "cost": limit.cost(),
-            "granted": stats.granted, "refused": stats.refused + stats.shadow_refused, "exempt": stats.exempt,
+    let routes = in_force.routes.iter().flat_map(|route| {
+        let all = route.limits.layer.stats();
+        route.limits.limits.iter().zip(all.limits).map(move |(limit, stats)| {
+            let (rule, cost) = (limit.limiter.rule().to_string(), limit.cost.load(Relaxed));
+            let refused = stats.refused + stats.banned + stats.shadow_refused;
+            json!({
+                "name": limit.name, "prefix": route.prefix, "limit": rule, "cost": cost,
+                "granted": stats.granted, "refused": refused, "exempt": all.exempt,
+            })
         })
     });
-    let mut top: Vec<(u64, Value)> = Vec::new();
-    for limit in in_force.all() {
-        let burst = limit.rule().capacity();
-        for (key, refused, left) in limit.top_refused(TOP) {
-            let (name, key) = (&limit.name, key.to_string());
-            top.push((
-                refused,
-                json!({
-                    "limit": name, "key": key, "refused": refused, "left": left, "burst": burst,
-                }),
-            ));
-        }
-    }
-    top.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));
+    let mut top: Vec<_> = in_force.all().flat_map(|routed| routed.limits.top_refused(TOP)).collect();
+    top.sort_by_key(|(_, _, refused, _)| std::cmp::Reverse(*refused));
+    let top = top.into_iter().take(TOP).map(|(limit, key, refused, left)| {
+        let (name, key, burst) = (&limit.name, key.to_string(), limit.limiter.rule().capacity());
+        json!({ "limit": name, "key": key, "refused": refused, "left": left, "burst": burst })
+    });
     json!({
         "seconds": time.as_secs_f64(),
         "granted": sums.granted,
         "refused": sums.refused,
         "exempt": sums.exempt,
-        "keys": in_force.all().map(|limit| limit.stats().keys).sum::<usize>(),
+        "keys": in_force.all().map(|routed| routed.limits.layer.stats().keys).sum::<usize>(),
         "shadow": in_force.shadow,
         "limit": limit,
         "routes": routes.collect::<Vec<_>>(),
         "inflight": now.inflight(before),
-        "store": in_force.fleet.as_ref().map(|fleet| now.sources.shown(fleet, &before.sources)),
-        "top": top.into_iter().take(TOP).map(|(_, key)| key).collect::<Vec<_>>(),
+        "down": down.collect::<Vec<_>>(),
+        "store": in_force.fleet.as_ref().map(|fleet| sources::shown(fleet, &now.sources, &before.sources)),
+        "top": top.collect::<Vec<_>>(),
     })
 }
 
@@ -367,20 +353,17 @@ fn not_allowed(allowed: &'static str) -> Response<Body> {
 }
 
 fn text(status: StatusCode, line: impl Into<Bytes>) -> Response<Body> {
-    let mut response = of_type("text/plain; charset=utf-8", Full::new(line.into()).boxed_unsync());
-    *response.status_mut() = status;
-    response
+    with(status, Some("text/plain; charset=utf-8"), Full::new(line.into()).boxed_unsync())
 }
 
 fn of_type(kind: &'static str, body: Body) -> Response<Body> {
-    let mut response = with(StatusCode::OK, body);
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    response
+    with(StatusCode::OK, Some(kind), body)
 }
 
-fn with(status: StatusCode, body: Body) -> Response<Body> {
-    let response = Response::builder().status(status);
-    let response =
-        response.header(header::CACHE_CONTROL, "no-store").header("x-content-type-options", "nosniff");
-    response.body(body).expect("the headers are valid")
+fn with(status: StatusCode, kind: Option<&'static str>, body: Body) -> Response<Body> {
+    let mut response = Response::builder().status(status).header(header::CACHE_CONTROL, "no-store");
+    if let Some(kind) = kind {
+        response = response.header(header::CONTENT_TYPE, kind);
+    }
+    response.header("x-content-type-options", "nosniff").body(body).expect("the headers are valid")
 }

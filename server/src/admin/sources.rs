@@ -5,58 +5,47 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use tollgate_distributed::DistributedStats;
 
-use crate::forward::inflight::escaped;
+use crate::forward::target::escaped;
 use crate::limits::in_force::InForce;
 use crate::limits::store::Fleet;
 
-/// The decisions of all shared limits by their source, and the state of the store.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Sources {
-    by: [(&'static str, u64); 5],
-    down: bool,
-    outages: u64,
+/// Returns the counts of all shared limits together, and whether the store of any is down.
+pub(crate) fn sum(in_force: &InForce) -> DistributedStats {
+    let mut sum = DistributedStats::default();
+    for stats in in_force.limits().filter_map(|limit| Some(limit.limiter.shared()?.stats())) {
+        sum.by_lease += stats.by_lease;
+        sum.by_shadow += stats.by_shadow;
+        sum.by_store += stats.by_store;
+        sum.by_fallback += stats.by_fallback;
+        sum.by_policy += stats.by_policy;
+        sum.breaker_open |= stats.breaker_open;
+        sum.breaker_opened += stats.breaker_opened;
+    }
+    sum
 }
 
-impl Sources {
-    pub(crate) fn of(in_force: &InForce) -> Sources {
-        let mut sum = DistributedStats::default();
-        for stats in in_force.all().filter_map(|limit| limit.shared_stats()) {
-            sum.by_lease += stats.by_lease;
-            sum.by_shadow += stats.by_shadow;
-            sum.by_store += stats.by_store;
-            sum.by_fallback += stats.by_fallback;
-            sum.by_policy += stats.by_policy;
-            sum.breaker_open |= stats.breaker_open;
-            sum.breaker_opened += stats.breaker_opened;
-        }
-        let by = [
-            ("lease", sum.by_lease),
-            ("shadow", sum.by_shadow),
-            ("store", sum.by_store),
-            ("fallback", sum.by_fallback),
-            ("policy", sum.by_policy),
-        ];
-        Sources { by, down: sum.breaker_open, outages: sum.breaker_opened }
-    }
-
-    /// Returns the store's part of an event of the live page.
-    pub(crate) fn shown(&self, fleet: &Fleet, before: &Sources) -> Value {
-        let by = self.by.iter().zip(before.by).map(
-            |((name, now), (_, before))| json!({ "name": name, "decisions": now.saturating_sub(before) }),
-        );
-        json!({
-            "url": fleet.url().to_string(),
-            "down": self.down,
-            "outages": self.outages,
-            "sources": by.collect::<Vec<_>>(),
-        })
-    }
+/// Returns the store's part of an event of the live page.
+pub(crate) fn shown(fleet: &Fleet, now: &DistributedStats, before: &DistributedStats) -> Value {
+    let by = [
+        ("lease", now.by_lease, before.by_lease),
+        ("shadow", now.by_shadow, before.by_shadow),
+        ("store", now.by_store, before.by_store),
+        ("fallback", now.by_fallback, before.by_fallback),
+        ("policy", now.by_policy, before.by_policy),
+    ];
+    json!({
+        "url": fleet.settings.url.to_string(),
+        "down": now.breaker_open,
+        "outages": now.breaker_opened,
+        "sources": by.map(|(name, now, before)| json!({ "name": name, "decisions": now.saturating_sub(before) })),
+    })
 }
 
 /// Appends the counts of shared limits in the text format of Prometheus.
 pub(crate) fn prometheus(in_force: &InForce, text: &mut String) {
-    let limits =
-        in_force.all().filter_map(|limit| Some((escaped(&limit.name), limit.shared_stats()?.series())));
+    let limits = in_force
+        .limits()
+        .filter_map(|limit| Some((escaped(&limit.name), limit.limiter.shared()?.stats().series())));
     let limits: Vec<_> = limits.collect();
     let Some((_, first)) = limits.first() else { return };
     let mut before = "";

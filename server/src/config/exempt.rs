@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use tollgate::http::{Exempt, Head};
 
-use super::settings::{ExemptPath, Exemptions};
+use super::settings::Exemptions;
 use crate::readings::is_plain;
 
 impl Exemptions {
@@ -17,27 +17,25 @@ impl Exemptions {
         let path = head.uri.path();
         self.networks.iter().any(|network| network.contains(&client))
             || self.methods.contains(head.method)
-            || self.paths.iter().any(|exempt| exempt.has(path))
+            || self.paths.iter().any(|exempt| has(exempt, path))
             || self.preflights && Exempt::preflights().applies(head)
     }
 }
 
-impl ExemptPath {
-    /// Returns whether a path is this path byte by byte, or plainly under this prefix.
-    pub(crate) fn has(&self, path: &str) -> bool {
-        match self {
-            ExemptPath::Exact(exact) => exact == path,
-            // The `/` at the end of the prefix is a part of the rest: dots may follow it.
-            ExemptPath::Under(prefix) => path.starts_with(&**prefix) && is_plain(&path[prefix.len() - 1..]),
-        }
+/// Returns whether a path is an exempt one byte by byte, or plainly under its prefix.
+pub(crate) fn has(exempt: &str, path: &str) -> bool {
+    match exempt.strip_suffix('*') {
+        None => exempt == path,
+        // The `/` at the end of the prefix is a part of the rest: dots may follow it.
+        Some(prefix) => path.starts_with(prefix) && is_plain(&path[prefix.len() - 1..]),
     }
+}
 
-    /// Returns whether the path of a route is exempt, or all paths below it are.
-    pub(crate) fn takes(&self, route: &str) -> bool {
-        let route = route.trim_end_matches('/');
-        match self {
-            ExemptPath::Exact(exact) => exact.trim_end_matches('/') == route,
-            ExemptPath::Under(prefix) => format!("{route}/").starts_with(&**prefix),
-        }
+/// Returns whether the path of a route is exempt, or all paths below it are.
+pub(super) fn takes(exempt: &str, route: &str) -> bool {
+    let route = route.trim_end_matches('/');
+    match exempt.strip_suffix('*') {
+        None => exempt.trim_end_matches('/') == route,
+        Some(prefix) => format!("{route}/").starts_with(prefix),
     }
 }

@@ -11,9 +11,12 @@ pub(super) fn fault(at: Option<usize>, what: String) -> Fault {
     Fault { at, what }
 }
 
-/// Returns the name that was meant, if one is like the wanted one.
-pub(super) fn nearest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
+/// Returns the mistake of a name that is unknown: with the one that was meant, or all.
+pub(super) fn unknown(wanted: &str, names: &[&str]) -> String {
     let distance = |name: &&str| strsim::damerau_levenshtein(wanted, name);
-    let nearest = names.iter().copied().min_by_key(distance)?;
-    (distance(&nearest) <= 1 + wanted.chars().count() / 4).then_some(nearest)
+    let nearest = names.iter().copied().min_by_key(distance);
+    match nearest.filter(|nearest| distance(nearest) <= 1 + wanted.chars().count() / 4) {
+        Some(name) => format!("unknown field `{wanted}`, did you mean `{name}`?"),
+        None => format!("unknown field `{wanted}`, there are `{}`", names.join("`, `")),
+    }
 }

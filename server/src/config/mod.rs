@@ -1,19 +1,16 @@
 //! The settings of the proxy, from a file and from options.
 
+mod build;
 mod checks;
 pub(crate) mod describe;
-mod exempt;
+pub(crate) mod exempt;
 mod fault;
 mod file;
 mod given;
 pub(crate) mod options;
-mod placed;
+pub(crate) mod rows;
 pub(crate) mod settings;
-pub(crate) mod shared;
-mod store;
-#[cfg(test)]
-mod store_tests;
-#[cfg(test)]
-mod tests;
-mod timeouts;
+pub(crate) mod store;
+mod table;
+pub(crate) mod upstream;
 mod values;

@@ -1,83 +1,19 @@
 //! The settings from a file and from options: defaults, then the file, then the options.
 //!
-//! ```toml
-//! listen = "0.0.0.0:443"              # or unix:PATH
-//! proxy_protocol = false
-//! upstream = ["http://10.0.0.1:8000", "unix:/run/app.sock"]
-//! preserve_host = false
-//! via = "edge"
-//! limit = "100/s burst 200"           # or none
-//! key = "peer"                        # or header:NAME
-//! trust_proxy = ["10.0.0.0/8"]
-//! ipv4_prefix = 32
-//! ipv6_prefix = 64
-//! case_sensitive = false
-//! shadow = false
-//! lame_duck = "0s"
-//! drain = "10s"
-//! remove_routes = ["old"]             # at a reload: other routes stay
-//!
-//! [tls]                               # relative to the folder of this file
-//! cert = "chain.pem"
-//! key = "key.pem"
-//!
-//! [exempt]                            # requests that no limit applies to
-//! networks = ["10.0.0.0/8"]           # of clients
-//! paths = ["/health", "/static/*"]    # as they are sent
-//! methods = ["OPTIONS"]
-//! preflights = true                   # of CORS
-//!
-//! [admin]
-//! listen = "127.0.0.1:8081"
-//! public = false
-//! hosts = ["admin.example.org"]
-//!
-//! [bounds]
-//! connections_per_address = 1024
-//! in_flight = 1024
-//! in_flight_per_key = 64              # of a client address, and of a key
-//! keys_per_limit = 100000             # in a table; or none: a map that grows up to 2^20 keys
-//! least_rate = 500                    # bytes a second of a request's body; or none
-//!
-//! [inflight]                          # of each upstream
-//! limit = 1000                        # or none
-//! target = "300ms"                    # with it the limit adapts; or none
-//!
-//! [store]                             # by which several proxies share their limits
-//! url = "redis://10.0.0.9"            # or sqlite:PATH, postgres://.., mysql://.., none
-//! name = "tollgate"                   # proxies of one name share them
-//! mode = "leased"                     # or exact
-//! deadline = "50ms"                   # for an answer
-//! on_outage = "local"                 # or deny, allow
-//! share = 0.5                         # of the limits, with local
-//!
-//! [timeouts]                          # request_head, keep_alive, request_body, whole_body, queue,
-//! connect = "5s"                      # connect, response_head, response_body, slow_reader, tunnel
-//!
-//! [log]
-//! format = "text"                     # or json
-//! access = true
-//!
-//! [[route]]
-//! prefix = "/login"                   # and /login/..., but not /logins
-//! limit = "5/m burst 5"               # of each key
-//! name = "login"                      # for clients and statistics; the prefix if it is not given
-//! cost = 1                            # tokens for each request
-//! priority = "critical"               # or default, sheddable, background: the share of [inflight]
-//! ```
-//!
 //! A reload changes the settings that the file names, and no other: a file that was cut removes no
 //! limit. A route is matched by its name, and keeps its cost and its priority unless it names
-//! another.
+//! another. `tests/features/reread.rs` has a file with all settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::describe::{Entry, entries};
 use super::file::File;
-use super::given::{Given, build};
+use super::given::Given;
 use super::settings::Settings;
-use super::values::{Number, Time};
+use super::table::{self, DAY};
+use super::upstream::read_roots;
+use super::values::number;
 
 /// The options of the proxy.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -86,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) given: Given,
+    given: Given,
     #[command(flatten)]
     pub(crate) demo: Demo,
 }
@@ -98,7 +34,8 @@ pub(crate) struct Demo {
     #[arg(long)]
     demo: bool,
     /// The server in this process answers N requests at a time
-    #[arg(long, value_name = "N", conflicts_with = "upstream", value_parser = workers)]
+    #[arg(long, value_name = "N", conflicts_with = "upstream",
+          value_parser = |n: &str| number(n, 1_usize, 1_000_000))]
     pub(crate) workers: Option<usize>,
     /// Each answer of that server takes this time [0s]
     #[arg(long, value_name = "DURATION", conflicts_with = "upstream", value_parser = time,
@@ -109,25 +46,17 @@ pub(crate) struct Demo {
     pub(crate) slow_at: Option<Duration>,
 }
 
-fn workers(text: &str) -> Result<usize, String> {
-    // The bound is that of a `u32`.
-    text.parse::<Number<1, 1_000_000>>().map(|workers| workers.0 as usize)
-}
-
 fn time(text: &str) -> Result<Duration, String> {
-    text.parse::<Time<0>>().map(|time| time.0)
+    table::time(text, Duration::ZERO, DAY)
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].
-const NEED_RESTART: [&str; 5] = ["listen", "tls", "proxy_protocol", "via", "admin"];
+const NEED_RESTART: [&str; 6] = ["listen", "tls.cert", "tls.key", "proxy_protocol", "via", "admin.listen"];
 
 /// Reads the settings at the start.
 pub(crate) fn load(options: &Options) -> Result<Settings, String> {
-    match &options.config {
-        Some(path) => File::read(path)?.over(&Settings::default(), &options.given),
-        None => build(&Settings::default(), &Given::default(), "".as_ref(), &options.given)
-            .map_err(|fault| fault.what),
-    }
+    let file = options.config.as_deref().map(File::read).transpose()?;
+    file.unwrap_or_default().over(&Settings::default(), &options.given)
 }
 
 /// Refuses the settings of a file without an upstream: the server in this process would answer
@@ -149,17 +78,19 @@ pub(crate) fn check_upstream(options: &Options, settings: &Settings) -> Result<(
 /// A setting that the file does not name stays as it is. A file that is missing, or that [`load`]
 /// refuses, is an error. Without a file there is nothing to change.
 pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, Vec<String>), String> {
-    let Some(path) = &options.config else { return Ok((before.clone(), Vec::new())) };
+    let Some(path) = &options.config else {
+        let mut after = before.clone();
+        return read_roots(&mut after).map(|()| (after, Vec::new()));
+    };
     let file = File::read(path)?;
     let restarted = file.over(&Settings::default(), &options.given)?;
     let mut after = file.over(before, &options.given)?;
-    if options.given.limit.is_some() {
+    if options.given.texts.contains_key("limit") {
         // The file cannot change it, and the admin page may have.
         after.limit = before.limit;
     }
     keep_until_restart(&mut after, before);
-    let mut lines = changes(before, &after);
-    lines.extend(differences_at_restart(&after, &restarted));
+    let lines = changes(before, &after, &restarted);
     Ok((after, lines))
 }
 
@@ -180,7 +111,7 @@ pub(crate) fn sentence(error: &clap::Error) -> String {
 
 /// Returns the error of a certificate or a key with the file of settings that names it.
 pub(crate) fn in_tls(options: &Options, why: String) -> String {
-    match (&options.config, options.given.names_tls()) {
+    match (&options.config, options.given.texts.contains_key("tls.cert")) {
         (Some(path), false) => format!("{}: [tls]: {why}", path.display()),
         _ => why,
     }
@@ -200,44 +131,35 @@ fn keep_until_restart(after: &mut Settings, before: &Settings) {
     }
 }
 
-/// A line for each setting that a reload has changed.
-fn changes(before: &Settings, after: &Settings) -> Vec<String> {
-    let (old, new) = (entries(before), entries(after));
+/// A line for each setting that a reload has changed, and for each that a restart would change.
+fn changes(before: &Settings, after: &Settings, restarted: &Settings) -> Vec<String> {
+    let [before, after, restarted] = [before, after, restarted].map(entries);
+    let in_other = |entries: &[Entry], name: &str| {
+        let known = entries.iter().find(|entry| entry.name == name);
+        known.map(|entry| entry.value.clone())
+    };
     let mut lines = Vec::new();
-    for entry in &new {
-        match old.iter().find(|old| old.name == entry.name) {
-            Some(old) if old.value == entry.value => (),
-            Some(old) => lines.push(format!("{}: {}, was {}", entry.name, entry.value, old.value)),
-            None => lines.push(format!("{}: added, {}", entry.name, entry.value)),
+    for Entry { name, value, .. } in &after {
+        match in_other(&before, name) {
+            Some(was) if was == *value => (),
+            Some(was) => lines.push(format!("{name}: {value}, was {was}")),
+            None => lines.push(format!("{name}: added, {value}")),
         }
     }
-    for entry in old.iter().filter(|old| new.iter().all(|new| new.name != old.name)) {
-        lines.push(format!("{}: removed, was {}", entry.name, entry.value));
+    for Entry { name, value, .. } in before.iter().filter(|old| in_other(&after, &old.name).is_none()) {
+        lines.push(format!("{name}: removed, was {value}"));
     }
-    lines
-}
-
-/// A line for each setting that would be another one after a restart.
-fn differences_at_restart(after: &Settings, restarted: &Settings) -> Vec<String> {
-    let restarted = entries(restarted);
-    let mut lines = Vec::new();
-    for Entry { name, value, .. } in &entries(after) {
-        match restarted.iter().find(|restarted| restarted.name == *name) {
-            Some(restarted) if restarted.value == *value => (),
-            Some(restarted) if NEED_RESTART.contains(&name.as_str()) => {
-                lines.push(format!("{name}: {} needs a restart", restarted.value));
-            }
-            Some(restarted) => {
-                lines.push(format!("{name}: stays {value}; a restart makes it {}", restarted.value));
-            }
+    for Entry { name, value, .. } in &after {
+        lines.extend(match in_other(&restarted, name) {
+            Some(next) if next == *value => None,
+            Some(next) if NEED_RESTART.contains(&&**name) => Some(format!("{name}: {next} needs a restart")),
+            Some(next) => Some(format!("{name}: stays {value}; a restart makes it {next}")),
             None if name.starts_with("route ") => {
-                lines.push(format!(
-                    "{name}: stays, though the file does not name it; remove_routes removes it"
-                ));
+                Some(format!("{name}: stays, though the file does not name it; remove_routes removes it"))
             }
             // Of a listener that the restart removes.
-            None => (),
-        }
+            None => None,
+        });
     }
     lines
 }

@@ -3,22 +3,28 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use humantime::format_duration;
 use hyper::Method;
 use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
+use rustls::pki_types::CertificateDer;
 use tollgate::{Inflight, InvalidLimit, Priority, Quota, Rule};
 
+use super::table::{DAY, Set, Setting, plain, time};
 use crate::pace::Patience;
 
+const NONE: Duration = Duration::ZERO;
+const NANO: Duration = Duration::from_nanos(1);
 /// The requests under way at a time if the settings name no number, and the limit on open files has
 /// room.
 pub(crate) const IN_FLIGHT: usize = 1_024;
 
 /// All settings. A reload replaces them as a whole.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Settings {
     /// Where clients connect. A change needs a restart.
     pub(crate) listen: Address,
@@ -28,14 +34,24 @@ pub(crate) struct Settings {
     pub(crate) proxy_protocol: bool,
     /// Where requests go. Without one, a server in this process.
     pub(crate) upstreams: Vec<Upstream>,
+    /// A file of the authorities that upstreams with TLS are checked by. `None`: those of the host.
+    pub(crate) upstream_ca: Option<PathBuf>,
+    /// Their certificates, as of the last time that the settings were read.
+    pub(crate) upstream_roots: Arc<[CertificateDer<'static>]>,
     /// The upstream sees the client's `Host` instead of its own name.
     pub(crate) preserve_host: bool,
     /// The name of this proxy in `Via`, if it is not to be made up. A change needs a restart.
     pub(crate) via: Option<String>,
     /// The rule of each key for requests under no route. `None` limits none of them.
     pub(crate) limit: Option<Rule>,
-    /// Requests are limited by this header's values. `None`: by the client's address.
-    pub(crate) key: Option<HeaderName>,
+    /// The parts of the key by which requests are limited, at least one.
+    pub(crate) key: Vec<KeyPart>,
+    /// The ban of a key that is refused too often.
+    pub(crate) ban: Option<Ban>,
+    /// The longest wait of a request for its tokens. `None` refuses it at once.
+    pub(crate) delay: Option<Duration>,
+    /// The most requests that wait for their tokens, at the limits of a route.
+    pub(crate) max_waiting: usize,
     /// Networks of proxies: their forwarding headers are believed.
     pub(crate) trust_proxy: Vec<IpNet>,
     /// Leading bits of an address that are one client.
@@ -60,7 +76,7 @@ pub(crate) struct Settings {
 }
 
 /// The store that the proxies of a fleet share, and how this one uses it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Store {
     pub(crate) url: StoreUrl,
     /// Proxies of one name share their limits.
@@ -103,9 +119,39 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-impl fmt::Debug for StoreUrl {
+/// A part of the key of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum KeyPart {
+    /// The client's address.
+    Peer,
+    Header(HeaderName),
+    Cookie(String),
+    Method,
+}
+
+impl fmt::Display for KeyPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        match self {
+            KeyPart::Peer => f.write_str("peer"),
+            KeyPart::Header(name) => write!(f, "header:{name}"),
+            KeyPart::Cookie(name) => write!(f, "cookie:{name}"),
+            KeyPart::Method => f.write_str("method"),
+        }
+    }
+}
+
+/// The ban of a key: its refusals within a window, and the time of the ban.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ban {
+    pub(crate) refusals: u64,
+    pub(crate) window: Duration,
+    pub(crate) time: Duration,
+}
+
+impl fmt::Display for Ban {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [window, time] = [self.window, self.time].map(format_duration);
+        write!(f, "{}/{window} for {time}", self.refusals)
     }
 }
 
@@ -121,6 +167,10 @@ pub(crate) struct Route {
     pub(crate) cost: u64,
     /// The share of an upstream's limit in flight that its requests may use.
     pub(crate) priority: Priority,
+    /// Those of all limits, unless the route names its own.
+    pub(crate) key: Option<Vec<KeyPart>>,
+    pub(crate) ban: Option<Option<Ban>>,
+    pub(crate) delay: Option<Option<Duration>>,
 }
 
 /// The allow list. A request is exempt if one of these names it.
@@ -128,18 +178,12 @@ pub(crate) struct Route {
 pub(crate) struct Exemptions {
     /// Networks of clients.
     pub(crate) networks: Vec<IpNet>,
-    pub(crate) paths: Vec<ExemptPath>,
+    /// Paths as clients send them, which every server reads as they are spelled. One that ends with
+    /// `/*` stands for the paths under that prefix.
+    pub(crate) paths: Vec<String>,
     pub(crate) methods: Vec<Method>,
     /// The preflight requests of CORS.
     pub(crate) preflights: bool,
-}
-
-/// A path as clients send it, which every server reads as it is spelled.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ExemptPath {
-    Exact(String),
-    /// The paths under a prefix, which ends with `/`. Its text is `/static/*`.
-    Under(String),
 }
 
 /// The admin listener. A change of `at` needs a restart.
@@ -148,6 +192,8 @@ pub(crate) struct Admin {
     pub(crate) at: SocketAddr,
     /// Host names, besides `localhost` and addresses, that requests may name.
     pub(crate) hosts: Vec<String>,
+    /// Others than this host may reach it.
+    pub(crate) public: bool,
 }
 
 /// How much clients may hold at a time.
@@ -163,6 +209,8 @@ pub(crate) struct Bounds {
     pub(crate) keys_per_limit: Option<usize>,
     /// Bytes a second of a request's body. `None` is no bound.
     pub(crate) least_rate: Option<u64>,
+    /// Bytes of a request's body. `None` is no bound.
+    pub(crate) request_body: Option<u64>,
 }
 
 /// The limit on the requests in flight to one upstream.
@@ -185,57 +233,57 @@ impl InflightLimit {
             None => builder.build(),
         }
     }
-
-    /// Returns the limit that is in force at first.
-    pub(super) fn first(self) -> u32 {
-        self.inflight(None).map_or(self.ceiling, |inflight| inflight.limit())
-    }
 }
 
-/// The longest times. All are above zero.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Timeouts {
-    /// For a PROXY header, a TLS handshake, and each request head.
-    pub(crate) request_head: Duration,
-    /// Between two requests of a connection.
-    pub(crate) keep_alive: Duration,
-    /// For the next part of a request's body. With a least rate, for all parts that are late.
-    pub(crate) request_body: Duration,
-    /// For a whole body, of a request or of a response.
-    pub(crate) whole_body: Duration,
-    /// For a place among the requests in flight.
-    pub(crate) queue: Duration,
-    /// For a connection to the upstream.
-    pub(crate) connect: Duration,
-    /// From the end of the request to the head of the response.
-    pub(crate) response_head: Duration,
-    /// Between two parts of a response's body.
-    pub(crate) response_body: Duration,
-    /// For a client that does not read the response.
-    pub(crate) slow_reader: Duration,
-    /// Without a byte from the upstream in an upgraded connection.
-    pub(crate) tunnel: Duration,
-    /// From a stop signal to the end of accepting connections. May be zero.
-    pub(crate) lame_duck: Duration,
-    /// From then on, for the requests under way.
-    pub(crate) drain: Duration,
+/// Makes the longest times, and the table of their rows: each with its default in seconds and its
+/// least.
+macro_rules! times {
+    ($($name:literal, $option:literal, $help:literal: $field:ident, $default:literal, $least:expr;)*) => {
+        /// The longest times. All but the last two are above zero.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct Timeouts { $(#[doc = $help] pub(crate) $field: Duration,)* }
+
+        impl Default for Timeouts {
+            fn default() -> Timeouts {
+                Timeouts { $($field: Duration::from_secs($default),)* }
+            }
+        }
+
+        pub(super) static TIMES: &[Setting<Settings>] = &[$(Setting {
+            name: $name, option: $option, help: $help,
+            set: Set::One(|to, v, _| time(v, $least, DAY).map(|time| to.timeouts.$field = time)),
+            show: |of| plain(format_duration(of.timeouts.$field)),
+        },)*];
+    };
 }
 
-#[derive(Clone, Debug, PartialEq)]
+times! {
+    "timeouts.request_head", "", "for each request head, a TLS handshake, a PROXY header": request_head, 30, NANO;
+    "timeouts.keep_alive", "", "between two requests of a connection": keep_alive, 75, NANO;
+    "timeouts.request_body", "", "for a part of a request's body, or all parts that are late": request_body, 10, NANO;
+    "timeouts.whole_body", "", "for a whole body, of a request or of a response": whole_body, 86_400, NANO;
+    "timeouts.queue", "", "for a place among the requests in flight": queue, 5, NANO;
+    "timeouts.connect", "", "for a connection to the upstream": connect, 5, NANO;
+    "timeouts.response_head", "", "from the end of a request to the head of its response": response_head, 30, NANO;
+    "timeouts.response_body", "", "between two parts of a response's body": response_body, 30, NANO;
+    "timeouts.slow_reader", "", "for a client that does not read its response": slow_reader, 60, NANO;
+    "timeouts.tunnel", "", "without a byte from the upstream in an upgraded connection": tunnel, 300, NANO;
+    "lame_duck", "lame-duck DURATION", "from a stop signal to the end of accepting connections": lame_duck, 0, NONE;
+    "drain", "drain DURATION", "from then on, for the requests under way": drain, 10, NONE;
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Log {
-    pub(crate) format: LogFormat,
+    /// Lines are JSON, and not text.
+    pub(crate) json: bool,
     /// A line for each request.
     pub(crate) access: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
+    /// A line for each refusal, as far as there are not too many.
+    pub(crate) refusals: bool,
 }
 
 /// A certificate chain and its private key, as PEM files. A reload reads them again.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Certificate {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
@@ -252,6 +300,10 @@ pub(crate) enum Address {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Upstream {
     Tcp(Authority),
+    /// With TLS, in which the upstream chooses HTTP/2 or HTTP/1.1.
+    Tls(Authority),
+    /// With HTTP/2 from the first byte on.
+    H2c(Authority),
     Unix(PathBuf),
 }
 
@@ -264,25 +316,45 @@ impl fmt::Display for Address {
     }
 }
 
+impl Upstream {
+    /// Returns the host, with its port if it names one. A Unix socket has none.
+    pub(crate) fn authority(&self) -> Option<&Authority> {
+        match self {
+            Upstream::Tcp(authority) | Upstream::Tls(authority) | Upstream::H2c(authority) => Some(authority),
+            Upstream::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Upstream::Tls(_))
+    }
+}
+
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Upstream::Tcp(authority) => write!(f, "http://{authority}"),
+            Upstream::Tls(authority) => write!(f, "https://{authority}"),
+            Upstream::H2c(authority) => write!(f, "h2c://{authority}"),
             Upstream::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
-impl fmt::Display for ExemptPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExemptPath::Exact(path) => path.fmt(f),
-            ExemptPath::Under(prefix) => write!(f, "{prefix}*"),
-        }
-    }
-}
-
 impl Settings {
+    /// Returns the parts of the key of a route, or of the requests under none.
+    pub(crate) fn key_of<'a>(&'a self, route: Option<&'a Route>) -> &'a [KeyPart] {
+        route.and_then(|route| route.key.as_ref()).unwrap_or(&self.key)
+    }
+
+    pub(crate) fn ban_of(&self, route: Option<&Route>) -> Option<Ban> {
+        route.and_then(|route| route.ban).unwrap_or(self.ban)
+    }
+
+    pub(crate) fn delay_of(&self, route: Option<&Route>) -> Option<Duration> {
+        route.and_then(|route| route.delay).unwrap_or(self.delay)
+    }
+
     /// Whether the forwarding headers of this peer are believed.
     pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
         self.trust_proxy.iter().any(|network| network.contains(&peer))
@@ -302,10 +374,15 @@ impl Default for Settings {
             tls: None,
             proxy_protocol: false,
             upstreams: Vec::new(),
+            upstream_ca: None,
+            upstream_roots: Arc::new([]),
             preserve_host: false,
             via: None,
             limit: Some(Quota::per_second(100).burst(200).into()),
-            key: None,
+            key: vec![KeyPart::Peer],
+            ban: None,
+            delay: None,
+            max_waiting: 1_024,
             trust_proxy: Vec::new(),
             ipv4_prefix: 32,
             ipv6_prefix: 64,
@@ -320,23 +397,11 @@ impl Default for Settings {
                 in_flight_per_key: 64,
                 keys_per_limit: None,
                 least_rate: Some(500),
+                request_body: None,
             },
             inflight: None,
-            timeouts: Timeouts {
-                request_head: Duration::from_secs(30),
-                keep_alive: Duration::from_secs(75),
-                request_body: Duration::from_secs(10),
-                whole_body: Duration::from_secs(86_400),
-                queue: Duration::from_secs(5),
-                connect: Duration::from_secs(5),
-                response_head: Duration::from_secs(30),
-                response_body: Duration::from_secs(30),
-                slow_reader: Duration::from_secs(60),
-                tunnel: Duration::from_secs(300),
-                lame_duck: Duration::ZERO,
-                drain: Duration::from_secs(10),
-            },
-            log: Log { format: LogFormat::Text, access: false },
+            timeouts: Timeouts::default(),
+            log: Log::default(),
             store: None,
         }
     }

@@ -1,342 +1,222 @@
-//! The values of options and of the file, each in its text form.
+//! The values of options and of the file, each from its text form.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use hyper::header::HeaderName;
-use hyper::http::uri::{Authority, Scheme};
-use hyper::{Method, Uri};
+use hyper::Method;
 use ipnet::IpNet;
-use tollgate::http::ClientIp;
-use tollgate::{InvalidRule, Priority, Quota, Rule};
+use tollgate::http::{ClientIp, Head};
+use tollgate::tower::LimitBy;
+use tollgate::{InvalidRule, Quota, RateLimiter, Rule};
 
-use super::settings::{Address, ExemptPath, LogFormat, Upstream};
+use super::settings::{Address, Ban, KeyPart};
+use super::table::{self, DAY};
+use super::upstream::socket_path;
 use crate::readings::has_one_reading;
 
-/// A whole number within two bounds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Number<const LEAST: u64, const MOST: u64>(pub(super) u64);
+/// The most connections, requests or bytes: far below what a semaphore can count.
+pub(super) const MOST: u32 = 100_000_000;
 
-impl<const LEAST: u64, const MOST: u64> FromStr for Number<LEAST, MOST> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number)).map(Number);
-        number.ok_or_else(|| format!("expected a whole number from {LEAST} to {MOST}"))
-    }
+pub(super) fn number<T>(text: &str, least: T, most: T) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + Display,
+{
+    let number = text.parse().ok().filter(|number| *number >= least && *number <= most);
+    number.ok_or_else(|| format!("expected a whole number from {least} to {most}"))
 }
 
-/// A time from a given number of nanoseconds up to a day, such as `1m 30s`.
-#[derive(Clone, Debug)]
-pub(super) struct Time<const LEAST: u64>(pub(super) Duration);
+/// Returns a number of connections or requests.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    number(text, 1, MOST as usize)
+}
 
-impl<const LEAST: u64> FromStr for Time<LEAST> {
-    type Err = String;
+/// Returns a value of a few by its name.
+pub(super) fn choice<T: Copy>(text: &str, of: &[(&str, T)]) -> Result<T, String> {
+    let names = || of.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let known = of.iter().find(|(name, _)| *name == text);
+    known.map(|(_, value)| *value).ok_or_else(|| format!("expected one of {}", names()))
+}
 
-    fn from_str(text: &str) -> Result<Time<LEAST>, String> {
-        let time = humantime::parse_duration(text)
-            .map_err(|error| format!("expected a time such as 10s or 1m 30s: {error}"))?;
-        match time {
-            time if time < Duration::from_nanos(LEAST) => {
-                Err("a time of 0 is under the bound of 1ns".to_owned())
-            }
-            time if time > Duration::from_secs(86_400) => Err("a time is at most a day, 24h".to_owned()),
-            time => Ok(Time(time)),
+/// Returns the path of a file, which no text is too odd for.
+pub(super) fn file(text: &str, folder: &Path) -> Result<PathBuf, String> {
+    Ok(folder.join(text))
+}
+
+/// Empties a list, or adds an item to it.
+pub(super) fn add<T>(
+    to: &mut Vec<T>,
+    item: Option<&str>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), String> {
+    match item {
+        Some(item) => to.push(parse(item)?),
+        None => to.clear(),
+    }
+    Ok(())
+}
+
+/// Sets a value of a part that may be missing. A mistake is one in any case.
+pub(super) fn put_in<P, T>(
+    part: &mut Option<P>,
+    field: impl Fn(&mut P) -> &mut T,
+    value: Result<T, String>,
+) -> Result<(), String> {
+    let value = value?;
+    if let Some(part) = part {
+        *field(part) = value;
+    }
+    Ok(())
+}
+
+/// Returns a value, or `None` for `none`.
+pub(super) fn or_none_of<T, E>(text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<Option<T>, E> {
+    if text == "none" { Ok(None) } else { parse(text).map(Some) }
+}
+
+/// Returns a rule with numbers: neither no limit nor a pause, which a running proxy may be set to.
+pub(super) fn counted(text: &str) -> Result<Rule, String> {
+    if text == "none" {
+        return Err("a route has a rate or a window; remove_routes removes a route".to_owned());
+    }
+    match text.parse().map_err(|error: InvalidRule| error.to_string())? {
+        Rule::Bucket(quota @ (Quota::UNLIMITED | Quota::BLOCKED)) => {
+            Err(format!("a limit of the settings is a rate or a window, and {quota} is none"))
         }
+        rule => Ok(rule),
     }
 }
 
-/// The time within which nine in ten requests are to be answered.
-#[derive(Clone, Debug)]
-pub(super) struct Target(pub(super) Duration);
-
-impl FromStr for Target {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Target, String> {
-        let Time(time) = text.parse::<Time<0>>()?;
-        let is_within = (Duration::from_micros(1)..=Duration::from_secs(60)).contains(&time);
-        is_within.then_some(Target(time)).ok_or_else(|| format!("{text} is out of the bounds of 1us and 1m"))
-    }
+/// Returns a rule, or `None` for `none`.
+pub(super) fn limit(text: &str) -> Result<Option<Rule>, String> {
+    or_none_of(text, |rule| {
+        let has_form = rule.contains('/');
+        counted(rule).map_err(|why| if has_form { why } else { format!("{why}; or \"none\" for no limit") })
+    })
 }
 
-impl FromStr for Address {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Address, &'static str> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return socket_path(path).map(Address::Unix);
+/// Returns a part of a key.
+pub(super) fn key_part(text: &str) -> Result<KeyPart, String> {
+    match text.split_once(':') {
+        Some(("header", name)) => {
+            name.parse().map(KeyPart::Header).map_err(|_| format!("{name:?} is not a header name"))
         }
-        let address = text.parse().map(Address::Tcp);
-        address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH")
+        Some(("cookie", name)) => token(name).map(KeyPart::Cookie),
+        _ if text == "peer" => Ok(KeyPart::Peer),
+        _ if text == "method" => Ok(KeyPart::Method),
+        _ => Err("expected `peer`, `header:NAME`, `cookie:NAME` or `method`".to_owned()),
     }
 }
 
-/// The address of the admin listener.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AdminAddress(pub(super) SocketAddr);
-
-impl FromStr for AdminAddress {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<AdminAddress, &'static str> {
-        let address = text.parse().map(AdminAddress);
-        address.map_err(|_| "expected an address and a port such as 127.0.0.1:8081")
-    }
+/// Returns a ban such as `20/1m for 10m`.
+pub(super) fn ban(text: &str) -> Result<Ban, String> {
+    const FORM: &str = "expected refusals in a window and a time, such as 20/1m for 10m";
+    let (refusals, time) = text.split_once(" for ").ok_or(FORM)?;
+    let (refusals, window) = refusals.split_once('/').ok_or(FORM)?;
+    let refusals = number(refusals, 1, MOST.into())?;
+    let window =
+        if window.starts_with(|c: char| c.is_ascii_digit()) { window } else { &format!("1{window}") };
+    let [window, time] = [window, time].map(|time| table::time(time, Duration::from_millis(1), 30 * DAY));
+    let ban = Ban { refusals, window: window?, time: time? };
+    // The layer has the rule of the bans that it can count.
+    let limit = LimitBy::new(RateLimiter::<()>::new(Quota::per_second(1))).key(|_: Head<'_>| None);
+    limit.ban_after(ban.refusals, ban.window).for_(ban.time).map(|_| ban).map_err(|why| why.to_string())
 }
 
-impl FromStr for Upstream {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Upstream, &'static str> {
-        match text.strip_prefix("unix:") {
-            Some(path) => socket_path(path).map(Upstream::Unix),
-            None => authority(text).map(Upstream::Tcp),
-        }
-    }
+/// Returns a number of bytes, such as `10MiB`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let units = [("", 0), ("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.iter().find(|(name, _)| *name == unit.trim()).map(|(_, shift)| 1 << shift);
+    let bytes = unit.and_then(|unit: u64| number.parse::<u64>().ok()?.checked_mul(unit));
+    let bytes = bytes.filter(|bytes| (1..=1 << 50).contains(bytes));
+    bytes.ok_or("expected from 1 to 2^50 bytes, such as 65536, 64KiB or 10MiB".to_owned())
 }
 
-fn socket_path(path: &str) -> Result<PathBuf, &'static str> {
-    if path.is_empty() || path.contains('\0') {
-        return Err("expected the path of a socket after unix:");
-    }
-    Ok(path.into())
+/// Returns a network, or that of one address.
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
+    let network = text.parse().ok().or_else(address);
+    let network = network.ok_or("expected a network such as 10.0.0.0/8, or an address")?;
+    // The layer has the rule of the networks that it can match.
+    ClientIp::peer().xff_trusted([network]).map_err(|why| why.to_string())?;
+    Ok(network)
 }
 
-fn authority(text: &str) -> Result<Authority, &'static str> {
-    const FORM: &str = "expected http://HOST, http://HOST:PORT or unix:PATH";
-    let url = text.parse::<Uri>().map_err(|_| FORM)?;
-    if url.scheme() == Some(&Scheme::HTTPS) {
-        return Err("https upstreams are not supported, only http");
-    }
-    // A parsed URL has no fragment left, and its path is `/` where the text has none.
-    let bare = url.scheme() == Some(&Scheme::HTTP) && url.path() == "/" && !text.contains(['?', '#']);
-    let authority = url.authority().filter(|_| bare).ok_or(FORM)?;
-    if authority.as_str().contains('@') {
-        return Err("a user in the URL of an upstream is not supported");
-    }
-    // `port` is `None`, too, for one that is no number below 65,536.
-    if authority.port().is_none() && authority.as_str() != authority.host() {
-        return Err("expected a port from 1 to 65535");
-    }
-    match authority.port_u16() {
-        Some(0) => Err("expected a port from 1 to 65535"),
-        _ => Ok(authority.clone()),
-    }
+/// Returns a name in `Via`: a token (RFC 9110, 5.6.2).
+pub(super) fn token(text: &str) -> Result<String, String> {
+    word(text, "!#$%&'*+-.^_`|~", 255, "a token")
 }
 
-/// A rule with numbers: neither no limit nor a pause, which a running proxy may be set to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counted(pub(super) Rule);
-
-impl FromStr for Counted {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Counted, String> {
-        if text == "none" {
-            return Err("a route has a rate or a window; remove_routes removes a route".to_owned());
-        }
-        match text.parse().map_err(|error: InvalidRule| error.to_string())? {
-            Rule::Bucket(quota @ (Quota::UNLIMITED | Quota::BLOCKED)) => {
-                Err(format!("a limit of the settings is a rate or a window, and {quota} is none"))
-            }
-            rule => Ok(Counted(rule)),
-        }
-    }
+/// Returns a host name in lower case.
+pub(super) fn host(text: &str) -> Result<String, String> {
+    word(text, "-._", 253, "a host name without a port,").map(|name| name.to_ascii_lowercase())
 }
 
-/// A rule, or `none`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit(pub(super) Option<Rule>);
-
-impl FromStr for Limit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Limit, String> {
-        match text {
-            "none" => Ok(Limit(None)),
-            rule => match rule.parse() {
-                Ok(Counted(rule)) => Ok(Limit(Some(rule))),
-                Err(error) if rule.contains('/') => Err(error),
-                Err(error) => Err(format!("{error}; or \"none\" for no limit")),
-            },
-        }
-    }
-}
-
-/// A value, or `none`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OrNone<T>(pub(super) Option<T>);
-
-impl<T: FromStr> FromStr for OrNone<T> {
-    type Err = T::Err;
-
-    fn from_str(text: &str) -> Result<OrNone<T>, T::Err> {
-        match text {
-            "none" => Ok(OrNone(None)),
-            value => value.parse().map(|value| OrNone(Some(value))),
-        }
-    }
-}
-
-/// The header whose values are limited; without one, addresses are.
-#[derive(Clone, Debug)]
-pub(super) struct Key(pub(super) Option<HeaderName>);
-
-impl FromStr for Key {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Key, String> {
-        match text.strip_prefix("header:") {
-            Some(name) => {
-                name.parse().map(|name| Key(Some(name))).map_err(|_| format!("{name:?} is not a header name"))
-            }
-            None if text == "peer" => Ok(Key(None)),
-            None => Err("expected `peer` or `header:NAME`".to_owned()),
-        }
-    }
-}
-
-/// A network, or the address of one proxy.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Network(pub(super) IpNet);
-
-impl FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Network, String> {
-        let address = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
-        let network = text.parse().ok().or_else(address);
-        let network = network.ok_or("expected a network such as 10.0.0.0/8, or an address")?;
-        // The layer has the rule of the networks that it can match.
-        ClientIp::peer().xff_trusted([network]).map_err(|why| why.to_string())?;
-        Ok(Network(network))
-    }
-}
-
-/// A name in `Via`: a token (RFC 9110, 5.6.2).
-#[derive(Clone, Debug)]
-pub(super) struct Token(pub(super) String);
-
-impl FromStr for Token {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Token, &'static str> {
-        let token = word(text, "!#$%&'*+-.^_`|~", 255).map(Token);
-        token.ok_or("expected a token of 1 to 255 letters, digits and !#$%&'*+-.^_`|~")
-    }
-}
-
-/// A host name in lower case.
-#[derive(Clone, Debug)]
-pub(super) struct Host(pub(super) String);
-
-impl FromStr for Host {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Host, &'static str> {
-        let name = word(text, "-._", 253).map(|name| Host(name.to_ascii_lowercase()));
-        name.ok_or("expected a host name without a port, of 1 to 253 letters, digits and -._")
-    }
-}
-
-/// The text if it is of letters, digits and these signs, and not too long.
-fn word(text: &str, signs: &str, most: usize) -> Option<String> {
+/// Returns the text if it is of letters, digits and these signs, and not too long.
+pub(super) fn word(text: &str, signs: &str, most: usize, what: &str) -> Result<String, String> {
     let known = text.chars().all(|letter| letter.is_ascii_alphanumeric() || signs.contains(letter));
-    (known && !text.is_empty() && text.len() <= most).then(|| text.to_owned())
-}
-
-/// The prefix of a route.
-#[derive(Clone, Debug)]
-pub(super) struct Prefix(pub(super) String);
-
-impl FromStr for Prefix {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Prefix, &'static str> {
-        if !text.starts_with('/') {
-            return Err("a prefix begins with `/`");
-        }
-        if text.contains(|c: char| c == '?' || c == '#' || c.is_control()) {
-            return Err("a prefix is a path, without `?`, `#` and control characters");
-        }
-        if text.contains('*') {
-            return Err("a prefix is no pattern, and has no `*`: /a is the prefix of all paths under /a/");
-        }
-        Ok(Prefix(text.to_owned()))
+    match known && (1..=most).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected {what} of 1 to {most} letters, digits and {signs}")),
     }
 }
 
-impl FromStr for ExemptPath {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<ExemptPath, &'static str> {
-        let (path, is_prefix) = match text.strip_suffix("/*") {
-            Some(prefix) => (&text[..=prefix.len()], true),
-            None => (text, false),
-        };
-        if !path.starts_with('/') {
-            return Err("an exempt path begins with `/`");
+/// Returns the prefix of a route.
+pub(super) fn prefix(text: &str) -> Result<String, String> {
+    let why = match text {
+        _ if !text.starts_with('/') => "a prefix begins with `/`",
+        _ if text.contains(|c: char| c == '?' || c == '#' || c.is_control()) => {
+            "a prefix is a path, without `?`, `#` and control characters"
         }
-        if text == "/*" {
-            return Err("this exempts all requests: `limit = \"none\"` without routes limits none");
+        _ if text.contains('*') => {
+            "a prefix is no pattern, and has no `*`: /a is the prefix of all paths under /a/"
         }
-        if path.contains('*') {
-            return Err("the `*` of an exempt path is its last segment, as in /static/*");
-        }
-        if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) {
-            return Err(
-                "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`",
-            );
-        }
-        if !has_one_reading(path) {
-            return Err(
-                "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, \
-                        `;` or escape that can be avoided",
-            );
-        }
-        let to = if is_prefix { ExemptPath::Under } else { ExemptPath::Exact };
-        Ok(to(path.to_owned()))
-    }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(why.to_owned())
 }
 
-/// A method of requests that are not limited.
-#[derive(Clone, Debug)]
-pub(super) struct ExemptMethod(pub(super) Method);
-
-impl FromStr for ExemptMethod {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<ExemptMethod, &'static str> {
-        // Methods are case-sensitive (RFC 9110, 9.1): `options` would never be sent.
-        let method = text.parse().ok().filter(|_| !text.contains(|c: char| c.is_ascii_lowercase()));
-        method.map(ExemptMethod).ok_or("expected a method in capitals such as OPTIONS")
-    }
+/// Returns a method of requests that are not limited.
+pub(super) fn method(text: &str) -> Result<Method, String> {
+    // Methods are case-sensitive (RFC 9110, 9.1): `options` would never be sent.
+    let method = text.parse().ok().filter(|_| !text.contains(|c: char| c.is_ascii_lowercase()));
+    method.ok_or("expected a method in capitals such as OPTIONS".to_owned())
 }
 
-/// A priority, by its name.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Named(pub(super) Priority);
-
-impl FromStr for Named {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Named, &'static str> {
-        let named = Priority::ALL.into_iter().find(|priority| priority.name() == text);
-        named.map(Named).ok_or("expected `critical`, `default`, `sheddable` or `background`")
-    }
+/// Returns a part of all.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or("expected a number above 0 and at most 1".to_owned())
 }
 
-impl FromStr for LogFormat {
-    type Err = &'static str;
+/// Returns a place to listen at.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).map(Address::Unix);
+    }
+    let address = text.parse().map(Address::Tcp);
+    address.map_err(|_| "expected an address and a port such as 127.0.0.1:8080, or unix:PATH".to_owned())
+}
 
-    fn from_str(text: &str) -> Result<LogFormat, &'static str> {
-        match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            _ => Err("expected `text` or `json`"),
+/// Returns a path that is exempt, or with `/*` those under a prefix.
+pub(super) fn exempt_path(text: &str) -> Result<String, String> {
+    let path = text.strip_suffix('*').filter(|prefix| prefix.ends_with('/')).unwrap_or(text);
+    let why = match text {
+        _ if !path.starts_with('/') => "an exempt path begins with `/`",
+        "/*" => "this exempts all requests: `limit = \"none\"` without routes limits none",
+        _ if path.contains('*') => "the `*` of an exempt path is its last segment, as in /static/*",
+        _ if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains(['?', '#']) => {
+            "an exempt path is as clients send it: with %20 for a space, and without `?` and `#`"
         }
-    }
+        _ if !has_one_reading(path) => {
+            "servers read this path in several ways: an exempt path has no dot segment, `//`, `\\`, `;` or \
+             escape that can be avoided"
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(why.to_owned())
 }

@@ -1,15 +1,23 @@
 //! The requests that can be forwarded, by their head.
 
+use http_body::Body;
+use hyper::Uri;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap};
-use hyper::http::uri::Authority;
+use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{Method, Request, StatusCode, Version};
 
 use super::forwarded::only_value;
 
+/// The line of a 413.
+pub(crate) const TOO_LARGE: &str = "Content too large: the body has more bytes than it may.\n";
+
 /// Returns the host of a request that can be forwarded, if the request names one. An error is the
-/// refusal.
-pub(crate) fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>, (StatusCode, &'static str)> {
+/// refusal. A body has `most` bytes at most.
+pub(crate) fn admitted(
+    request: &Request<Incoming>,
+    most: Option<u64>,
+) -> Result<Option<Authority>, (StatusCode, &'static str)> {
     if request.method() == Method::CONNECT {
         return Err((StatusCode::NOT_IMPLEMENTED, "This proxy opens no tunnels.\n"));
     }
@@ -22,7 +30,14 @@ pub(crate) fn admitted(request: &Request<Incoming>) -> Result<Option<Authority>,
         return Err((StatusCode::BAD_REQUEST, line));
     }
     let line = "Bad request: one valid Host header is needed.\n";
-    requested_host(request).map_err(|()| (StatusCode::BAD_REQUEST, line))
+    let host = requested_host(request).map_err(|()| (StatusCode::BAD_REQUEST, line))?;
+    // A body of unknown length is counted on its way.
+    match most {
+        Some(most) if request.body().size_hint().lower() > most => {
+            Err((StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE))
+        }
+        _ => Ok(host),
+    }
 }
 
 /// Returns whether hyper reads the body as it is. hyper decodes `chunked`, and no coding before it.
@@ -76,4 +91,19 @@ fn is_host(authority: &Authority) -> bool {
     let Some(rest) = authority.as_str().strip_prefix(name).filter(|_| !name.is_empty()) else { return false };
     let Some(port) = rest.strip_prefix(':') else { return rest.is_empty() };
     port.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok())
+}
+
+/// Returns the target without a scheme and a host.
+pub(crate) fn origin_form(uri: Uri) -> Uri {
+    if uri.authority().is_none() {
+        return uri;
+    }
+    let Some(path) = uri.into_parts().path_and_query else { return Uri::default() };
+    match path.as_str() {
+        // The path of a URL without one is empty.
+        "/" => Uri::default(),
+        // A URL may have a query without a path.
+        query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
+        _ => path.into(),
+    }
 }

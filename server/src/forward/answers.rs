@@ -1,19 +1,15 @@
 //! The answers of the proxy itself, and the body of each response.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
+use tollgate::OwnedFlight;
 
-use super::bodies::Returned;
-use super::inflight::Entered;
+use super::bodies::{Held, Returned};
 use super::pool::Used;
-
-/// A value that is held until a request has ended.
-pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
 /// The body of a response, and what is known of its upstream.
 pub(crate) struct Body {
@@ -30,7 +26,7 @@ pub(crate) struct Served {
     /// The upstream that responded.
     pub(crate) upstream: Option<Arc<str>>,
     /// The place at the upstream.
-    pub(crate) entered: Option<Entered>,
+    pub(crate) entered: Option<OwnedFlight>,
     /// The connection to the upstream, unless it is a tunnel now.
     pub(crate) used: Option<Used>,
 }

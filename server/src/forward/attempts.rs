@@ -1,6 +1,6 @@
 //! Forwarding to the upstreams: places, and attempts at one upstream after another.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -8,58 +8,42 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::http::uri::{Authority, PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Priority;
 
-use super::admission::admitted;
-use super::answers::{Body, Held, Served, retry_later, text};
-use super::bodies::{Progress, Sent, Upload};
+use super::admission::{admitted, origin_form};
+use super::answers::{Body, Served, retry_later, text};
+use super::bodies::{Held, Sent, Upload};
+use super::connect::Failure;
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
-use super::inflight::{Entered, Gate};
-use super::places::{Place, Places};
-use super::pool::Failure;
-use super::target::{Spare, Target, answer, progress, told};
+use super::inflight::Gate;
+use super::places::Places;
+use super::target::{Spare, Target, answer, told};
 use super::tunnel::Handshake;
-use crate::config::settings::{Settings, Timeouts, Upstream};
+use super::turns::Turns;
+use crate::config::settings::{Settings, Upstream};
 use crate::counters::{Counters, Event};
 use crate::limits::keys::{Client, Key};
 use crate::listen::open::Peer;
 
-/// The time for which an upstream that could not be reached is passed over, if there are others.
-const PASSED_OVER: Duration = Duration::from_secs(1);
 /// The longest body of unknown length with a method whose requests rarely have a body.
 const GET_BODY: usize = 64 << 10;
 
 /// The upstreams, and the places of requests under way.
 pub(crate) struct Forward {
     targets: RwLock<Arc<[Target]>>,
-    next: AtomicUsize,
+    turns: Turns,
     /// The places of client addresses.
     places: Arc<Places>,
     /// The places of keys that are no address, besides those of their clients' addresses.
     places_of_keys: Arc<Places>,
-    under_way: Arc<AtomicUsize>,
+    /// Each request under way has a clone.
+    under_way: Arc<()>,
     counters: Arc<Counters>,
     via: Via,
     /// The port of the proxy's listener.
     port: HeaderValue,
-    start: Instant,
-}
-
-/// The places of a request under way, until its response has ended.
-pub(crate) struct Flight {
-    _of_key: Option<Place>,
-    _of_address: Place,
-    _asked: Held,
-    under_way: Arc<AtomicUsize>,
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.under_way.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Forward {
@@ -72,14 +56,13 @@ impl Forward {
     ) -> Forward {
         let forward = Forward {
             targets: RwLock::new(Arc::new([])),
-            next: AtomicUsize::new(0),
+            turns: Turns::new(),
             places: Places::new(0, 0),
             places_of_keys: Places::new(0, 0),
             under_way: Arc::default(),
             counters,
             via: Via::new(via),
             port: port.into(),
-            start: Instant::now(),
         };
         forward.replace(settings, demo);
         forward
@@ -95,21 +78,24 @@ impl Forward {
             [] => std::slice::from_ref(demo),
             upstreams => upstreams,
         };
-        let before = self.gates();
+        let before = self.targets();
         let target = |upstream| Target::new(upstream, settings, &before);
         let targets = upstreams.iter().map(target).collect();
         *self.targets.write().unwrap_or_else(PoisonError::into_inner) = targets;
     }
 
+    pub(crate) fn targets(&self) -> Arc<[Target]> {
+        self.targets.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns the limit of each upstream that has one.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
-        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
-        targets.iter().filter_map(|target| target.gate.clone()).collect()
+        self.targets().iter().filter_map(|target| target.gate.clone()).collect()
     }
 
     /// Returns the number of requests that have a place, with the connections that were upgraded.
     pub(crate) fn under_way(&self) -> usize {
-        self.under_way.load(Relaxed)
+        Arc::strong_count(&self.under_way) - 1
     }
 
     /// Answers a request with an upstream's response, whose body has [`Served`], or with an error.
@@ -119,13 +105,15 @@ impl Forward {
         peer: &Peer,
         asked: &Held,
         client: Client,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
-        let host = match admitted(&request) {
+        let host = match admitted(&request, settings.bounds.request_body) {
             Ok(host) => host,
             Err((status, line)) => {
-                if status == StatusCode::BAD_REQUEST {
-                    self.counters.add(Event::BadRequest);
+                match status {
+                    StatusCode::BAD_REQUEST => self.counters.add(Event::BadRequest),
+                    StatusCode::PAYLOAD_TOO_LARGE => self.counters.add(Event::BodyTooLarge),
+                    _ => (),
                 }
                 let mut response = text(status, line);
                 // Another parser may see the end of this request elsewhere, so the connection ends.
@@ -140,24 +128,18 @@ impl Forward {
             return text(StatusCode::LOOP_DETECTED, "Loop detected: this request has passed here before.\n");
         }
         let flight = match self.flight(settings, &client, asked.clone()).await {
-            Ok(flight) => Arc::new(flight) as Held,
+            Ok(flight) => flight,
             Err(response) => return response,
         };
-        // Most requests end before this line, so the rest of the state has memory of its own.
-        Box::pin(self.exchange(settings, peer, client, host, request, flight)).await
-    }
-
-    /// Sends a request that has its places.
-    async fn exchange(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        client: Client,
-        host: Option<Authority>,
-        mut request: Request<Incoming>,
-        flight: Held,
-    ) -> Response<Body> {
-        self.rewrite(settings, peer, &client, host.as_ref(), &mut request);
+        let hop = Hop {
+            peer: peer.address,
+            client: client.address,
+            trusted: settings.trusts(peer.address),
+            is_tls: peer.is_tls,
+            host: host.as_ref(),
+            port: &self.port,
+        };
+        self.rewrite(hop, settings.preserve_host, &mut request);
         let handshake = Handshake::of(&mut request);
         let (mut parts, body) = request.into_parts();
         let (body, upload) = if body.is_end_stream() {
@@ -172,18 +154,11 @@ impl Forward {
         *request.method_mut() = parts.method;
         *request.uri_mut() = origin_form(parts.uri);
         *request.headers_mut() = parts.headers;
-        self.attempts(&settings.timeouts, client.priority, request, upload, handshake, flight).await
+        self.attempts(client.priority, request, upload, handshake, flight).await
     }
 
     /// Makes the headers those of the request to the upstream.
-    fn rewrite(
-        &self,
-        settings: &Settings,
-        peer: &Peer,
-        client: &Client,
-        host: Option<&Authority>,
-        request: &mut Request<Incoming>,
-    ) {
+    fn rewrite(&self, hop: Hop<'_>, preserves_host: bool, request: &mut Request<Incoming>) {
         let (version, length) = (request.version(), request.body().size_hint().exact());
         // The host of a URL in the request line overrides the header (RFC 9112, 3.2.2).
         let is_in_line = request.uri().authority().is_some();
@@ -198,30 +173,17 @@ impl Forward {
             forwarded::join_cookies(headers);
         }
         tell_length(headers, length);
-        if let Some(host) = host.filter(|_| is_in_line && settings.preserve_host) {
+        if let Some(host) = hop.host.filter(|_| is_in_line && preserves_host) {
             let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
             headers.insert(header::HOST, host);
         }
-        let hop = Hop {
-            peer: peer.address,
-            client: client.address,
-            trusted: settings.trusts(peer.address),
-            is_tls: peer.is_tls,
-            host,
-            port: &self.port,
-        };
         forwarded::set(headers, &hop);
         self.via.append(headers, version);
     }
 
     /// Waits for a place of the key, if that is no address, and then for one of the address. A
-    /// client can invent keys, but no addresses.
-    async fn flight(
-        &self,
-        settings: &Settings,
-        client: &Client,
-        asked: Held,
-    ) -> Result<Flight, Response<Body>> {
+    /// client can invent keys, but no addresses. The result holds both, besides `held`.
+    async fn flight(&self, settings: &Settings, client: &Client, held: Held) -> Result<Held, Response<Body>> {
         let until = Instant::now() + settings.timeouts.queue;
         let queue = settings.bounds.connections_per_address;
         let of_key = match client.key {
@@ -235,9 +197,7 @@ impl Forward {
         let Ok(Some(of_address)) = timeout_at(until, self.places.take(address, queue)).await else {
             return Err(self.busy(settings, self.places.has_all(&address)));
         };
-        self.under_way.fetch_add(1, Relaxed);
-        let under_way = self.under_way.clone();
-        Ok(Flight { _of_key: of_key, _of_address: of_address, _asked: asked, under_way })
+        Ok(Arc::new((of_key, of_address, held, self.under_way.clone())))
     }
 
     /// Returns the answer to a request that found no place in time, by the bound of its client or
@@ -265,8 +225,8 @@ impl Forward {
         headers: &mut HeaderMap,
         body: Incoming,
         flight: &Held,
-    ) -> Result<(Sent, Option<Upload>), Response<Body>> {
-        let (upload, body) = Upload::new(body, settings.patience(), flight.clone());
+    ) -> Result<(Sent, Option<Arc<Upload>>), Response<Body>> {
+        let (upload, body) = Upload::new(body, settings, flight.clone());
         let rarely = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method);
         if !rarely || headers.contains_key(header::CONTENT_LENGTH) {
             return Ok((Either::Right(body), Some(upload)));
@@ -276,13 +236,12 @@ impl Forward {
                 headers.remove(header::TRAILER);
                 Ok((Either::Left(Full::new(whole.to_bytes())), None))
             }
-            Err(_) if upload.progress() == Progress::Reading => {
+            Err(_) => {
                 let line =
                     format!("Content too large: a chunked body of {method} may have {GET_BODY} bytes.\n");
-                Err(text(StatusCode::PAYLOAD_TOO_LARGE, line))
+                let fault = upload.fault().map(|fault| self.failed(&Failure::OfClient(fault)));
+                Err(fault.unwrap_or_else(|| text(StatusCode::PAYLOAD_TOO_LARGE, line)))
             }
-            // The progress tells the fault of the client.
-            Err(_) => Err(self.failed(&Failure::TooLate, upload.progress())),
         }
     }
 
@@ -290,81 +249,74 @@ impl Forward {
     /// be made.
     async fn attempts(
         &self,
-        timeouts: &Timeouts,
         priority: Priority,
         mut request: Request<Sent>,
-        upload: Option<Upload>,
+        upload: Option<Arc<Upload>>,
         handshake: Option<Box<Handshake>>,
         flight: Held,
     ) -> Response<Body> {
-        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let targets = self.targets();
+        let is_whole = upload.is_none() && handshake.is_none();
         // A request that may be made twice without another effect (RFC 9110, 9.2.2).
-        let may_repeat = request.method().is_idempotent() && upload.is_none() && handshake.is_none();
+        let may_repeat = request.method().is_idempotent() && is_whole;
         let keeps_host = targets[0].preserves_host && request.headers().contains_key(header::HOST);
         let mut failed = 0;
         let mut fresh = false;
-        let mut at = self.first(&targets);
+        let mut turn = self.turns.first(&targets);
         loop {
-            let Some(mut entered) = self.enter(&targets, &mut at, priority) else { return self.crowded() };
-            let target = &targets[at % targets.len()];
-            if !keeps_host {
-                target.name_host(&mut request);
+            let entered = self.turns.enter(&targets, &mut turn, priority);
+            let Some(entered) = entered else { return self.crowded() };
+            let target = &targets[turn.at];
+            if matches!(target.pool.to, Upstream::H2c(_)) && handshake.is_some() {
+                return no_upgrade();
             }
-            let spare = (may_repeat && !fresh).then(|| Spare::of(&request));
-            let mut outcome = target.attempt(timeouts, fresh, request, upload.as_ref()).await;
+            if !keeps_host {
+                request.headers_mut().insert(header::HOST, target.host.clone());
+            }
+            let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !fresh)
+                .then(|| Spare::of(&request));
+            let answers = target.health.answers();
+            let mut outcome = target.ask(fresh, request, upload.as_deref()).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
                 outcome = Err((Failure::Mismatched, None));
             }
-            let progress = progress(upload.as_ref());
-            if let Some(entered) = &mut entered {
-                entered.note(told(&outcome, progress), upload.as_ref().map(Upload::last));
-            }
+            let sent = upload.as_deref().map(Upload::last);
+            let entered = entered.map(|entered| entered.end(told(&outcome), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
+                    target.note_answer();
                     let (upstream, flight) = (Some(target.name.clone()), Some(flight));
-                    let served = Box::new(Served { flight, upstream, entered, used: Some(used) });
-                    return self.handed_back(timeouts, response, handshake, served);
+                    let served = Box::new(Served { flight, upstream, entered, used });
+                    return self.handed_back(target.pool.timeouts.tunnel, response, handshake, served);
                 }
                 Err(failed) => failed,
             };
+            // The first refusal is tried again, and says nothing.
+            if fresh || !matches!(failure, Failure::Refused(_)) {
+                target.note_failure(&failure, answers, self.turns.now(), turn.probe.take());
+            }
             let again = match failure {
                 Failure::Unreached(_) | Failure::NotAccepted => {
-                    target.passed_over.store(self.millis() + PASSED_OVER.as_millis() as u64, Relaxed);
                     failed += 1;
-                    at += 1;
+                    turn = self.turns.after(&targets, turn.at);
                     let is_next = failed < targets.len() && handshake.is_none();
-                    unsent.filter(|_| is_next && progress == Progress::Untouched).map(|unsent| *unsent)
+                    let is_begun = upload.as_deref().is_some_and(|upload| upload.is_begun.load(Relaxed));
+                    unsent.filter(|_| is_next && !is_begun).map(|unsent| *unsent)
                 }
                 // At any time, the upstream may close a connection that was kept alive.
-                Failure::Broken(_) if !std::mem::replace(&mut fresh, true) => spare.map(Spare::request),
+                Failure::Broken(_) if may_repeat && !std::mem::replace(&mut fresh, true) => {
+                    spare.map(Spare::request)
+                }
+                Failure::Refused(_) if !std::mem::replace(&mut fresh, true) => spare.map(Spare::request),
                 _ => None,
             };
             match again {
                 Some(again) => request = again,
-                None => return self.failed(&failure, progress),
+                None => return self.failed(&failure),
             }
             self.counters.add(Event::Retry);
         }
-    }
-
-    /// Takes a place at the target, or at the next one that has a place and is not passed over.
-    /// Returns `None` if there is none. The inner `None` is a target without a limit.
-    fn enter(&self, targets: &[Target], at: &mut usize, priority: Priority) -> Option<Option<Entered>> {
-        let (from, now) = (*at, self.millis());
-        for next in from..from + targets.len() {
-            let target = &targets[next % targets.len()];
-            if next != from && target.passed_over.load(Relaxed) > now {
-                continue;
-            }
-            *at = next;
-            let Some(gate) = &target.gate else { return Some(None) };
-            let entered = gate.enter(priority);
-            if entered.is_some() {
-                return Some(entered);
-            }
-        }
-        None
     }
 
     /// Returns the answer to a request for which no upstream has a place.
@@ -374,28 +326,20 @@ impl Forward {
         retry_later(StatusCode::SERVICE_UNAVAILABLE, line)
     }
 
-    /// Returns the index of the next target that is not passed over.
-    fn first(&self, targets: &[Target]) -> usize {
-        let next = self.next.fetch_add(1, Relaxed) % targets.len();
-        let now = self.millis();
-        let good = |at: &usize| targets[at % targets.len()].passed_over.load(Relaxed) <= now;
-        (next..next + targets.len()).find(good).unwrap_or(next)
-    }
-
-    fn millis(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn failed(&self, failure: &Failure, progress: Progress) -> Response<Body> {
-        let (event, status, line) = answer(failure, progress);
+    fn failed(&self, failure: &Failure) -> Response<Body> {
+        let (event, status, line) = answer(failure);
         self.counters.add(event);
-        text(status, line)
+        let mut response = text(status, line);
+        if let Failure::Reset(reason) = failure {
+            response.extensions_mut().insert(*reason);
+        }
+        response
     }
 
     /// Turns the upstream's response into the response to the client.
     fn handed_back(
         &self,
-        timeouts: &Timeouts,
+        silence: Duration,
         mut response: Response<Incoming>,
         handshake: Option<Box<Handshake>>,
         mut served: Box<Served>,
@@ -403,7 +347,7 @@ impl Forward {
         let is_tunnel = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if let Some(handshake) = handshake.filter(|_| is_tunnel) {
             self.counters.add(Event::Upgrade);
-            handshake.open(&mut response, timeouts.tunnel, served.flight.clone());
+            handshake.open(&mut response, silence, served.flight.clone());
             // An upgraded connection may last for hours, and says nothing of the upstream.
             (served.entered, served.used) = (None, None);
         }
@@ -434,17 +378,7 @@ fn switches_as_asked(response: &Response<Incoming>, handshake: Option<&Handshake
         || handshake.is_some_and(|handshake| handshake.matches(response.headers()))
 }
 
-/// Returns the target without a scheme and a host.
-fn origin_form(uri: Uri) -> Uri {
-    if uri.authority().is_none() {
-        return uri;
-    }
-    let Some(path) = uri.into_parts().path_and_query else { return Uri::default() };
-    match path.as_str() {
-        // The path of a URL without one is empty.
-        "/" => Uri::default(),
-        // A URL may have a query without a path.
-        query if query.starts_with('?') => PathAndQuery::try_from(format!("/{query}")).unwrap_or(path).into(),
-        _ => path.into(),
-    }
+#[cold]
+fn no_upgrade() -> Response<Body> {
+    text(StatusCode::NOT_IMPLEMENTED, "Not implemented: an upstream of HTTP/2 alone takes no upgrade.\n")
 }

@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,28 +13,31 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::connect::{BodyFault, BoxError};
 use super::forwarded::drop_from_trailers;
+use crate::config::settings::Settings;
 use crate::pace::{Pace, Patience};
 
 const TOO_SLOW: &str = "the body came too slowly";
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The next frame of a body.
+type Framed = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
+/// A value that is held until a request has ended.
+pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 /// The body of a request to an upstream: whole, or on its way.
 pub(crate) type Sent = Either<Full<Bytes>, Attempt>;
 /// The body of a response: the proxy's own, or the upstream's.
 pub(crate) type Returned = Either<Full<Bytes>, Incoming>;
 
 /// The progress of a request's body, which outlives the attempts to send it.
-#[derive(Clone)]
-pub(crate) struct Upload(Arc<Shared>);
-
-struct Shared {
+pub(crate) struct Upload {
     /// The places of the request. An attempt may go on after the response, and then still has a
     /// connection to the upstream.
-    _flight: Arc<dyn Any + Send + Sync>,
-    /// A [`Progress`], as a number.
-    progress: AtomicU8,
+    _flight: Held,
+    /// Whether the body was asked for a part.
+    pub(crate) is_begun: AtomicBool,
+    fault: OnceLock<BodyFault>,
     /// Whether the proxy waits for the client.
     waiting: AtomicBool,
     /// Milliseconds from `start` to the last part.
@@ -42,65 +45,52 @@ struct Shared {
     start: Instant,
 }
 
-/// The progress of a request's body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Progress {
-    /// No part of the body was read.
-    Untouched,
-    Reading,
-    /// The client broke the body off, or the body is malformed.
-    Broken,
-    /// The client paused for too long.
-    TimedOut,
-}
-
 impl Upload {
     /// Returns the body to send, and its progress.
-    pub(crate) fn new(
-        body: Incoming,
-        patience: Patience,
-        flight: Arc<dyn Any + Send + Sync>,
-    ) -> (Upload, Attempt) {
-        let upload = Upload(Arc::new(Shared {
+    pub(crate) fn new(body: Incoming, settings: &Settings, flight: Held) -> (Arc<Upload>, Attempt) {
+        let upload = Arc::new(Upload {
             _flight: flight,
-            progress: AtomicU8::new(Progress::Untouched as u8),
+            is_begun: AtomicBool::new(false),
+            fault: OnceLock::new(),
             waiting: AtomicBool::new(false),
             last: AtomicU64::new(0),
             start: Instant::now(),
-        }));
-        let attempt = Attempt { shared: upload.0.clone(), body: Some(body), pace: Pace::new(patience) };
+        });
+        let attempt = Attempt {
+            upload: upload.clone(),
+            body: Some(body),
+            pace: Pace::new(settings.patience()),
+            rest: settings.bounds.request_body.unwrap_or(u64::MAX),
+        };
         (upload, attempt)
     }
 
-    pub(crate) fn progress(&self) -> Progress {
-        match self.0.progress.load(Relaxed) {
-            0 => Progress::Untouched,
-            1 => Progress::Reading,
-            2 => Progress::Broken,
-            _ => Progress::TimedOut,
-        }
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.fault.get().copied()
     }
 
     /// Returns the last instant at which the proxy did not wait for the upstream.
     pub(crate) fn last(&self) -> Instant {
-        if self.0.waiting.load(Relaxed) {
+        if self.waiting.load(Relaxed) {
             return Instant::now();
         }
-        self.0.start + Duration::from_millis(self.0.last.load(Relaxed))
+        self.start + Duration::from_millis(self.last.load(Relaxed))
     }
 }
 
 /// A body on its way to an upstream.
 pub(crate) struct Attempt {
-    shared: Arc<Shared>,
+    upload: Arc<Upload>,
     body: Option<Incoming>,
     pace: Pace,
+    /// Bytes that the body may still have.
+    rest: u64,
 }
 
 impl Attempt {
-    fn fail(&mut self, progress: Progress, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.shared.progress.store(progress as u8, Relaxed);
+    fn fail(&mut self, fault: BodyFault, error: BoxError) -> Framed {
+        // It is the first, as no part is asked for after it.
+        let _ = self.upload.fault.set(fault);
         self.body = None;
         Poll::Ready(Some(Err(error)))
     }
@@ -110,33 +100,35 @@ impl http_body::Body for Attempt {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        if this.shared.progress.load(Relaxed) == Progress::Untouched as u8 {
-            this.shared.progress.store(Progress::Reading as u8, Relaxed);
-        }
+        this.upload.is_begun.store(true, Relaxed);
         let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
-            this.shared.waiting.store(true, Relaxed);
+            this.upload.waiting.store(true, Relaxed);
             ready!(this.pace.poll_wait(context));
-            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+            return this.fail(BodyFault::TimedOut, TOO_SLOW.into());
         };
         let bytes = match &frame {
             Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
             _ => 0,
         };
         if !this.pace.note(bytes) && frame.is_some() {
-            return this.fail(Progress::TimedOut, TOO_SLOW.into());
+            return this.fail(BodyFault::TimedOut, TOO_SLOW.into());
         }
-        let since = this.shared.start.elapsed();
-        this.shared.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
-        this.shared.waiting.store(false, Relaxed);
+        match this.rest.checked_sub(bytes as u64) {
+            Some(rest) => this.rest = rest,
+            None => return this.fail(BodyFault::TooLarge, "the body is too large".into()),
+        }
+        let since = this.upload.start.elapsed();
+        this.upload.last.store(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        this.upload.waiting.store(false, Relaxed);
         match frame {
-            Some(Err(error)) => this.fail(Progress::Broken, error.into()),
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            Some(Err(error)) => this.fail(BodyFault::Broken, error.into()),
+            Some(Ok(mut frame)) => {
+                frame.trailers_mut().into_iter().for_each(drop_from_trailers);
+                Poll::Ready(Some(Ok(frame)))
+            }
             None => Poll::Ready(None),
         }
     }
@@ -157,7 +149,7 @@ const LONGEST_PART: usize = 8 << 10;
 pub(crate) struct Delivery {
     /// The places of the request, until the last part is taken. Until then the response takes
     /// memory.
-    _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
+    _held: [Option<Held>; 2],
     parts: AtomicUsize,
     start: Instant,
     /// Milliseconds from `start` to the last time that a part was taken, or that a first part began
@@ -234,12 +226,7 @@ pub(crate) struct Download<F: FnOnce(End, u64)> {
 }
 
 impl<F: FnOnce(End, u64)> Download<F> {
-    pub(crate) fn new(
-        body: Returned,
-        patience: Patience,
-        held: [Option<Arc<dyn Any + Send + Sync>>; 2],
-        at_end: F,
-    ) -> Download<F> {
+    pub(crate) fn new(body: Returned, patience: Patience, held: [Option<Held>; 2], at_end: F) -> Download<F> {
         let (parts, start, last) = (AtomicUsize::new(0), Instant::now(), AtomicU64::new(0));
         Download {
             body,
@@ -265,6 +252,11 @@ impl<F: FnOnce(End, u64)> Download<F> {
         }
     }
 
+    fn ended(&mut self, end: End, last: Option<Result<Frame<Bytes>, BoxError>>) -> Framed {
+        self.end(end);
+        Poll::Ready(last)
+    }
+
     fn is_whole(&self) -> bool {
         self.rest.is_empty() && self.body.is_end_stream()
     }
@@ -274,38 +266,24 @@ impl<F: FnOnce(End, u64) + Unpin> http_body::Body for Download<F> {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Framed {
         let this = &mut *self;
         if this.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
                 ready!(this.pace.poll_wait(context));
-                this.end(End::TimedOut);
-                return Poll::Ready(Some(Err(TOO_SLOW.into())));
+                return this.ended(End::TimedOut, Some(Err(TOO_SLOW.into())));
             };
             if !this.pace.note(0) && frame.is_some() {
-                this.end(End::TooLong);
-                return Poll::Ready(Some(Err("the body took too long".into())));
+                return this.ended(End::TooLong, Some(Err("the body took too long".into())));
             }
             match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => this.rest = data,
                 Some(Ok(Err(mut last))) => {
-                    if let Some(trailers) = last.trailers_mut() {
-                        drop_from_trailers(trailers);
-                    }
-                    this.end(End::Whole);
-                    return Poll::Ready(Some(Ok(last)));
+                    last.trailers_mut().into_iter().for_each(drop_from_trailers);
+                    return this.ended(End::Whole, Some(Ok(last)));
                 }
-                Some(Err(error)) => {
-                    this.end(End::Broken);
-                    return Poll::Ready(Some(Err(error)));
-                }
-                None => {
-                    this.end(End::Whole);
-                    return Poll::Ready(None);
-                }
+                Some(Err(error)) => return this.ended(End::Broken, Some(Err(error))),
+                None => return this.ended(End::Whole, None),
             }
         }
         let part = this.rest.split_to(this.rest.len().min(this.longest_part));

@@ -1,10 +1,12 @@
-//! New connections to an upstream.
+//! New connections to an upstream, and the reasons for which one has no response.
 
 use std::error::Error;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::time::Duration;
 
+use h2::Reason;
 use hyper::Uri;
 use hyper::http::uri::{Authority, Scheme};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -18,34 +20,72 @@ use crate::io::Io;
 /// The pause before another attempt at a Unix socket whose backlog is full.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
+/// The silence after which the system asks whether the other host is there.
+const ALIVE: Duration = Duration::from_secs(15);
+
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A connection to an upstream. A write fails with [`is_stall`] once the upstream takes no byte for
 /// the time-out `response_head`. The time-outs of a response bound the reads.
 pub(crate) type Link = Pin<Box<TimeoutStream<Box<dyn Io>>>>;
 
-/// The reason for which there is no connection.
+/// The reason for which an attempt has no response.
 #[derive(Debug)]
-pub(crate) enum Unreached {
-    Refused(BoxError),
+pub(crate) enum Failure {
+    /// There is no connection, so the request was not sent.
+    Unreached(BoxError),
+    /// The same, after the time-out `connect`.
+    NotAccepted,
+    /// The request was sent, or a part of it.
+    Broken(hyper::Error),
+    /// The upstream has not looked at the request, and says so.
+    Refused(hyper::Error),
+    /// The stream of the request was reset, by the upstream or for its malformed response.
+    Reset(Reason),
+    /// The response switches protocols, and the request does not ask for that.
+    Mismatched,
+    /// The response did not begin in time.
+    TooLate,
+    /// The body of the request has ended by a fault of the client.
+    OfClient(BodyFault),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BodyFault {
+    /// The client broke the body off, or the body is malformed.
+    Broken,
+    /// The client paused for too long.
     TimedOut,
+    /// The body has more bytes than it may.
+    TooLarge,
 }
 
 /// Connects to the upstream within the time-out `connect`.
-pub(crate) async fn connect(to: &Upstream, timeouts: &Timeouts) -> Result<Link, Unreached> {
-    let io = match tokio::time::timeout(timeouts.connect, open(to, timeouts.connect)).await {
-        Ok(Ok(io)) => io,
-        Ok(Err(error)) if !is_timeout(&*error) => return Err(Unreached::Refused(error)),
-        _ => return Err(Unreached::TimedOut),
-    };
-    let mut link = TimeoutStream::new(io);
-    link.set_write_timeout(Some(timeouts.response_head));
-    Ok(Box::pin(link))
+pub(crate) async fn connect(to: &Upstream, timeouts: &Timeouts) -> Result<Link, Failure> {
+    within(timeouts.connect, open(to, timeouts.connect)).await.map(|io| linked(io, timeouts))
 }
 
-async fn open(to: &Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
+/// Waits for a part of the way to an upstream.
+pub(super) async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, BoxError>>,
+) -> Result<T, Failure> {
+    let done = tokio::time::timeout(limit, work).await.map_err(|_| Failure::NotAccepted)?;
+    done.map_err(|error| if is_timeout(&*error) { Failure::NotAccepted } else { Failure::Unreached(error) })
+}
+
+pub(super) fn linked(io: Box<dyn Io>, timeouts: &Timeouts) -> Link {
+    let mut link = TimeoutStream::new(io);
+    link.set_write_timeout(Some(timeouts.response_head));
+    Box::pin(link)
+}
+
+/// Connects to the upstream, and leaves TLS to the caller.
+pub(super) async fn open(to: &Upstream, limit: Duration) -> Result<Box<dyn Io>, BoxError> {
     match to {
-        Upstream::Tcp(authority) => open_tcp(authority.clone(), limit).await,
+        Upstream::Tcp(authority) | Upstream::H2c(authority) => open_tcp(authority.clone(), limit).await,
+        Upstream::Tls(authority) if authority.port().is_some() => open_tcp(authority.clone(), limit).await,
+        Upstream::Tls(authority) => open_tcp(format!("{authority}:443").parse()?, limit).await,
         Upstream::Unix(path) => loop {
             match UnixStream::connect(path).await {
                 Ok(stream) => return Ok(Box::new(stream)),
@@ -65,7 +105,45 @@ async fn open_tcp(authority: Authority, limit: Duration) -> Result<Box<dyn Io>, 
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(limit));
+    // A host that is gone is noticed, also under requests that are silent for long.
+    connector.set_keepalive(Some(ALIVE));
+    connector.set_keepalive_interval(Some(ALIVE));
+    connector.set_keepalive_retries(Some(3));
     Ok(Box::new(connector.oneshot(uri).await?.into_inner()))
+}
+
+impl Failure {
+    pub(super) fn of(error: hyper::Error) -> Failure {
+        let of_http2 = causes(&error).find_map(|error| error.downcast_ref::<h2::Error>());
+        match of_http2 {
+            // A stream ends by a goodbye if its number is above the last that the peer has seen.
+            Some(error) if error.is_go_away() && error.is_remote() => (),
+            Some(error) if error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote() => (),
+            // By the upstream, or for its malformed head.
+            Some(error) if error.is_reset() => {
+                return Failure::Reset(error.reason().unwrap_or(Reason::CANCEL));
+            }
+            _ if is_stall(&error) => return Failure::TooLate,
+            _ => return Failure::Broken(error),
+        }
+        Failure::Refused(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error: &(dyn Error + 'static) = match self {
+            Failure::Unreached(error) => &**error,
+            Failure::Broken(error) | Failure::Refused(error) => error,
+            Failure::Reset(reason) => return write!(f, "the stream was reset: {reason}"),
+            Failure::NotAccepted => return f.write_str("the upstream does not accept connections"),
+            Failure::Mismatched => return f.write_str("its switch of protocols does not match the request"),
+            Failure::TooLate => return f.write_str("the upstream stood still for too long"),
+            Failure::OfClient(_) => return f.write_str("the client did not send its body"),
+        };
+        let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
+        f.write_str(&texts.join(": "))
+    }
 }
 
 /// Returns whether an error is a time-out, or comes from one.
@@ -75,7 +153,7 @@ fn is_timeout(error: &(dyn Error + 'static)) -> bool {
 
 /// Returns whether an error comes from a [`Link`] whose upstream stood still. A time-out of the
 /// system has a number, and is a broken connection.
-pub(crate) fn is_stall(error: &(dyn Error + 'static)) -> bool {
+fn is_stall(error: &(dyn Error + 'static)) -> bool {
     io_errors(error).any(|error| error.kind() == ErrorKind::TimedOut && error.raw_os_error().is_none())
 }
 
@@ -84,9 +162,7 @@ fn io_errors<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a i
 }
 
 /// Returns an error, the error that it comes from, and so on.
-pub(crate) fn causes<'a>(
-    error: &'a (dyn Error + 'static),
-) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
         let error = next?;
@@ -120,7 +196,7 @@ mod tests {
         Upstream::Unix(path.to_owned())
     }
 
-    async fn fault(to: &Upstream) -> Unreached {
+    async fn fault(to: &Upstream) -> Failure {
         connect(to, &timeouts()).await.err().expect("the connection is not accepted")
     }
 
@@ -184,8 +260,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         drop(listener);
         let fault = async |to: &Upstream| match fault(to).await {
-            Unreached::Refused(error) => error.to_string(),
-            Unreached::TimedOut => panic!("{to} is no time-out"),
+            Failure::Unreached(error) => error.to_string(),
+            _ => panic!("{to} is no time-out"),
         };
         assert_eq!(fault(&tcp(&address.to_string())).await, "tcp connect error");
         let folder = Folder::new();
@@ -198,7 +274,7 @@ mod tests {
         let (_listener, _first, address) = full().await;
         let start = Instant::now();
         let fault = fault(&tcp(&address.to_string())).await;
-        assert!(matches!(fault, Unreached::TimedOut), "{fault:?}");
+        assert!(matches!(fault, Failure::NotAccepted), "{fault:?}");
         assert_time(start.elapsed(), timeouts().connect);
     }
 
@@ -213,7 +289,7 @@ mod tests {
         let to = unix(&path);
         let start = Instant::now();
         let fault = fault(&to).await;
-        assert!(matches!(fault, Unreached::TimedOut), "{fault:?}");
+        assert!(matches!(fault, Failure::NotAccepted), "{fault:?}");
         assert_time(start.elapsed(), timeouts().connect);
 
         // A place in the backlog becomes free.

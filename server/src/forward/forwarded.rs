@@ -98,7 +98,8 @@ pub(crate) fn set(headers: &mut HeaderMap, hop: &Hop<'_>) {
         (X_FORWARDED_HOST, host),
         (X_FORWARDED_PORT, Some(hop.port.clone())),
     ] {
-        if !(kept && has_one(headers, &name)) {
+        let is_told = |value: &HeaderValue| !value.is_empty();
+        if !(kept && only_value(headers, &name).is_some_and(is_told)) {
             match value {
                 Some(value) => drop(headers.insert(name, value)),
                 None => drop(headers.remove(name)),
@@ -172,12 +173,6 @@ fn is_claim(name: &HeaderName) -> bool {
         bytes.len() >= other.len() && bytes.iter().zip(other.bytes()).all(|(a, b)| reads_as(*a) == b)
     };
     begins("x-forwarded-") || CLAIMS.iter().any(|claim| claim.len() == bytes.len() && begins(claim))
-}
-
-/// Returns whether a header has one value that is not empty.
-fn has_one(headers: &HeaderMap, name: &HeaderName) -> bool {
-    let mut values = headers.get_all(name).iter();
-    values.next().is_some_and(|value| !value.is_empty()) && values.next().is_none()
 }
 
 /// Appends to a list, on one line: some parsers read one line only.
@@ -325,7 +320,7 @@ pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) ->
 }
 
 /// Returns the items of a list of tokens, from all its lines.
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+pub(super) fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }

@@ -1,7 +1,6 @@
 //! The connections to one upstream: those that are kept alive, and new ones.
 
-use std::error::Error;
-use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,62 +11,83 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep};
 
 use super::bodies::Sent;
-use super::connect::{BoxError, Unreached, causes, connect, is_stall};
-use crate::config::settings::{Timeouts, Upstream};
+use super::connect::{BoxError, Failure, Link, connect};
+use super::exchange::{Unanswered, exchange};
+use super::streams::{Stream, Streams};
+use super::trust::Trust;
+use crate::config::settings::{Settings, Timeouts, Upstream};
+use crate::threads;
 
 /// The time for which an idle connection is kept, and a quarter of that more.
 const IDLE: Duration = Duration::from_secs(60);
 /// The longest head of a response, and the most bytes of its body in one read.
 const READ: usize = 64 << 10;
 
+/// A connection, and since when it is idle.
+type Idle = (SendRequest<Sent>, Instant);
+
 /// The connections to one upstream.
 ///
 /// A task of its own drives each connection, so that the end of an idle one is seen at once.
 pub(crate) struct Pool {
-    to: Upstream,
-    timeouts: Timeouts,
-    /// The most idle connections.
+    pub(super) to: Upstream,
+    pub(super) timeouts: Timeouts,
+    /// The most idle connections of a thread.
     most: usize,
-    /// The connection that was used last is the last.
-    idle: Mutex<Vec<Idle>>,
+    /// The idle connections of each thread. The one that was used last is the last.
+    idle: Vec<Mutex<Vec<Idle>>>,
+    /// The rest of a pool whose upstream may speak HTTP/2, and so say of a request that it was not
+    /// looked at.
+    pub(super) shared: Option<Sharing>,
 }
 
-struct Idle {
-    sender: SendRequest<Sent>,
-    since: Instant,
+/// The connections that many requests share, and the way to another one.
+pub(super) struct Sharing {
+    pub(super) streams: Streams,
+    pub(super) trust: Option<Trust>,
+    /// The lock of the request that connects for all that wait.
+    pub(super) connecting: tokio::sync::Mutex<()>,
+    /// Whether the upstream chose HTTP/1.1 the last time.
+    pub(super) is_http1: AtomicBool,
 }
 
-/// The connection of a response that has not ended.
-pub(crate) struct Used {
-    pool: Arc<Pool>,
-    sender: SendRequest<Sent>,
+/// The connection of a response that has not ended, or a part of one.
+pub(crate) enum Used {
+    /// `home` is the index of the thread that drives it.
+    Whole {
+        pool: Arc<Pool>,
+        sender: SendRequest<Sent>,
+        home: usize,
+    },
+    Part {
+        _stream: Box<Stream>,
+    },
 }
 
-/// The reason for which an attempt has no response.
-pub(crate) enum Failure {
-    /// There is no connection, so the request was not sent.
-    Unreached(BoxError),
-    /// The same, after the time-out `connect`.
-    NotAccepted,
-    /// The request was sent, or a part of it.
-    Broken(hyper::Error),
-    /// The response switches protocols, and the request does not ask for that.
-    Mismatched,
-    /// The response did not begin in time.
-    TooLate,
-}
-
-/// A failure, and the request if it was not sent.
-pub(crate) type Failed = (Failure, Option<Box<Request<Sent>>>);
+/// The outcome of an attempt.
+pub(crate) type Answered = Result<(Response<Incoming>, Option<Used>), Unanswered>;
 
 impl Pool {
     /// Makes the pool of an upstream. A runtime must be running.
-    pub(crate) fn new(to: Upstream, timeouts: Timeouts, most: usize) -> Arc<Pool> {
-        let pool = Arc::new(Pool { to, timeouts, most, idle: Mutex::default() });
+    pub(crate) fn new(to: Upstream, settings: &Settings, most: usize) -> Arc<Pool> {
+        let shared = matches!(to, Upstream::Tls(_) | Upstream::H2c(_)).then(|| Sharing {
+            streams: Streams::default(),
+            trust: Trust::new(&to, settings),
+            connecting: tokio::sync::Mutex::default(),
+            is_http1: AtomicBool::new(false),
+        });
+        let timeouts = settings.timeouts.clone();
+        let idle: Vec<_> = (0..threads::count()).map(|_| Mutex::default()).collect();
+        let pool = Arc::new(Pool { to, timeouts, most: most.div_ceil(idle.len()), idle, shared });
         let weak = Arc::downgrade(&pool);
         tokio::spawn(async move {
             while let Some(pool) = weak.upgrade() {
-                pool.idle().retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < IDLE);
+                for home in 0..pool.idle.len() {
+                    pool.idle(home).retain(|(sender, since)| !sender.is_closed() && since.elapsed() < IDLE);
+                }
+                if let Some(shared) = &pool.shared {
+                    shared.streams.drop_idle(IDLE);
+                }
                 drop(pool);
                 sleep(IDLE / 4).await;
             }
@@ -77,54 +97,48 @@ impl Pool {
 
     /// Sends a request over a connection, which is a new one if `fresh` is true or none is idle. A
     /// connection that closes before it has taken the request is passed over.
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        mut request: Request<Sent>,
-        fresh: bool,
-    ) -> Result<(Response<Incoming>, Used), Failed> {
-        while let Some(mut sender) = if fresh { None } else { self.take() } {
-            match sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, Used { pool: self.clone(), sender })),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err((Failure::of(error.into_error()), None)),
-                },
+    pub(crate) async fn send(self: &Arc<Self>, mut request: Request<Sent>, fresh: bool) -> Answered {
+        if self.shared.is_some() {
+            return self.send_by_choice(request, fresh).await;
+        }
+        while let Some((sender, home)) = if fresh { None } else { self.take() } {
+            match exchange(sender, request).await {
+                Ok((response, sender)) => return Ok((response, self.used(sender, home))),
+                Err((_, Some(unsent))) => request = *unsent,
+                Err(failed) => return Err(failed),
             }
         }
-        let mut sender = match self.open().await {
+        let sender = match self.open().await {
             Ok(sender) => sender,
             Err(failure) => return Err((failure, Some(Box::new(request)))),
         };
-        match sender.send_request(request).await {
-            Ok(response) => Ok((response, Used { pool: self.clone(), sender })),
-            Err(error) => Err((Failure::of(error), None)),
-        }
+        let (response, sender) = exchange(sender, request).await?;
+        Ok((response, self.used(sender, threads::index())))
+    }
+
+    pub(super) fn used(self: &Arc<Self>, sender: Option<SendRequest<Sent>>, home: usize) -> Option<Used> {
+        sender.map(|sender| Used::Whole { pool: self.clone(), sender, home })
     }
 
     async fn open(&self) -> Result<SendRequest<Sent>, Failure> {
         // Most requests find an idle connection, so this future has memory of its own.
-        let link =
-            Box::pin(connect(&self.to, &self.timeouts)).await.map_err(|unreached| match unreached {
-                Unreached::Refused(error) => Failure::Unreached(error),
-                Unreached::TimedOut => Failure::NotAccepted,
-            })?;
-        // Most requests are a head alone, which a list of parts would make dearer.
-        let handshake = http1::Builder::new().max_buf_size(READ).writev(false).handshake(TokioIo::new(link));
-        let (sender, connection) = handshake.await.map_err(|error| Failure::Unreached(error.into()))?;
-        // Its errors are those of its requests.
-        tokio::spawn(connection.with_upgrades());
-        Ok(sender)
+        let link = Box::pin(connect(&self.to, &self.timeouts)).await?;
+        begin(link).await.map_err(Failure::Unreached)
     }
 
-    /// Takes the idle connection that was used last, and may take a request.
-    fn take(&self) -> Option<SendRequest<Sent>> {
-        let mut idle = self.idle();
-        let at = idle.iter().rposition(|idle| idle.sender.is_ready())?;
-        Some(idle.remove(at).sender)
+    /// Takes the idle connection that was used last, and may take a request: one of this thread, or
+    /// else of another. Returns the index of the thread as well.
+    pub(super) fn take(&self) -> Option<(SendRequest<Sent>, usize)> {
+        let (own, all) = (threads::index(), self.idle.len());
+        (own..own + all).find_map(|home| {
+            let mut idle = self.idle(home % all);
+            let at = idle.iter().rposition(|(sender, _)| sender.is_ready())?;
+            Some((idle.remove(at).0, home % all))
+        })
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self, home: usize) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle[home].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,34 +146,25 @@ impl Used {
     /// Returns the connection to the pool once its response has ended. Its task may need a moment
     /// more until it takes another request.
     pub(crate) fn keep(self) {
-        let mut idle = self.pool.idle();
-        if idle.len() >= self.pool.most {
-            idle.retain(|idle| !idle.sender.is_closed());
+        let Used::Whole { pool, sender, home } = self else { return };
+        let mut idle = pool.idle(home);
+        if idle.len() >= pool.most {
+            idle.retain(|(sender, _)| !sender.is_closed());
         }
-        if idle.len() < self.pool.most && !self.sender.is_closed() {
-            idle.push(Idle { sender: self.sender, since: Instant::now() });
+        if idle.len() < pool.most && !sender.is_closed() {
+            idle.push((sender, Instant::now()));
         }
     }
 }
 
-impl Failure {
-    fn of(error: hyper::Error) -> Failure {
-        if is_stall(&error) { Failure::TooLate } else { Failure::Broken(error) }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let error: &(dyn Error + 'static) = match self {
-            Failure::Unreached(error) => &**error,
-            Failure::Broken(error) => error,
-            Failure::NotAccepted => return f.write_str("the upstream does not accept connections"),
-            Failure::Mismatched => return f.write_str("its switch of protocols does not match the request"),
-            Failure::TooLate => return f.write_str("the upstream stood still for too long"),
-        };
-        let texts: Vec<String> = causes(error).map(ToString::to_string).collect();
-        f.write_str(&texts.join(": "))
-    }
+/// Begins HTTP/1.1 on a new connection.
+pub(super) async fn begin(link: Link) -> Result<SendRequest<Sent>, BoxError> {
+    // Most requests are a head alone, which a list of parts would make dearer.
+    let handshake = http1::Builder::new().max_buf_size(READ).writev(false).handshake(TokioIo::new(link));
+    let (sender, connection) = handshake.await?;
+    // Its errors are those of its requests.
+    tokio::spawn(connection.with_upgrades());
+    Ok(sender)
 }
 
 #[cfg(test)]
@@ -178,7 +183,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let to = Upstream::Tcp(Authority::from_maybe_shared(address).unwrap());
-        (Pool::new(to, Settings::default().timeouts, most), listener)
+        (Pool::new(to, &Settings::default(), most), listener)
     }
 
     /// Answers the next request of a connection.
@@ -202,9 +207,10 @@ mod tests {
             connection
         };
         let (sent, connection) = tokio::join!(pool.send(request(), true), upstream);
-        let Ok((response, mut used)) = sent else { panic!("there is a response") };
+        let Ok((response, Some(mut used))) = sent else { panic!("there is a response") };
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
-        used.sender.ready().await.unwrap();
+        let Used::Whole { sender, .. } = &mut used else { panic!("HTTP/1.1 shares nothing") };
+        sender.ready().await.unwrap();
         (used, connection)
     }
 
@@ -215,7 +221,20 @@ mod tests {
         used.keep();
         let (sent, ()) = tokio::join!(pool.send(request(), false), answer(&mut connection));
         assert!(sent.is_ok());
-        assert!(pool.idle().is_empty(), "it is in use");
+        assert!(pool.idle(0).is_empty(), "it is in use");
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_of_another_thread_is_used_and_goes_back_to_it() {
+        let (pool, listener) = pool(9).await;
+        let (mut used, _connection) = used(&pool, &listener).await;
+        let last = pool.idle.len() - 1;
+        let Used::Whole { home, .. } = &mut used else { panic!("HTTP/1.1 shares nothing") };
+        *home = last;
+        used.keep();
+        let (sender, home) = pool.take().expect("it is idle");
+        pool.used(Some(sender), home).expect("it is open").keep();
+        assert_eq!((home, pool.idle(last).len()), (last, 1));
     }
 
     #[tokio::test]
@@ -225,7 +244,7 @@ mod tests {
         let (second, mut closed) = used(&pool, &listener).await;
         first.keep();
         second.keep();
-        assert_eq!(pool.idle().len(), 1);
+        assert_eq!(pool.idle(0).len(), 1);
         assert_eq!(closed.read(&mut [0]).await.unwrap(), 0);
     }
 
@@ -246,7 +265,7 @@ mod tests {
         let (used, connection) = used(&pool, &listener).await;
         used.keep();
         drop(connection);
-        while !pool.idle()[0].sender.is_closed() {
+        while !pool.idle(0)[0].0.is_closed() {
             tokio::task::yield_now().await;
         }
         let upstream = async { answer(&mut listener.accept().await.unwrap().0).await };

@@ -1,87 +1,83 @@
 //! One upstream of several: its connections, its limit, and one attempt to have its response.
 
+use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
-use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 use tollgate::Outcome;
+use tollgate::tower::Answer;
 
-use super::bodies::{Progress, Sent, Upload};
-use super::inflight::{Gate, outcome};
-use super::pool::{Failed, Failure, Pool, Used};
-use crate::config::settings::{Settings, Timeouts, Upstream};
+use super::admission::TOO_LARGE;
+use super::bodies::{Sent, Upload};
+use super::connect::{BodyFault, Failure};
+use super::health::{Health, Probe};
+use super::inflight::Gate;
+use super::pool::{Answered, Pool};
+use crate::config::settings::{Settings, Upstream};
 use crate::counters::Event;
 
 pub(crate) struct Target {
     /// The upstream as the settings name it.
     pub(crate) name: Arc<str>,
     /// The host that it is asked for.
-    host: HeaderValue,
+    pub(crate) host: HeaderValue,
     /// Whether it sees the host that the client asked for instead.
     pub(crate) preserves_host: bool,
-    pool: Arc<Pool>,
-    /// Milliseconds from the start of the proxy to the end of the time in which the target is
-    /// passed over.
-    pub(crate) passed_over: AtomicU64,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) health: Arc<Health>,
     /// The limit on its requests in flight, if there is one.
     pub(crate) gate: Option<Arc<Gate>>,
 }
 
-/// The outcome of an attempt. A request that was not sent comes back.
-pub(crate) type Attempted = Result<(Response<Incoming>, Used), Failed>;
-
 impl Target {
-    pub(crate) fn new(upstream: &Upstream, settings: &Settings, before: &[Arc<Gate>]) -> Target {
-        let host = match upstream {
-            Upstream::Tcp(authority) => HeaderValue::from_str(authority.as_str()),
-            Upstream::Unix(_) => Ok(HeaderValue::from_static("localhost")),
+    /// Returns a target with the limit and the health of the one before of the same name.
+    pub(crate) fn new(upstream: &Upstream, settings: &Settings, before: &[Target]) -> Target {
+        let host = match upstream.authority() {
+            Some(authority) => HeaderValue::from_str(authority.as_str()),
+            None => Ok(HeaderValue::from_static("localhost")),
         };
         // Idle connections of all targets are no more than the requests under way: the number of
         // sockets is bounded.
         let idle = settings.bounds.in_flight.div_ceil(settings.upstreams.len().max(1));
         let name: Arc<str> = upstream.to_string().into();
-        let before = before.iter().find(|gate| gate.name == name);
+        let before = before.iter().find(|target| target.name == name);
+        let gate = before.and_then(|target| target.gate.as_ref());
         Target {
             host: host.expect("an authority is visible ASCII"),
             preserves_host: settings.preserve_host,
-            pool: Pool::new(upstream.clone(), settings.timeouts.clone(), idle),
-            passed_over: AtomicU64::new(0),
-            gate: settings.inflight.map(|limit| Gate::new(&name, limit, before)),
+            pool: Pool::new(upstream.clone(), settings, idle),
+            health: before.map(|target| target.health.clone()).unwrap_or_default(),
+            gate: settings.inflight.map(|limit| Gate::new(&name, limit, gate)),
             name,
         }
     }
 
     /// Sends a request, over a new connection if `fresh` is true, and waits for the head of the
     /// response. `upload` is the progress of a body that is on its way.
-    pub(crate) async fn attempt(
-        &self,
-        timeouts: &Timeouts,
-        fresh: bool,
-        request: Request<Sent>,
-        upload: Option<&Upload>,
-    ) -> Attempted {
-        let upstream = &*self.name;
+    pub(crate) async fn ask(&self, fresh: bool, request: Request<Sent>, upload: Option<&Upload>) -> Answered {
+        let (upstream, limit) = (&*self.name, self.pool.timeouts.response_head);
         let began = Instant::now();
         let last = || upload.map_or(began, |upload| upload.last().max(began));
         let mut answer = std::pin::pin!(self.pool.send(request, fresh));
         loop {
-            let until = last() + timeouts.response_head;
+            let until = last() + limit;
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(failed)) => {
-                    // A fault of the client ends the attempt, too.
-                    if matches!(progress(upload), Progress::Untouched | Progress::Reading) {
-                        tracing::warn!(upstream, error = %failed.0, "the upstream failed");
+                Ok(Err((failure, unsent))) => {
+                    let failure = upload.and_then(Upload::fault).map_or(failure, Failure::OfClient);
+                    match failure {
+                        // An upstream that is down is logged once.
+                        Failure::Unreached(_) | Failure::NotAccepted | Failure::OfClient(_) => (),
+                        _ => tracing::warn!(upstream, error = %failure, "the upstream failed"),
                     }
-                    return Err(failed);
+                    return Err((failure, unsent));
                 }
                 // The client has sent a part meanwhile, or the proxy waits for the client.
-                Err(_) if last() + timeouts.response_head > Instant::now() => (),
+                Err(_) if last() + limit > Instant::now() => (),
                 Err(_) => {
                     tracing::warn!(upstream, "the upstream did not begin to respond in time");
                     return Err((Failure::TooLate, None));
@@ -90,49 +86,86 @@ impl Target {
         }
     }
 
-    /// Names the host of this upstream in a request.
-    pub(crate) fn name_host(&self, request: &mut Request<Sent>) {
-        request.headers_mut().insert(header::HOST, self.host.clone());
+    /// Notes a response for the next requests.
+    pub(crate) fn note_answer(&self) {
+        if self.health.answered() {
+            self.log_return();
+        }
+    }
+
+    #[cold]
+    fn log_return(&self) {
+        tracing::info!(upstream = &*self.name, "the upstream answers again");
+    }
+
+    /// Notes a failure for the next requests, and logs the first. `answers` is their number before
+    /// the attempt: one request without an answer tells nothing among others that have one.
+    #[cold]
+    pub(crate) fn note_failure(&self, failure: &Failure, answers: u64, now: u64, probe: Option<Probe>) {
+        let is_down = match failure {
+            Failure::Unreached(_) | Failure::NotAccepted => true,
+            Failure::TooLate | Failure::Refused(_) => self.health.answers() == answers,
+            _ => false,
+        };
+        if is_down && self.health.failed(now, probe) {
+            let upstream = &*self.name;
+            tracing::error!(upstream, error = %failure, "the upstream is down, and is passed over");
+        }
     }
 }
 
-/// Returns the progress of a body, which is untouched if it is not on its way.
-pub(crate) fn progress(upload: Option<&Upload>) -> Progress {
-    upload.map_or(Progress::Untouched, Upload::progress)
+/// Appends the state of each upstream in the text format of Prometheus.
+pub(crate) fn prometheus(targets: &[Target], text: &mut String) {
+    let name = "tollgate_upstream_up";
+    let _ = writeln!(text, "# HELP {name} Whether the upstream answers.\n# TYPE {name} gauge");
+    for target in targets {
+        let (upstream, is_up) = (escaped(&target.name), u8::from(target.health.is_up()));
+        let _ = writeln!(text, "{name}{{name=\"{upstream}\"}} {is_up}");
+    }
+}
+
+/// Returns the value of a label: the path of a Unix socket may have any byte but 0.
+pub(crate) fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Returns the outcome of an attempt at the upstream.
-pub(crate) fn told(attempt: &Attempted, progress: Progress) -> Outcome {
+pub(crate) fn told(attempt: &Answered) -> Outcome {
     match attempt {
-        Ok((response, _)) => outcome(response.status()),
-        // The fault of the client.
-        Err(_) if matches!(progress, Progress::Broken | Progress::TimedOut) => Outcome::Failed,
-        Err((Failure::Broken(_) | Failure::Mismatched, _)) => Outcome::Failed,
-        Err(_) => Outcome::Overloaded,
+        // The time to an upgrade is that of a handshake: it is no sample.
+        Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
+        Ok((response, _)) => Answer::from(response).outcome(),
+        Err((Failure::Unreached(_) | Failure::NotAccepted | Failure::Refused(_) | Failure::TooLate, _)) => {
+            Outcome::Overloaded
+        }
+        Err(_) => Outcome::Failed,
     }
 }
 
 /// Returns the event of a failure, and its answer.
-pub(crate) fn answer(failure: &Failure, progress: Progress) -> (Event, StatusCode, &'static str) {
-    match (progress, failure) {
-        (Progress::TimedOut, _) => {
+pub(crate) fn answer(failure: &Failure) -> (Event, StatusCode, &'static str) {
+    match failure {
+        Failure::OfClient(BodyFault::TimedOut) => {
             (Event::BodyTimeout, StatusCode::REQUEST_TIMEOUT, "Request timeout: the body came too slowly.\n")
         }
-        (Progress::Broken, _) => {
+        Failure::OfClient(BodyFault::TooLarge) => {
+            (Event::BodyTooLarge, StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE)
+        }
+        Failure::OfClient(BodyFault::Broken) => {
             (Event::BrokenBody, StatusCode::BAD_REQUEST, "Bad request: the body is malformed or cut.\n")
         }
-        (_, Failure::Unreached(_)) => {
+        Failure::Unreached(_) | Failure::Refused(_) => {
             (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream cannot be reached.\n")
         }
-        (_, Failure::NotAccepted) => (
+        Failure::NotAccepted => (
             Event::ConnectTimeout,
             StatusCode::GATEWAY_TIMEOUT,
             "Gateway timeout: the upstream does not accept connections.\n",
         ),
-        (_, Failure::Broken(_) | Failure::Mismatched) => {
+        Failure::Broken(_) | Failure::Reset(_) | Failure::Mismatched => {
             (Event::BadGateway, StatusCode::BAD_GATEWAY, "Bad gateway: the upstream failed.\n")
         }
-        (_, Failure::TooLate) => (
+        Failure::TooLate => (
             Event::ResponseHeadTimeout,
             StatusCode::GATEWAY_TIMEOUT,
             "Gateway timeout: the upstream does not answer.\n",
@@ -165,9 +198,7 @@ impl Spare {
         let mut request = Request::new(Either::Left(self.body));
         *request.method_mut() = self.method;
         *request.uri_mut() = self.uri;
-        for (name, value) in self.headers {
-            request.headers_mut().append(name, value);
-        }
+        request.headers_mut().extend(self.headers);
         request
     }
 }

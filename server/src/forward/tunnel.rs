@@ -19,8 +19,9 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::time::timeout;
 
+use super::bodies::Held;
 use super::connect::Link;
-use super::forwarded::has_token;
+use super::forwarded::{has_token, tokens};
 
 /// The longest time between a response 101 and the upgrade of both connections.
 const HANDOVER: Duration = Duration::from_secs(5);
@@ -32,8 +33,8 @@ pub(crate) struct Handshake {
     client: OnUpgrade,
     /// The answer to the client's key.
     accept: String,
-    /// The protocols that the client offers, in field lines.
-    protocols: Vec<HeaderValue>,
+    /// The protocols that the client offers.
+    protocols: Vec<Vec<u8>>,
 }
 
 impl Handshake {
@@ -45,17 +46,14 @@ impl Handshake {
         }
         let key = request.headers().get(SEC_WEBSOCKET_KEY)?;
         let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key.as_bytes(), MAGIC].concat());
-        let protocols = request.headers().get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
+        let protocols = tokens(request.headers(), &SEC_WEBSOCKET_PROTOCOL).map(<[u8]>::to_vec).collect();
         let accept = BASE64_STANDARD.encode(hash);
         Some(Box::new(Handshake { client: hyper::upgrade::on(request), accept, protocols }))
     }
 
     /// Returns whether a response 101 answers this handshake (RFC 6455, 4.1).
     pub(crate) fn matches(&self, response: &HeaderMap) -> bool {
-        let offers = |chosen: &HeaderValue| {
-            let lines = self.protocols.iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-            lines.map(<[u8]>::trim_ascii).any(|offered| offered == chosen.as_bytes())
-        };
+        let offers = |chosen: &HeaderValue| self.protocols.iter().any(|offered| offered == chosen.as_bytes());
         has_token(response, &CONNECTION, "upgrade")
             && has_token(response, &UPGRADE, "websocket")
             && response.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|accept| accept == self.accept.as_str())
@@ -64,12 +62,7 @@ impl Handshake {
 
     /// Copies both ways once the response is on its way to the client. Holds `flight` until both
     /// connections are closed.
-    pub(crate) fn open<T: Send + 'static>(
-        self,
-        response: &mut Response<Incoming>,
-        silence: Duration,
-        flight: T,
-    ) {
+    pub(crate) fn open(self, response: &mut Response<Incoming>, silence: Duration, flight: Option<Held>) {
         let upstream = hyper::upgrade::on(response);
         tokio::spawn(async move {
             let _flight = flight;

@@ -5,7 +5,7 @@ use tollgate::{InvalidLimit, Quota, RateLimiter, Rule, Window, WindowLimiter};
 
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};
-use crate::config::shared::window_in_store;
+use crate::config::store::{counts, window_in_store};
 
 /// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
 /// it.
@@ -33,7 +33,8 @@ impl Limiter {
             (Rule::Bucket(quota), None) => Limiter::of_buckets(quota, keys).map_err(|why| why.to_string()),
             (Rule::Window(window), None) => Limiter::of_windows(window, keys).map_err(|why| why.to_string()),
             (Rule::Bucket(quota), Some(fleet)) => {
-                let most = larger(quota).find(|most| fleet.counts(*most)).unwrap_or(quota);
+                let is_counted = |most: &Quota| counts((*most).into(), fleet.settings.exact).is_ok();
+                let most = larger(quota).find(is_counted).unwrap_or(quota);
                 Ok(Limiter::Shared(fleet.limiter(name, quota)?, most))
             }
             (Rule::Window(window), Some(_)) => Err(window_in_store(window)),
@@ -55,12 +56,10 @@ impl Limiter {
     fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidLimit> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
-        let most = HEADROOM.iter().filter_map(larger).find(as_fine).unwrap_or(window);
-        let with_room = WindowLimiter::builder(window).headroom(most.limit());
-        let (builder, most) = match with_room {
-            Ok(builder) => (builder, most),
-            Err(_) => (WindowLimiter::builder(window), window),
-        };
+        let with_room =
+            |most: Window| Some((WindowLimiter::builder(window).headroom(most.limit()).ok()?, most));
+        let with_room = HEADROOM.iter().filter_map(larger).find(as_fine).and_then(with_room);
+        let (builder, most) = with_room.unwrap_or_else(|| (WindowLimiter::builder(window), window));
         let builder = match keys {
             Some(keys) => builder.inline(keys)?,
             None => builder,
@@ -110,6 +109,7 @@ impl Limiter {
         }
     }
 
+    /// The largest rule that there is room for.
     pub(crate) fn most(&self) -> Rule {
         match self {
             Limiter::Buckets(_, most) | Limiter::Shared(_, most) => (*most).into(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod in_force;
 pub(crate) mod keys;
+pub(crate) mod limit;
 pub(crate) mod limiter;
 pub(crate) mod past;
 mod prefixes;

@@ -12,7 +12,9 @@ use super::limiter::Limiter;
 /// The replaced buckets of a limit.
 ///
 /// A key that comes back is removed from them, and its new bucket takes over the tokens that it has
-/// used. Once every old bucket would be full again, they are forgotten.
+/// used. Once every old bucket would be full again, they are forgotten. The default is that of a
+/// limit which has replaced none.
+#[derive(Default)]
 pub(crate) struct Past {
     is_over: AtomicBool,
     replaced: Mutex<Option<Replaced>>,
@@ -27,16 +29,11 @@ struct Replaced {
 }
 
 impl Past {
-    /// Returns the past of a limit that has none.
-    pub(crate) fn none() -> Arc<Past> {
-        Arc::new(Past { is_over: AtomicBool::new(true), replaced: Mutex::new(None) })
-    }
-
     /// Returns the past of a limit that replaces this one.
     pub(crate) fn of(limiter: Limiter, past: Arc<Past>) -> Arc<Past> {
         let until = Instant::now().checked_add(longest_use(limiter.rule()));
         let replaced = Mutex::new(Some(Replaced { limiter, until, past }));
-        Arc::new(Past { is_over: AtomicBool::new(false), replaced })
+        Arc::new(Past { is_over: AtomicBool::default(), replaced })
     }
 
     /// Charges a key of `to` with the tokens that it used here. A second call finds nothing.
@@ -85,7 +82,7 @@ mod tests {
     fn left(before: &str, used: u64, after: &str) -> u64 {
         let (old, new) = (limiter(before), limiter(after));
         old.take(&key(1), used);
-        let past = Past::of(old, Past::none());
+        let past = Past::of(old, Arc::default());
         past.carry(&key(1), &new);
         let left = new.left(&key(1));
         past.carry(&key(1), &new);
@@ -116,7 +113,7 @@ mod tests {
     fn a_second_change_takes_over_what_the_first_has_not() {
         let [first, second, third] = ["100/d fixed", "10/h fixed", "50/d sliding"].map(limiter);
         first.take(&key(1), 4);
-        let past = Past::of(second, Past::of(first, Past::none()));
+        let past = Past::of(second, Past::of(first, Arc::default()));
         past.carry(&key(1), &third);
         assert_eq!(third.left(&key(1)), 46);
     }
@@ -128,7 +125,7 @@ mod tests {
         }
         let old = limiter("10/s burst 5");
         old.take(&key(1), 5);
-        let past = Past::of(old, Past::none());
+        let past = Past::of(old, Arc::default());
         past.replaced.lock().expect("no panic").as_mut().expect("it has one").until = Some(Instant::now());
         let new = limiter("1/h burst 5");
         past.carry(&key(1), &new);

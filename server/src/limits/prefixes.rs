@@ -16,11 +16,9 @@ use crate::readings::{decoded, marks, readings, without_dots, without_empty};
 pub(crate) struct Prefixes {
     /// The limits, the tightest first.
     limits: Vec<Ranked>,
-    /// The indices of the routes in `limits`: the longest prefix first, and then the tightest
-    /// limit.
+    /// The indices in `limits`: the longest prefix first, and then the tightest limit. The default
+    /// limit is the last.
     longest_first: Vec<usize>,
-    /// The index of the default limit in `limits`.
-    default: Option<usize>,
     case_sensitive: bool,
 }
 
@@ -45,11 +43,10 @@ impl Prefixes {
         limits.extend(default.map(|rule| Ranked::new(None, Vec::new(), rule, 1)));
         limits.sort_by(Ranked::tightest_first);
 
-        let default = limits.iter().position(|limit| limit.route.is_none());
         let mut longest_first: Vec<usize> = (0..limits.len()).collect();
-        longest_first.retain(|place| Some(*place) != default);
-        longest_first.sort_by_key(|place| Reverse(limits[*place].prefix.len()));
-        Prefixes { limits, longest_first, default, case_sensitive }
+        longest_first
+            .sort_by_key(|place| (Reverse(limits[*place].prefix.len()), limits[*place].route.is_none()));
+        Prefixes { limits, longest_first, case_sensitive }
     }
 
     /// Returns the index of the route whose limit applies to the path of a URI. It is `None` for
@@ -57,9 +54,6 @@ impl Prefixes {
     ///
     /// The time is linear in the number of routes.
     pub(crate) fn find(&self, path: &str) -> Option<usize> {
-        if self.longest_first.is_empty() {
-            return None;
-        }
         let path = path.as_bytes();
         let place = if marks(path) == 0 {
             self.place(path)
@@ -69,17 +63,16 @@ impl Prefixes {
                 None => Some(0),
             }
         };
-        self.limits[place?].route
+        self.limits.get(place?)?.route
     }
 
     /// Returns the index of the limit that applies to a reading.
     fn place(&self, reading: &[u8]) -> Option<usize> {
-        let with_case = self.longest(reading, <[u8]>::eq).or(self.default);
+        let with_case = self.longest(reading, <[u8]>::eq);
         if self.case_sensitive {
             return with_case;
         }
-        let without = self.longest(reading, <[u8]>::eq_ignore_ascii_case).or(self.default);
-        [with_case, without].into_iter().flatten().min()
+        [with_case, self.longest(reading, <[u8]>::eq_ignore_ascii_case)].into_iter().flatten().min()
     }
 
     fn longest(&self, reading: &[u8], same: fn(&[u8], &[u8]) -> bool) -> Option<usize> {

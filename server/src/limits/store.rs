@@ -11,8 +11,8 @@ use tollgate_distributed::{
 };
 
 use super::keys::Key;
-use crate::config::settings::{Outage, Store, StoreUrl};
-use crate::config::shared::{counts, open};
+use crate::config::settings::{Outage, Store};
+use crate::config::store::open;
 
 /// A limiter that the proxies of a fleet share.
 pub(crate) type SharedLimiter = DistributedLimiter<Key, Arc<AnyStore>>;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The open store of a fleet.
 #[derive(Clone)]
 pub(crate) struct Fleet {
-    settings: Store,
+    pub(crate) settings: Store,
     store: Arc<AnyStore>,
 }
 
@@ -55,10 +55,10 @@ impl Fleet {
     /// Creates the tables of the store, if it has tables and they are missing. While its server
     /// does not answer, it is asked again in the background.
     pub(crate) async fn prepare(self) {
-        let Err(error) = timeout(PATIENCE, self.store.migrate()).await.unwrap_or_else(|_| Err(no_answer()))
-        else {
-            return;
-        };
+        let no_answer =
+            |_| Err(StoreError::new(StoreErrorKind::Unknown, format!("no answer within {PATIENCE:?}")));
+        let outcome = timeout(PATIENCE, self.store.migrate()).await.unwrap_or_else(no_answer);
+        let Err(error) = outcome else { return };
         self.warn(&error);
         if error.kind() != StoreErrorKind::Permanent {
             tokio::spawn(self.prepare_later());
@@ -104,23 +104,10 @@ impl Fleet {
         }
     }
 
-    /// Returns the URL, without its password.
-    pub(crate) fn url(&self) -> &StoreUrl {
-        &self.settings.url
-    }
-
     /// Returns whether the buckets of two are the same.
     pub(crate) fn has_buckets_of(&self, other: &Fleet) -> bool {
         Arc::ptr_eq(&self.store, &other.store) && self.settings.name == other.settings.name
     }
-
-    pub(crate) fn counts(&self, quota: Quota) -> bool {
-        counts(quota, self.settings.exact).is_ok()
-    }
-}
-
-fn no_answer() -> StoreError {
-    StoreError::new(StoreErrorKind::Unknown, format!("no answer within {PATIENCE:?}"))
 }
 
 /// Gives the tokens of leases back, as far as the store takes them soon.
@@ -135,6 +122,7 @@ pub(crate) async fn give_back(limiters: impl Iterator<Item = SharedLimiter>) {
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;
+    use crate::config::settings::StoreUrl;
 
     fn fleet() -> Fleet {
         let settings = Store {

@@ -1,6 +1,6 @@
 //! Connections up to a number. For one more, the connection that was idle for longest is closed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub(crate) struct Crowd {
 
 struct Members {
     most: usize,
-    next: u64,
-    members: HashMap<u64, Arc<Activity>>,
+    /// By their numbers: a newer one has a greater number.
+    members: BTreeMap<u64, Arc<Activity>>,
 }
 
 /// A place of a connection. A drop gives it back.
@@ -57,7 +57,7 @@ pub(crate) struct Busy(Arc<Activity>);
 
 impl Crowd {
     pub(crate) fn new(most: usize) -> Arc<Crowd> {
-        let state = Mutex::new(Members { most, next: 0, members: HashMap::new() });
+        let state = Mutex::new(Members { most, members: BTreeMap::new() });
         Arc::new(Crowd { state, left: Notify::new() })
     }
 
@@ -78,8 +78,8 @@ impl Crowd {
         if state.members.len() >= state.most {
             return None;
         }
-        let (number, activity) = (state.next, Arc::new(Activity::new()));
-        state.next += 1;
+        let number = state.members.last_key_value().map_or(0, |(last, _)| last + 1);
+        let activity = Arc::new(Activity::new());
         state.members.insert(number, activity.clone());
         Some(Member { crowd: self.clone(), number, activity })
     }
@@ -105,11 +105,9 @@ impl Crowd {
         if state.members.values().any(|member| member.dismissed.load(Relaxed)) {
             return;
         }
-        let idle = state.members.iter().filter_map(|(number, member)| {
-            let idle = member.idle_at(now);
-            (idle > Duration::ZERO).then_some((idle, std::cmp::Reverse(number), member))
-        });
-        if let Some((.., member)) = idle.max_by_key(|(idle, number, _)| (*idle, *number)) {
+        // The last of several, which is the oldest one.
+        let longest = state.members.values().rev().max_by_key(|member| member.idle_at(now));
+        if let Some(member) = longest.filter(|member| !member.idle_at(now).is_zero()) {
             member.dismissed.store(true, Relaxed);
             member.dismissal.notify_one();
         }
@@ -165,14 +163,11 @@ impl Activity {
     /// Returns whether a head takes longer than it may, or a connection between two requests is
     /// silent for longer than it may be. The time of a head begins with the first look at it.
     pub(crate) fn is_late(&self, head: Duration, keep_alive: Duration) -> bool {
-        let idle = self.idle();
+        let idle = self.idle_at(Instant::now());
         if !self.has_asked.load(Relaxed) {
             return idle > head;
         }
-        let began = match self.is_multiplexed.load(Relaxed) {
-            false => self.head.load(Relaxed),
-            true => 0,
-        };
+        let began = if self.is_multiplexed.load(Relaxed) { 0 } else { self.head.load(Relaxed) };
         match began {
             0 => idle > keep_alive,
             BEGUN => {
@@ -190,10 +185,6 @@ impl Activity {
     }
 
     /// Returns the time since the last request, or 0 while one is under way.
-    pub(crate) fn idle(&self) -> Duration {
-        self.idle_at(Instant::now())
-    }
-
     fn idle_at(&self, now: Instant) -> Duration {
         if self.under_way.load(Relaxed) > 0 {
             return Duration::ZERO;

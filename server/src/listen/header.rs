@@ -26,12 +26,13 @@ const LOCAL: u8 = 0x20;
 /// The result is the source address, in canonical form. It is `None` if the header leaves the
 /// address of the connection: LOCAL, UNKNOWN, and families that are not TCP.
 pub(super) async fn read(io: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<IpAddr>> {
-    match io.fill_buf().await?.first() {
-        Some(b'P') => read_v1(io).await,
-        Some(b'\r') => read_v2(io).await,
-        Some(_) => Err(malformed("the connection does not begin with a header")),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
+    let source = match io.fill_buf().await?.first() {
+        Some(b'P') => read_v1(io).await?,
+        Some(b'\r') => read_v2(io).await?,
+        Some(_) => return Err(malformed("the connection does not begin with a header")),
+        None => return Err(io::ErrorKind::UnexpectedEof.into()),
+    };
+    Ok(source.map(|source| source.to_canonical()))
 }
 
 async fn read_v1(io: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<IpAddr>> {
@@ -46,7 +47,7 @@ async fn read_v1(io: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<IpAd
     }
     match v1::Header::try_from(&line[..]).map_err(malformed)?.addresses {
         v1::Addresses::Tcp4(addresses) => Ok(Some(addresses.source_address.into())),
-        v1::Addresses::Tcp6(addresses) => Ok(Some(IpAddr::from(addresses.source_address).to_canonical())),
+        v1::Addresses::Tcp6(addresses) => Ok(Some(addresses.source_address.into())),
         v1::Addresses::Unknown => Ok(None),
     }
 }
@@ -70,9 +71,7 @@ async fn read_v2(io: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<IpAd
     let header = v2::Header::try_from(&header[..]).map_err(malformed)?;
     match (header.addresses, header.protocol) {
         (v2::Addresses::IPv4(addresses), v2::Protocol::Stream) => Ok(Some(addresses.source_address.into())),
-        (v2::Addresses::IPv6(addresses), v2::Protocol::Stream) => {
-            Ok(Some(IpAddr::from(addresses.source_address).to_canonical()))
-        }
+        (v2::Addresses::IPv6(addresses), v2::Protocol::Stream) => Ok(Some(addresses.source_address.into())),
         (v2::Addresses::Unspecified, v2::Protocol::Unspecified) => Ok(None),
         (v2::Addresses::Unspecified, _) | (_, v2::Protocol::Unspecified) => {
             Err(malformed("the family and the protocol do not belong together"))

@@ -3,6 +3,5 @@
 pub(crate) mod crowd;
 pub(crate) mod header;
 pub(crate) mod open;
-pub(crate) mod slow_reader;
 pub(crate) mod socket;
 pub(crate) mod tls;

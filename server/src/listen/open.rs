@@ -2,15 +2,17 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::BufReader;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio_io_timeout::TimeoutWriter;
 use tracing::debug;
 
 use super::crowd::Activity;
 use super::header;
-use super::slow_reader::SlowReader;
 use super::socket::Socket;
 use super::tls::Tls;
 use crate::config::settings::Settings;
@@ -50,17 +52,19 @@ pub(crate) struct Peer {
 /// belongs in the connection's own task.
 pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> {
     let Socket { io, peer: connected } = socket;
+    let io = io().ok()?;
     let settings = &*door.settings;
     let limit = settings.timeouts.request_head;
-    let (counters, activity) = (door.counters.clone(), door.activity.clone());
-    let io = SlowReader::new(io, settings.timeouts.slow_reader, counters, activity);
-    let (mut io, mut address): (Stream, IpAddr) = (Box::new(io), connected);
+    let mut io = TimeoutWriter::new(io);
+    io.set_timeout(Some(settings.timeouts.slow_reader));
+    let (counters, activity) = (Some(door.counters.clone()), door.activity.clone());
+    let mut io: Stream = Box::new(SlowReader { io: Box::pin(io), counters, activity });
+    let mut address = connected;
 
     if settings.proxy_protocol {
         let mut buffered = BufReader::with_capacity(header::BUFFER, io);
         match within(limit, source(&mut buffered, settings.trusts(connected))).await {
-            Ok(Some(source)) => address = source,
-            Ok(None) => {}
+            Ok(source) => address = source.unwrap_or(connected),
             Err(error) => {
                 debug!(%connected, %error, "closed for its PROXY header");
                 door.counters.add(Event::ProxyHeader);
@@ -93,9 +97,74 @@ async fn source(io: &mut BufReader<Stream>, is_trusted: bool) -> io::Result<Opti
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match tokio::time::timeout(limit, work).await {
-        Ok(result) => result,
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    tokio::time::timeout(limit, work).await?
+}
+
+/// A socket whose writes fail once the other end takes no byte for a time. The failure is counted,
+/// and the bytes from the other end are noted.
+///
+/// The socket lies below TLS, where a write waits for nothing but the other end.
+struct SlowReader {
+    io: Pin<Box<TimeoutWriter<Box<dyn Io>>>>,
+    /// The counters, or `None` once the connection is counted.
+    counters: Option<Arc<Counters>>,
+    activity: Arc<Activity>,
+}
+
+impl SlowReader {
+    fn count<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &result
+            && error.kind() == io::ErrorKind::TimedOut
+            && let Some(counters) = self.counters.take()
+        {
+            counters.add(Event::SlowReader);
+        }
+        result
+    }
+}
+
+impl AsyncRead for SlowReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = self.io.as_mut().poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.activity.note_read();
+        }
+        read
+    }
+}
+
+impl AsyncWrite for SlowReader {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = self.io.as_mut().poll_write(cx, buf);
+        self.count(result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = self.io.as_mut().poll_flush(cx);
+        self.count(result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = self.io.as_mut().poll_shutdown(cx);
+        self.count(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = self.io.as_mut().poll_write_vectored(cx, bufs);
+        self.count(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{self, IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream};
 use tracing::warn;
 
@@ -35,7 +37,8 @@ enum Kind {
 
 /// A connection that was accepted.
 pub(crate) struct Socket {
-    pub(crate) io: Box<dyn Io>,
+    /// Returns the stream, which belongs to the runtime of the caller.
+    pub(crate) io: Box<dyn FnOnce() -> io::Result<Box<dyn Io>> + Send>,
     /// The client's address in canonical form: a client of IPv4 has the same one at every listener.
     /// A client of a Unix socket counts as 127.0.0.1, so it is trusted if that address is.
     pub(crate) peer: IpAddr,
@@ -67,14 +70,16 @@ impl Listener {
     /// also holds once the proxy has closed the connection: until then the system keeps those bytes
     /// in memory.
     pub(crate) async fn accept(&self, unread: Duration) -> Socket {
-        persist(|| self.accept_once(unread)).await
-    }
-
-    async fn accept_once(&self, unread: Duration) -> io::Result<Socket> {
-        match &self.kind {
-            Kind::Tcp(listener) => listener.accept().await.map(|(stream, peer)| tcp(stream, peer, unread)),
-            Kind::Unix(listener) => listener.accept().await.map(|(stream, _)| unix(stream)),
-        }
+        let accept = || async {
+            match &self.kind {
+                Kind::Tcp(listener) => {
+                    let (stream, peer) = listener.accept().await?;
+                    Ok(tcp(stream.into_std()?, peer, unread))
+                }
+                Kind::Unix(listener) => Ok(unix(listener.accept().await?.0.into_std()?)),
+            }
+        };
+        persist(accept).await
     }
 
     /// Takes the connections that the system has accepted meanwhile, and then closes the listener.
@@ -85,17 +90,13 @@ impl Listener {
     pub(crate) fn into_backlog(self, unread: Duration) -> impl Iterator<Item = Socket> + Send {
         let Listener { kind, file, .. } = self;
         drop(file);
-        let mut accept = accept_at_once(kind, unread);
-        std::iter::from_fn(move || {
-            loop {
-                match accept.as_mut()?() {
-                    Ok(socket) => return Some(socket),
-                    // The fault is that of one connection, and others may wait behind it.
-                    Err(error) if is_of_connection(&error) => {}
-                    Err(_) => return None,
-                }
-            }
-        })
+        // The system is asked directly: the runtime learns of a connection later.
+        let accepted = std::iter::repeat_with(move || match &kind {
+            Kind::Tcp(listener) => accepted(SockRef::from(listener), unread),
+            Kind::Unix(listener) => accepted(SockRef::from(listener), unread),
+        });
+        // After the fault of one connection, others may wait behind it.
+        accepted.filter(|socket| !socket.as_ref().is_err_and(is_of_connection)).map_while(Result::ok)
     }
 }
 
@@ -113,50 +114,35 @@ async fn persist<F: Future<Output = io::Result<Socket>>>(accept: impl Fn() -> F)
     }
 }
 
-type AcceptAtOnce = Box<dyn FnMut() -> io::Result<Socket> + Send>;
-
-/// Returns a function that asks the system directly: the runtime learns of a connection later.
-fn accept_at_once(kind: Kind, unread: Duration) -> Option<AcceptAtOnce> {
-    match kind {
-        Kind::Tcp(listener) => {
-            let listener = listener.into_std().ok()?;
-            Some(Box::new(move || {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(tcp(TcpStream::from_std(stream)?, peer, unread))
-            }))
-        }
-        Kind::Unix(listener) => {
-            let listener = listener.into_std().ok()?;
-            Some(Box::new(move || {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok(unix(UnixStream::from_std(stream)?))
-            }))
-        }
-    }
+/// Takes a connection that waits.
+fn accepted(listener: SockRef<'_>, unread: Duration) -> io::Result<Socket> {
+    let (stream, peer) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    Ok(match peer.as_socket() {
+        Some(peer) => tcp(stream.into(), peer, unread),
+        None => unix(stream.into()),
+    })
 }
 
 fn is_of_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted)
 }
 
-fn tcp(stream: TcpStream, peer: SocketAddr, unread: Duration) -> Socket {
+fn tcp(stream: net::TcpStream, peer: SocketAddr, unread: Duration) -> Socket {
     // These calls fail only on a connection that is already gone, and the first read finds that
     // out.
     let _ = stream.set_nodelay(true);
     #[cfg(target_os = "linux")]
-    let _ = rustix::net::sockopt::set_tcp_user_timeout(
-        &stream,
-        u32::try_from(unread.as_millis()).unwrap_or(u32::MAX),
-    );
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(unread));
     #[cfg(not(target_os = "linux"))]
     let _ = unread;
-    Socket { io: Box::new(stream), peer: peer.ip().to_canonical() }
+    let io = move || Ok(Box::new(TcpStream::from_std(stream)?) as Box<dyn Io>);
+    Socket { io: Box::new(io), peer: peer.ip().to_canonical() }
 }
 
-fn unix(stream: UnixStream) -> Socket {
-    Socket { io: Box::new(stream), peer: THIS_HOST }
+fn unix(stream: unix::net::UnixStream) -> Socket {
+    let io = move || Ok(Box::new(UnixStream::from_std(stream)?) as Box<dyn Io>);
+    Socket { io: Box::new(io), peer: THIS_HOST }
 }
 
 fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
@@ -246,10 +232,11 @@ mod tests {
     }
 
     /// Sends a byte each way, and checks that it arrives.
-    async fn ping(socket: &mut Socket, client: &mut (impl Read + Write)) {
+    async fn ping(socket: Socket, client: &mut (impl Read + Write)) {
         client.write_all(b"?").unwrap();
-        assert_eq!(socket.io.read_u8().await.unwrap(), b'?');
-        socket.io.write_all(b"!").await.unwrap();
+        let mut io = (socket.io)().unwrap();
+        assert_eq!(io.read_u8().await.unwrap(), b'?');
+        io.write_all(b"!").await.unwrap();
         let mut answer = [0];
         client.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"!");
@@ -261,9 +248,9 @@ mod tests {
         let address = tcp_address(&listener);
         assert_ne!(address.port(), 0);
         let mut client = StdTcpStream::connect(address).unwrap();
-        let mut socket = listener.accept(UNREAD).await;
+        let socket = listener.accept(UNREAD).await;
         assert_eq!(socket.peer, THIS_HOST);
-        ping(&mut socket, &mut client).await;
+        ping(socket, &mut client).await;
     }
 
     #[tokio::test]
@@ -292,9 +279,9 @@ mod tests {
         let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
         assert_eq!(listener.address(), &Address::Unix(path.clone()));
         let mut client = StdUnixStream::connect(&path).unwrap();
-        let mut socket = listener.accept(UNREAD).await;
+        let socket = listener.accept(UNREAD).await;
         assert_eq!(socket.peer, THIS_HOST);
-        ping(&mut socket, &mut client).await;
+        ping(socket, &mut client).await;
         drop(listener);
         assert!(!path.exists());
     }
@@ -363,9 +350,9 @@ mod tests {
         let listener = bind("127.0.0.1:0");
         let address = tcp_address(&listener);
         let mut clients = Vec::from_iter((0..3).map(|_| StdTcpStream::connect(address).unwrap()));
-        let mut sockets = Vec::from_iter(listener.into_backlog(UNREAD));
+        let sockets = Vec::from_iter(listener.into_backlog(UNREAD));
         assert_eq!(sockets.len(), 3);
-        for (socket, client) in sockets.iter_mut().zip(&mut clients) {
+        for (socket, client) in sockets.into_iter().zip(&mut clients) {
             ping(socket, client).await;
         }
         let refused = StdTcpStream::connect(address).unwrap_err();
@@ -380,9 +367,9 @@ mod tests {
         let mut clients = Vec::from_iter((0..3).map(|_| StdUnixStream::connect(&path).unwrap()));
         let backlog = listener.into_backlog(UNREAD);
         assert!(!path.exists());
-        let mut sockets = Vec::from_iter(backlog);
+        let sockets = Vec::from_iter(backlog);
         assert_eq!(sockets.len(), 3);
-        for (socket, client) in sockets.iter_mut().zip(&mut clients) {
+        for (socket, client) in sockets.into_iter().zip(&mut clients) {
             ping(socket, client).await;
         }
     }
@@ -396,7 +383,7 @@ mod tests {
                 failures.set(failures.get() + 1);
                 return Err(ErrorKind::Other.into());
             }
-            Ok(Socket { io: Box::new(tokio::io::duplex(1).0), peer: THIS_HOST })
+            Ok(Socket { io: Box::new(|| Ok(Box::new(tokio::io::duplex(1).0))), peer: THIS_HOST })
         })
         .await;
         assert_eq!(failures.get(), 3);

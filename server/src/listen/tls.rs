@@ -1,16 +1,15 @@
 //! TLS of clients, with certificates that can be replaced.
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::PrivateKeyDer;
 use rustls::{Error, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::settings::Certificate;
+use crate::config::upstream::read_pem;
 use crate::io::Io;
 
 /// The certificate of new connections, for TLS 1.2 and 1.3. ALPN selects HTTP/2 or HTTP/1.1.
@@ -24,8 +23,7 @@ impl Tls {
 
     /// Reads both files again, for new connections. An error changes nothing.
     pub(crate) fn replace(&self, files: &Certificate) -> Result<(), String> {
-        let config = config(files)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config(files)?;
         Ok(())
     }
 
@@ -36,7 +34,9 @@ impl Tls {
 }
 
 fn config(files: &Certificate) -> Result<Arc<ServerConfig>, String> {
-    let (chain, key) = (read_chain(&files.chain)?, read_key(&files.key)?);
+    let chain = read_pem(&files.chain, "certificate", "")?;
+    let mut keys: Vec<PrivateKeyDer<'_>> = read_pem(&files.key, "private key", "unencrypted ")?;
+    let key = keys.swap_remove(0);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -53,27 +53,4 @@ fn config(files: &Certificate) -> Result<Arc<ServerConfig>, String> {
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
-}
-
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let file = read_file(path, "certificate")?;
-    let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&file).collect();
-    match chain {
-        Ok(chain) if chain.is_empty() => Err(format!("no certificate in {}", path.display())),
-        Ok(chain) => Ok(chain),
-        Err(error) => Err(format!("the certificate in {} is malformed: {error}", path.display())),
-    }
-}
-
-fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let file = read_file(path, "private key")?;
-    match PrivateKeyDer::from_pem_slice(&file) {
-        Ok(key) => Ok(key),
-        Err(pem::Error::NoItemsFound) => Err(format!("no unencrypted private key in {}", path.display())),
-        Err(error) => Err(format!("the private key in {} is malformed: {error}", path.display())),
-    }
-}
-
-fn read_file(path: &Path, content: &str) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("cannot read the {content} in {}: {error}", path.display()))
 }

@@ -1,7 +1,6 @@
 //! Connections of clients: accepted, watched, and answered to the end once the proxy stops.
 
-use std::convert::Infallible;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -14,27 +13,31 @@ use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
 use tollgate::{InflightLimiter, OwnedKeyFlight};
 
 use super::log::Line;
-use crate::config::settings::{Settings, Timeouts};
+use super::sockets::Sockets;
+use crate::config::settings::{Address, Settings, Timeouts, Upstream};
 use crate::counters::{Counters, Event};
-use crate::forward::answers::{Held, Served};
+use crate::forward::answers::Served;
 use crate::forward::attempts::Forward;
-use crate::forward::bodies::{Delivery, Download, End};
+use crate::forward::bodies::{Delivery, Download, End, Held};
+use crate::forward::grpc::{Reset, as_grpc, is_grpc};
 use crate::forward::places::share;
 use crate::limits::in_force::Limits;
 use crate::limits::keys::Client;
+use crate::limits::store::Fleet;
 use crate::listen::crowd::{Crowd, Member};
 use crate::listen::open::{Door, Peer, Stream, open};
 use crate::listen::socket::{Listener, Socket};
 use crate::listen::tls::Tls;
 use crate::output::say;
 use crate::pace::Patience;
+use crate::threads::Threads;
 
 /// The time for which a connection may be silent after a stop, before it is closed. A client that
 /// goes on asking learns of the stop by its next response. To close at once would reset the
@@ -55,6 +58,8 @@ const TURNS: u32 = 6;
 
 /// The state that every connection shares.
 pub(crate) struct Proxy {
+    /// The threads of the connections.
+    threads: Threads,
     settings: RwLock<Arc<Settings>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) forward: Forward,
@@ -73,16 +78,28 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(
         settings: Settings,
-        limits: Arc<Limits>,
-        forward: Forward,
+        fleet: Option<Fleet>,
+        at: &Address,
+        demo: &Upstream,
         tls: Option<Arc<Tls>>,
-        counters: Arc<Counters>,
-        clients: usize,
-    ) -> Proxy {
+        sockets: &Sockets,
+    ) -> Result<Proxy, String> {
+        let port = match at {
+            Address::Tcp(address) => address.port(),
+            Address::Unix(_) if tls.is_some() => 443,
+            Address::Unix(_) => 80,
+        };
+        let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
+        let via = settings.via.clone().unwrap_or_else(made_up);
+        let counters: Arc<Counters> = Arc::default();
+        let limits = Arc::new(Limits::new(&settings, fleet)?);
+        let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
+        let clients = Crowd::new(sockets.share(settings.bounds.in_flight).0);
         let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
-        let (settings, clients) = (RwLock::new(Arc::new(settings)), Crowd::new(clients));
-        let (closing, late) = (AtomicBool::new(false), watch::Sender::new(false));
-        Proxy { settings, limits, forward, tls, counters, clients, addresses, closing, late }
+        let (settings, closing) = (RwLock::new(Arc::new(settings)), AtomicBool::new(false));
+        let late = watch::Sender::new(false);
+        let threads = Threads::start().map_err(|error| format!("cannot start threads: {error}"))?;
+        Ok(Proxy { threads, settings, limits, forward, tls, counters, clients, addresses, closing, late })
     }
 
     /// Replaces the settings that are read for each connection and each request.
@@ -120,19 +137,29 @@ impl Proxy {
     ) -> Response<Download<impl FnOnce(End, u64) + Unpin + use<>>> {
         let settings = self.settings();
         let asked: Held = Arc::new((watch.places.0.activity.busy(), watch.clone()));
-        let asking = self.limits.ask(peer.address, &mut request);
+        let in_force = self.limits.in_force();
+        let asking = in_force.ask(peer.address, &mut request);
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
-        let send = |client: Client, request| self.forward.send(&settings, peer, &asked, client, request);
+        let is_grpc = is_multiplexed && is_grpc(request.headers());
+        // A refused request ends before: it moves no room for the state of one that goes on.
+        let send =
+            |client: Client, request| Box::pin(self.forward.send(&settings, peer, &asked, client, request));
         let mut response = asking.send(request, send).await;
+        if is_grpc && response.body().served.is_none() {
+            response = as_grpc(response);
+        }
         if has_body && !is_multiplexed && response.body().served.is_none() {
             // hyper sees that the body is left unread. It drains one that has arrived, or the
             // response tells that it is the last.
             yield_now().await;
         }
+        let too_large =
+            response.status() == StatusCode::PAYLOAD_TOO_LARGE && response.body().served.is_none();
+        let late = response.status() == StatusCode::REQUEST_TIMEOUT;
         // Relaxed: no other data is read that was written before the flag.
-        let ends = self.closing.load(Relaxed) || response.status() == StatusCode::REQUEST_TIMEOUT;
+        let ends = self.closing.load(Relaxed) || late || too_large;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -192,21 +219,15 @@ fn count(most: usize) -> u32 {
 /// The activity of a connection, by which its own task sees that it stands still.
 pub(crate) struct Watch {
     /// The places of the connection, until its last request has ended: an upgraded connection goes
-    /// on.
-    places: ConnectionPlaces,
+    /// on. They are among all, of the socket's address, and of the client's address if that is
+    /// another one.
+    places: (Member, Option<OfAddress>, Option<OfAddress>),
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
-/// The places of a connection: among all, of the socket's address, and of the client's address if
-/// that is another one.
-type ConnectionPlaces = (Member, Option<OfAddress>, Option<OfAddress>);
 type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
 
 impl Watch {
-    fn new(places: ConnectionPlaces) -> Arc<Watch> {
-        Arc::new(Watch { places, deliveries: Mutex::default() })
-    }
-
     fn add(&self, delivery: &Arc<Delivery>) {
         let mut deliveries = self.deliveries.lock().unwrap_or_else(PoisonError::into_inner);
         deliveries.push(Arc::downgrade(delivery));
@@ -251,14 +272,17 @@ impl Watch {
 
 /// Serves connections until `stop`, and then answers the requests under way. Returns `true` if each
 /// was answered, and `false` if some were cut.
-pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Future<Output = ()>) -> bool {
+pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, mut stop: oneshot::Receiver<()>) -> bool {
     let draining = GracefulShutdown::new();
     let (connections, per_address) =
         (proxy.clients.size().1, proxy.settings().bounds.connections_per_address);
     if connections / 2 < per_address {
         tracing::warn!(connections, per_address, "the limit on open files leaves room for fewer connections");
     }
-    let mut stop = std::pin::pin!(stop);
+    let admitted = |socket: Socket| {
+        let of_address = proxy.place_of(socket.peer)?;
+        Some((socket, of_address))
+    };
     // The connection that waits for a place, if all are taken by busy ones. Others wait in the
     // listener's backlog.
     let mut newcomer = None;
@@ -266,7 +290,7 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
         let next = async {
             if newcomer.is_none() {
                 let socket = listener.accept(proxy.settings().timeouts.slow_reader).await;
-                newcomer = proxy.place_of(socket.peer).map(|of_address| (socket, of_address));
+                newcomer = admitted(socket);
             }
             match newcomer {
                 Some(_) => Some(proxy.clients.enter().await),
@@ -275,19 +299,17 @@ pub(crate) async fn serve(proxy: Arc<Proxy>, listener: Listener, stop: impl Futu
         };
         let member = tokio::select! {
             member = next => member,
-            () = &mut stop => break,
+            _ = &mut stop => break,
         };
-        if let (Some(member), Some((socket, of_address))) = (member, newcomer.take()) {
-            connect(&proxy, &draining, member, socket, of_address);
+        if let (Some(member), Some(newcomer)) = (member, newcomer.take()) {
+            connect(&proxy, &draining, member, newcomer);
         }
     }
     proxy.closing.store(true, Relaxed);
     let backlog = listener.into_backlog(proxy.settings().timeouts.slow_reader);
-    let backlog =
-        backlog.filter_map(|socket| proxy.place_of(socket.peer).map(|of_address| (socket, of_address)));
-    for (socket, of_address) in newcomer.into_iter().chain(backlog) {
+    for newcomer in newcomer.into_iter().chain(backlog.filter_map(admitted)) {
         let Some(member) = proxy.clients.try_enter() else { break };
-        connect(&proxy, &draining, member, socket, of_address);
+        connect(&proxy, &draining, member, newcomer);
     }
     say(format_args!("draining {} connections", draining.count()));
     let silent = Instant::now() + SILENCE;
@@ -310,41 +332,47 @@ fn connect(
     proxy: &Arc<Proxy>,
     draining: &GracefulShutdown,
     member: Member,
-    socket: Socket,
-    of_address: Option<OfAddress>,
+    (socket, of_address): (Socket, Option<OfAddress>),
 ) {
-    let connected = socket.peer;
-    let (proxy, watcher) = (proxy.clone(), draining.watcher());
-    tokio::spawn(async move {
+    let (threads, proxy, watcher) = (&proxy.threads, proxy.clone(), draining.watcher());
+    threads.spawn(async move {
         let settings = proxy.settings();
         let Some((stream, peer)) = proxy.open(socket, settings.clone(), &member).await else { return };
         member.activity.touch();
         // A PROXY header has named another address.
-        let of_client = match peer.address == connected {
-            true => None,
-            false => {
-                let Some(of_client) = proxy.place_of(peer.address) else { return };
-                of_client
-            }
-        };
-        let watch = Watch::new((member, of_address, of_client));
+        let is_named = peer.address != peer.connected;
+        let of_client = if is_named { proxy.place_of(peer.address) } else { Some(None) };
+        let Some(of_client) = of_client else { return };
+        let places = (member, of_address, of_client);
+        let watch = Arc::new(Watch { places, deliveries: Mutex::default() });
         let service = {
             let (proxy, watch) = (proxy.clone(), watch.clone());
             service_fn(move |request| {
                 let (proxy, watch) = (proxy.clone(), watch.clone());
-                async move { Ok::<_, Infallible>(proxy.answer(&peer, &watch, request).await) }
+                async move { or_reset(proxy.answer(&peer, &watch, request).await) }
             })
         };
-        let server = server(&settings);
-        let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        let ended = tokio::select! {
-            ended = watcher.watch(connection) => ended,
-            () = watch.stands_still(&settings, &proxy.counters) => return,
-        };
-        if let Err(error) = ended {
-            note(&*error, &proxy.counters);
+        let (server, io) = (server(&settings), TokioIo::new(stream));
+        // In a task of its own, since each part of a request wakes it.
+        let mut serving =
+            tokio::spawn(
+                async move { watcher.watch(server.serve_connection_with_upgrades(io, service)).await },
+            );
+        tokio::select! {
+            ended = &mut serving => if let Ok(Err(error)) = ended {
+                note(&*error, &proxy.counters);
+            },
+            () = watch.stands_still(&settings, &proxy.counters) => serving.abort(),
         }
     });
+}
+
+/// Returns the response, or the reset of the client's stream in its place.
+fn or_reset<B>(response: Response<B>) -> Result<Response<B>, h2::Error> {
+    match response.extensions().get::<Reset>() {
+        Some(Reset(reason)) => Err((*reason).into()),
+        None => Ok(response),
+    }
 }
 
 fn server(settings: &Settings) -> auto::Builder<TokioExecutor> {

@@ -29,10 +29,10 @@ const REST: Duration = Duration::from_millis(100);
 /// An answer: the body of the request, or a text.
 type Mirrored<B> = Response<Either<B, Full<Bytes>>>;
 
-/// The workers of the upstream, if it has a bounded number of them.
+/// The workers of the upstream. Without a number there is one for each request.
 #[derive(Clone)]
 struct Workers {
-    free: Option<Arc<Semaphore>>,
+    free: Arc<Semaphore>,
     /// The time for which a request keeps its worker.
     service: Duration,
     /// The times at which workers were done. A worker's next request begins then if it waited, so
@@ -44,8 +44,8 @@ struct Workers {
 pub(crate) async fn start(demo: Demo) -> io::Result<Upstream> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
-    let free = demo.workers.map(|workers| Arc::new(Semaphore::new(workers)));
-    if let (Some(free), Some(workers), Some(slow_at)) = (&free, demo.workers, demo.slow_at) {
+    let free = Arc::new(Semaphore::new(demo.workers.unwrap_or(Semaphore::MAX_PERMITS)));
+    if let (Some(workers), Some(slow_at)) = (demo.workers, demo.slow_at) {
         tokio::spawn(lose_half(free.clone(), workers, slow_at));
     }
     let workers = Workers { free, service: demo.service, done: Arc::default() };
@@ -86,13 +86,9 @@ async fn answer<B: Body>(workers: Workers, request: Request<B>) -> Mirrored<B> {
     if workers.service == Duration::ZERO {
         return mirror(request);
     }
-    let Some(free) = workers.free else {
-        sleep(workers.service).await;
-        return mirror(request);
-    };
     let arrived = Instant::now();
     // An error would be a closed semaphore, and no code closes it.
-    let _worker = free.acquire_owned().await.ok();
+    let _worker = workers.free.acquire().await.ok();
     let last = workers.done.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let until = last.unwrap_or_else(Instant::now).max(arrived) + workers.service;
     sleep_until(until).await;
@@ -126,7 +122,7 @@ mod tests {
         let begin = Instant::now();
         for (at, wanted) in [(0, 2), (31, 4), (61, 2)] {
             tokio::time::sleep_until(begin + at * second).await;
-            let state = Workers { free: Some(free.clone()), service: second, done: Arc::default() };
+            let state = Workers { free: free.clone(), service: second, done: Arc::default() };
             let asked = Instant::now();
             let ask = |_| answer(state.clone(), Request::new(Full::<Bytes>::default()));
             (0..64).map(ask).collect::<tokio::task::JoinSet<_>>().join_all().await;

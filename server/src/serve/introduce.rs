@@ -2,12 +2,17 @@
 
 use tollgate::Rule;
 
+use crate::config::rows::client;
 use crate::config::settings::{Address, Settings, Upstream};
 
 /// Returns the lines of the start text.
 pub(crate) fn introduction(settings: &Settings, at: &Address, demo: &Upstream) -> Vec<String> {
-    let (curl, target) = (curl(settings), target(settings, at));
-    let first = first_line(settings, at, demo);
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    let (target, shown) = match at {
+        Address::Tcp(address) => (format!("{scheme}://{address}"), format!("{scheme}://{address}")),
+        Address::Unix(_) => (format!("{scheme}://localhost"), at.to_string()),
+    };
+    let (first, curl) = (first_line(settings, &shown, demo), curl(settings));
     let mut lines = vec![first, format!("  a request:  {curl} -i {target}/")];
     if let Some(rule) = settings.limit.filter(|_| !settings.shadow) {
         lines.push(match requests_for_a_refusal(rule) {
@@ -23,32 +28,17 @@ pub(crate) fn introduction(settings: &Settings, at: &Address, demo: &Upstream) -
     lines
 }
 
-fn first_line(settings: &Settings, at: &Address, demo: &Upstream) -> String {
+fn first_line(settings: &Settings, at: &str, demo: &Upstream) -> String {
     let upstreams: Vec<String> = match &*settings.upstreams {
         [] => vec![demo.to_string()],
         upstreams => upstreams.iter().map(ToString::to_string).collect(),
     };
-    let key = settings.key.as_ref().map_or("client address".to_owned(), |name| format!("value of {name}"));
-    let limit = settings.limit.map_or("no limit".to_owned(), |rule| format!("{rule} for each {key}"));
+    let key = client(&settings.key);
+    let limit = settings.limit.map_or("no limit".to_owned(), |rule| format!("{rule} for {key}"));
     let shadow = if settings.shadow { " in shadow mode" } else { "" };
-    let at = match at {
-        Address::Tcp(address) => format!("{}://{address}", scheme(settings)),
-        Address::Unix(_) => at.to_string(),
-    };
     let shared =
         settings.store.as_ref().map(|store| format!(", shared by {}", store.url)).unwrap_or_default();
     format!("tollgate proxy on {at} to {}, {limit}{shared}{shadow}", upstreams.join(", "))
-}
-
-fn scheme(settings: &Settings) -> &'static str {
-    if settings.tls.is_some() { "https" } else { "http" }
-}
-
-fn target(settings: &Settings, at: &Address) -> String {
-    match at {
-        Address::Tcp(address) => format!("{}://{address}", scheme(settings)),
-        Address::Unix(_) => format!("{}://localhost", scheme(settings)),
-    }
 }
 
 /// Returns the command `curl` with the options that it needs to reach the proxy.

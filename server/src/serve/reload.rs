@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::signal::unix::Signal;
 use tollgate::Rule;
 
 use super::connections::Proxy;
@@ -12,34 +13,22 @@ use crate::config::settings::{Settings, Upstream};
 use crate::counters::Event;
 use crate::limits::store::Fleet;
 use crate::output::say;
-use crate::signals::Hangups;
 
 /// The parts of the proxy that settings change, and the sources of settings.
 pub(crate) struct Reload {
-    options: Options,
-    proxy: Arc<Proxy>,
-    demo: Upstream,
-    sockets: Sockets,
-    log: LogHandle,
-    /// The lock that a change of the settings holds.
-    changing: Mutex<()>,
+    pub(crate) options: Options,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) demo: Upstream,
+    pub(crate) sockets: Sockets,
+    pub(crate) log: LogHandle,
+    /// The lock that a change of the settings, and so of the limits, holds.
+    pub(crate) changing: Mutex<()>,
 }
 
 impl Reload {
-    pub(crate) fn new(
-        options: Options,
-        proxy: Arc<Proxy>,
-        demo: Upstream,
-        sockets: Sockets,
-        log: LogHandle,
-    ) -> Reload {
-        Reload { options, proxy, demo, sockets, log, changing: Mutex::default() }
-    }
-
     /// Reads the file and the certificate again at each hangup, and prints each change.
-    pub(crate) async fn at_each(self: Arc<Self>, mut hangups: Hangups) {
-        loop {
-            hangups.next().await;
+    pub(crate) async fn at_each(self: Arc<Self>, mut hangups: Signal) {
+        while hangups.recv().await.is_some() {
             let reload = self.clone();
             // The read runs on a thread of its own, so a slow disk stops no connection.
             let read = tokio::task::spawn_blocking(move || reload.read_again()).await;
@@ -84,16 +73,14 @@ impl Reload {
             // The admin page may have changed the limit while the file was read.
             settings.limit = self.proxy.settings().limit;
         }
-        lines.extend(self.proxy.limits.replace(&settings, fleet)?);
-        self.put_in_force(settings);
-        Ok(lines)
-    }
-
-    fn put_in_force(&self, settings: Settings) {
+        let changed = self.proxy.limits.replace(&settings, fleet)?;
+        changed.iter().for_each(|_| self.proxy.counters.add(Event::LimitChanged));
+        lines.extend(changed);
         self.proxy.clients.set_most(self.sockets.share(settings.bounds.in_flight).0);
         self.proxy.forward.replace(&self.sockets.bounded(&settings), &self.demo);
-        self.log.set_format(settings.log.format);
+        self.log.set_format(settings.log.json);
         self.proxy.set(settings);
+        Ok(lines)
     }
 
     /// Changes the default rule of all keys at once, until a file names another one. Returns `None`
@@ -102,6 +89,7 @@ impl Reload {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = self.proxy.limits.set_rule(rule);
         if let Some(Ok(())) = outcome {
+            self.proxy.counters.add(Event::LimitChanged);
             let settings = Settings { limit: Some(rule), ..(*self.proxy.settings()).clone() };
             self.proxy.set(settings);
         }

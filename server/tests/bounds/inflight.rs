@@ -98,6 +98,24 @@ fn a_place_comes_back_from_a_client_that_leaves() {
         at_upstream.rest();
         await_in_flight(&proxy, "", 0.0);
     }
+    // A client that left before the head of the response has given up its request.
+    let left = metric(&proxy, "tollgate_inflight_outcomes_total", "\"given_up\"");
+    assert_eq!((left, outcomes(&proxy)), (ROUNDS as f64 / 2.0, [ROUNDS as f64 / 2.0, 0.0, 0.0]));
+    assert_eq!(metric(&proxy, "tollgate_inflight_admitted_total", ""), ROUNDS as f64);
+}
+
+/// The path of a socket may have characters that the text of a label escapes, and more of them than
+/// the name of a layer.
+#[test]
+fn the_metrics_have_the_whole_name_of_an_upstream() {
+    let path = format!("/{}/\"a\\b\"", "missing".repeat(9));
+    let upstream = format!("unix:{path}");
+    let options = ["--limit", NO_LIMIT, "--inflight", "3", "--admin", "127.0.0.1:0", "--upstream", &upstream];
+    let proxy = Proxy::start(&options);
+    assert_eq!(ask(&proxy).read().status, 502);
+    let name = upstream.replace('\\', "\\\\").replace('"', "\\\"");
+    assert_eq!(metric(&proxy, "tollgate_inflight_limit", &format!("name=\"{name}\"")), 3.0);
+    assert_eq!(metric(&proxy, "tollgate_inflight_outcomes_total", "\"overloaded\""), 1.0);
 }
 
 #[test]

@@ -3,19 +3,15 @@
 //! The limit is one request an hour, and its token is gone before a verdict. So 200 tells that a
 //! request is exempt, and 429 that it is not.
 
-use std::sync::{Mutex, mpsc};
-
 use hyper::Method;
 
 use super::PATIENCE;
-use super::process::{Client, Message, Proxy, upstream, url, write};
+use super::process::{Client, Proxy, tollgate, url};
 use super::proxy_protocol::{ask, v1};
-use super::support::{Folder, Http2, connect_from, count, tollgate};
+use super::support::{Folder, Http2, connect_from, count, stepwise};
 
 /// Spellings that servers accept for `/login`, each beside the name of a server.
 const ACCEPTED: &str = include_str!("../spellings/accepted.txt");
-
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 fn start(options: &[&str]) -> Proxy {
     Proxy::start(&[&["--limit", "1/h burst 1", "--admin", "127.0.0.1:0"], options].concat())
@@ -357,19 +353,9 @@ fn a_reload_replaces_the_list_at_once_and_a_mistake_leaves_it() {
     assert_eq!(decisions(&proxy, "default"), [8, 1, 7]);
 }
 
-/// The upstream tells of each request, and answers each when the test allows it.
 #[test]
 fn an_exempt_request_obeys_the_bounds_on_requests_under_way() {
-    let (asked, is_asked) = mpsc::channel();
-    let (go_on, may_go_on) = mpsc::channel::<()>();
-    let may_go_on = Mutex::new(may_go_on);
-    let held = upstream(move |mut connection| {
-        while Message::read_head(&mut connection).is_some() {
-            asked.send(()).expect("the test is still there");
-            may_go_on.lock().expect("no panic").recv_timeout(PATIENCE).expect("the test goes on");
-            write(&connection, OK);
-        }
-    });
+    let (held, is_asked, go_on) = stepwise();
     let bounds = ["--in-flight", "2", "--in-flight-per-key", "1", "--timeout", "queue=20ms"];
     let exempt = ["--exempt-network", "127.0.0.0/8", "--upstream", &url(held)];
     let proxy = start(&[&bounds[..], &exempt].concat());

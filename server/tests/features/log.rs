@@ -168,16 +168,18 @@ fn errors_of_upstreams_are_logged_with_their_name() {
         client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(Message::read_head(&mut client.0).expect("a response").status, status);
         let line = object(&proxy.error());
-        assert_eq!((&line["level"], &line["upstream"]), (&"WARN".into(), &url(address).into()), "{line}");
+        let level = if address == closed { "ERROR" } else { "WARN" };
+        assert_eq!((&line["level"], &line["upstream"]), (&level.into(), &url(address).into()), "{line}");
         assert!(line["message"].as_str().is_some_and(|text| text.contains("upstream")), "{line}");
     }
 }
 
 /// Each fault is one line, and a fault of the client is not a fault of an upstream.
-/// A dead upstream fails each request. The metrics count all of them.
+/// A broken upstream fails each request. The metrics count all of them.
 #[test]
 fn errors_of_an_upstream_are_a_few_lines_a_second() {
-    let options = ["--limit", NO_LIMIT, "--admin", "127.0.0.1:0", "--upstream", &url(refusing())];
+    let leaving = url(upstream(|mut connection| drop(Message::read_head(&mut connection))));
+    let options = ["--limit", NO_LIMIT, "--admin", "127.0.0.1:0", "--upstream", &leaving];
     let (proxy, begin) = (Proxy::start(&options), Instant::now());
     let mut client = proxy.connect();
     for _ in 0..300 {

@@ -5,16 +5,21 @@
 //! decides. An upstream in the test holds back each response that has to come later. Every read
 //! gives up after [`PATIENCE`].
 
+mod check;
 mod exempt;
 mod forwarding;
 mod http2;
+mod keys;
+mod large_bodies;
 mod log;
 mod prefixes;
 #[expect(dead_code, reason = "the tests of the proxy use the rest")]
 #[path = "../proxy/process.rs"]
 mod process;
 mod proxy_protocol;
+mod refusals;
 mod reload;
+mod reread;
 mod start;
 mod stopping;
 mod support;

@@ -7,8 +7,8 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use super::PATIENCE;
-use super::process::{Client, Message, Proxy, command, recording_upstream, upstream, url, write};
-use super::support::{Folder, await_count, connect_from, count, tollgate};
+use super::process::{Client, Message, Proxy, command, recording_upstream, tollgate, upstream, url, write};
+use super::support::{Folder, await_count, connect_from, count, stepwise};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -255,19 +255,9 @@ fn a_reload_without_an_upstream_changes_nothing() {
     assert!(error.ends_with("; all settings stay as they were\n"), "{error}");
 }
 
-/// The upstream tells of each request, and answers each when the test allows it.
 #[test]
 fn places_for_requests_change_and_none_is_made_up() {
-    let (asked, is_asked) = mpsc::channel();
-    let (go_on, may_go_on) = mpsc::channel::<()>();
-    let may_go_on = Mutex::new(may_go_on);
-    let held = upstream(move |mut connection| {
-        while Message::read_head(&mut connection).is_some() {
-            asked.send(()).expect("the test is still there");
-            may_go_on.lock().expect("no panic").recv_timeout(PATIENCE).expect("the test goes on");
-            write(&connection, OK);
-        }
-    });
+    let (held, is_asked, go_on) = stepwise();
     let file = |places| {
         let (upstream, bounds) = (url(held), format!("in_flight = {places}\nin_flight_per_key = 1\n"));
         format!("upstream = [\"{upstream}\"]\n[timeouts]\nqueue = \"20ms\"\n[bounds]\n{bounds}")
@@ -384,6 +374,12 @@ fn a_reload_keeps_the_limit_on_requests_in_flight() {
         let upstreams = format!("upstream = [\"{}\"]\n", url(holding));
         format!("{upstreams}limit = \"none\"\nlame_duck = \"{via}\"\n[inflight]\nlimit = {limit}\n")
     };
+    let refused = |proxy: &Proxy, count: usize| {
+        let (metrics, priority) = (proxy.ask_admin("GET", "/metrics", "").body, "priority=\"critical\"");
+        let line =
+            format!("tollgate_inflight_refused_total{{name=\"{}\",{priority}}} {count}\n", url(holding));
+        assert!(metrics.contains(&line), "no {line:?} in {metrics}");
+    };
     let file = folder.write("proxy.toml", &text("1", "0s"));
     let proxy = Proxy::start(&["--config", &file, "--admin", "127.0.0.1:0"]);
     let ask = || {
@@ -401,9 +397,17 @@ fn a_reload_keeps_the_limit_on_requests_in_flight() {
     assert_eq!(proxy.reload(), ["inflight.limit: 2, was 1"]);
     let _second = (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked"));
     assert_eq!(ask().read().status, 503);
+    refused(&proxy, 3);
     write(&first.1, OK);
     assert_eq!(first.0.read().status, 200);
+    // One that adapts begins at the limit in force, and goes on with the counts.
+    folder.write("proxy.toml", &text("3\ntarget = \"50ms\"", "1ms"));
+    assert_eq!(proxy.reload(), ["inflight.limit: 3, was 2", "inflight.target: 50ms, was none"]);
+    let third = [(); 2].map(|()| (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked")));
+    assert_eq!(ask().read().status, 503);
+    refused(&proxy, 4);
+    drop(third);
     folder.write("proxy.toml", &text("\"none\"", "1ms"));
-    assert_eq!(proxy.reload(), ["inflight.limit: none, was 2"]);
+    assert_eq!(proxy.reload(), ["inflight.limit: none, was 3", "inflight.target: none, was 50ms"]);
     let _more = [(); 3].map(|()| (ask(), requests.recv_timeout(PATIENCE).expect("the upstream is asked")));
 }

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 
-use super::process::Proxy;
-use super::support::{Certificate, Folder, tollgate};
+use super::process::{Proxy, tollgate};
+use super::support::{Certificate, Folder};
 
 #[test]
 fn the_command_alone_prints_what_there_is() {

@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::process::{Message, Proxy, read_line, upstream, url, write};
-use super::support::{Certificate, Folder, Http2, block_on, spawn, tollgate};
+use super::process::{Message, Proxy, read_line, tollgate, upstream, url, write};
+use super::support::{Certificate, Folder, Http2, block_on, spawn};
 use super::websocket::{UPGRADE, echo_upstream, talk};
 use super::{NO_LIMIT, PATIENCE};
 

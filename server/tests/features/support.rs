@@ -4,9 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Instant;
 
 use http_body_util::{BodyExt, Full};
@@ -24,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::PATIENCE;
-use super::process::{Client, Message, Proxy, read_chunk};
+use super::process::{Client, Message, Proxy, read_chunk, upstream, write};
 
 /// A folder that is removed when this value is dropped.
 pub(super) struct Folder(PathBuf);
@@ -55,12 +54,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// Runs `tollgate` to its end.
-pub(super) fn tollgate(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.args(args).stdin(Stdio::null()).output().expect("it starts")
 }
 
 /// Returns the value of `tollgate_proxy_NAME_total`.
@@ -263,4 +256,19 @@ impl TlsClient {
         self.write(&format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
         read(&mut self.0)
     }
+}
+
+/// Returns an upstream that tells of each request, and answers each when the test allows it.
+pub(super) fn stepwise() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let (asked, is_asked) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let address = upstream(move |mut connection| {
+        while Message::read_head(&mut connection).is_some() {
+            asked.send(()).expect("the test is still there");
+            may_go_on.lock().expect("no panic").recv_timeout(PATIENCE).expect("the test goes on");
+            write(&connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    (address, is_asked, go_on)
 }

@@ -94,7 +94,7 @@ fn a_bad_certificate_is_one_sentence_that_names_it() {
         // The path is relative to the file.
         ("check", &["--demo", "--config", &config], &broken),
     ] {
-        let output = super::support::tollgate(&[&[command], options].concat());
+        let output = super::process::tollgate(&[&[command], options].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(named.as_str()), "{stderr}");

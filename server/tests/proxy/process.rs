@@ -114,6 +114,23 @@ impl Proxy {
         }
     }
 
+    /// Makes the proxy read its file again. Returns the lines that it prints, or its complaint.
+    pub(super) fn try_reload(&self) -> Result<Vec<String>, String> {
+        self.signal("-HUP");
+        let (mut lines, begin) = (Vec::new(), std::time::Instant::now());
+        while begin.elapsed() < PATIENCE {
+            match self.lines.recv_timeout(std::time::Duration::from_millis(2)) {
+                Ok(line) if line.contains(" read again") => return Ok(lines),
+                Ok(line) => lines.push(line),
+                Err(_) => (),
+            }
+            if let Some(error) = self.errors.try_iter().find(|error| error.contains("stay as they were")) {
+                return Err(error);
+            }
+        }
+        panic!("neither read again nor refused: {lines:?}")
+    }
+
     pub(super) fn connect(&self) -> Client {
         Client::connect(self.address)
     }
@@ -162,13 +179,20 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
 
 /// Runs the proxy until it ends by itself.
 pub(super) fn run(args: &[&str]) -> Output {
-    let child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    tollgate(&[&["proxy"], args].concat())
+}
+
+/// Runs the program to its end. One that goes on is killed after [`PATIENCE`].
+pub(super) fn tollgate(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("it starts");
     let pid = child.id().to_string();
     let (sender, output) = mpsc::channel();
     thread::spawn(move || sender.send(child.wait_with_output()));
     let Ok(output) = output.recv_timeout(PATIENCE) else {
         let _ = Command::new("kill").args(["-KILL", &pid]).status();
-        panic!("{args:?} did not end the proxy");
+        panic!("{args:?} does not end");
     };
     output.expect("its output is read")
 }

@@ -141,7 +141,7 @@ fn a_file_with_a_mistake_changes_nothing() {
         assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
         assert!(stderr.starts_with(&format!("error: {name}:{line}:")), "{stderr}");
     }
-    for prefix in ["a", "", "/a", "/a?b", "/a#b"] {
+    for prefix in ["a", "", "/a/", "/a?b", "/a#b"] {
         std::fs::write(
             &file,
             format!("{before}[[route]]\nlimit = \"1/h\"\nname = \"n\"\nprefix = \"{prefix}\"\n"),

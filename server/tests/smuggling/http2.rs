@@ -1,81 +1,14 @@
 //! Requests as frames of HTTP/2, without TLS.
 
-use std::net::SocketAddr;
-
 use super::bytes;
-use super::client::Client;
+use super::frames::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, ask, bare, block, fields, frame, head,
+};
 use super::verdict::{Bench, Reading, compare, conclude};
 
-const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST /x HTTP/1.1";
 const GET: &str = "GET /x HTTP/1.1";
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GONE: u8 = 7;
-const CONTINUATION: u8 = 9;
-
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// Encodes fields, without compression and without an index (RFC 7541, 6.2.2).
-fn block(fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut block = Vec::new();
-    for (name, value) in fields {
-        block.push(0);
-        for text in [name, value] {
-            let text = bytes(text);
-            length(text.len(), &mut block);
-            block.extend(text);
-        }
-    }
-    block
-}
-
-/// Encodes a number after a bit that is 0 (RFC 7541, 5.1).
-fn length(mut number: usize, block: &mut Vec<u8>) {
-    if number < 127 {
-        return block.push(number as u8);
-    }
-    block.push(127);
-    number -= 127;
-    while number >= 128 {
-        block.push((number % 128) as u8 | 128);
-        number /= 128;
-    }
-    block.push(number as u8);
-}
-
-/// Returns a request on the first stream: its fields, in frames of up to 16 KB.
-fn head(fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
-    let block = block(fields);
-    let mut parts = block.chunks(16_384).peekable();
-    let mut frames = Vec::new();
-    let mut kind = HEADERS;
-    while let Some(part) = parts.next() {
-        let end = if parts.peek().is_none() { END_HEADERS } else { 0 };
-        let flags = if kind == HEADERS { flags | end } else { end };
-        frames.extend(frame(kind, flags, 1, part));
-        kind = CONTINUATION;
-    }
-    frames
-}
-
-/// Returns the pseudo headers of a method and a path, and other fields.
-fn fields<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let pseudo = [(":method", method), (":scheme", "http"), (":authority", "a"), (":path", path)];
-    [&pseudo, more].concat()
-}
 
 fn get(more: &[(&str, &str)]) -> Vec<u8> {
     head(&fields("GET", "/x", more), END_STREAM)
@@ -349,73 +282,6 @@ fn frames(table: &mut Table) {
     table.one("a block in two parts", [open, frame(CONTINUATION, END_HEADERS, 1, b"")].concat(), GET, "");
 }
 
-/// Returns a request without other headers.
-pub(crate) fn bare(method: &str, path: &str) -> Vec<u8> {
-    head(&fields(method, path, &[]), END_STREAM)
-}
-
-/// The outcome of the request on the first stream.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// A response with the status 200, and its body.
-    Answered(String),
-    /// Another status, the end of the stream, or the end of the connection.
-    Refused,
-}
-
-/// Sends the frames, and waits for the outcome. If the client leaves, it waits only until the
-/// frames are read.
-pub(crate) fn ask(address: SocketAddr, frames: &[u8], leaves: bool) -> Result<Outcome, String> {
-    let mut client = Client::connect(address);
-    let ping = frame(PING, 0, 0, b"smuggled");
-    client.write(&[bytes(PREFACE), frame(SETTINGS, 0, 0, b""), frames.to_vec(), ping].concat());
-    let mut is_good = false;
-    let mut body = String::new();
-    loop {
-        let Some(Frame { kind, flags, stream, payload }) = next(&mut client)? else {
-            return Ok(Outcome::Refused);
-        };
-        match (kind, stream) {
-            (PING, 0) if flags & ACK != 0 && leaves => return Ok(Outcome::Refused),
-            (GONE, 0) | (RESET, 1) => return Ok(Outcome::Refused),
-            // The first field is the status. A status of 200 has a number of its own.
-            (HEADERS, 1) => is_good |= payload.first() == Some(&0x88),
-            (DATA, 1) => body += &super::text(&payload),
-            _ => continue,
-        }
-        if flags & END_STREAM != 0 {
-            return Ok(if is_good { Outcome::Answered(body) } else { Outcome::Refused });
-        }
-    }
-}
-
-struct Frame {
-    kind: u8,
-    flags: u8,
-    stream: u32,
-    payload: Vec<u8>,
-}
-
-/// Reads the next frame. Returns `None` if the connection has ended.
-fn next(client: &mut Client) -> Result<Option<Frame>, String> {
-    loop {
-        if let [a, b, c, kind, flags, stream @ ..] = client.unread(0)
-            && let Some((stream, rest)) = stream.split_first_chunk()
-        {
-            let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-            if let Some(payload) = rest.get(..length) {
-                let (kind, flags, stream) = (*kind, *flags, u32::from_be_bytes(*stream));
-                let frame = Frame { kind, flags, stream, payload: payload.to_vec() };
-                client.unread(9 + length);
-                return Ok(Some(frame));
-            }
-        }
-        if !client.more()? {
-            return Ok(None);
-        }
-    }
-}
-
 fn judge(bench: &mut Bench, shape: &Shape) -> Result<(), String> {
     let outcome = ask(bench.address(), &shape.frames, shape.leaves);
     let seen = bench.settle()?;
@@ -429,8 +295,7 @@ fn judge(bench: &mut Bench, shape: &Shape) -> Result<(), String> {
     if outcome == expected { Ok(()) } else { Err(format!("{outcome:?}, not {expected:?}")) }
 }
 
-fn run(options: &[&str]) {
-    let mut bench = Bench::start(options);
+fn run(mut bench: Bench) {
     let mut faults = Vec::new();
     for (number, shape) in table().iter().enumerate() {
         faults.extend(judge(&mut bench, shape).err().map(|why| format!("{number}, {}: {why}", shape.name)));
@@ -441,11 +306,19 @@ fn run(options: &[&str]) {
 
 #[test]
 fn no_request_gets_through_in_frames() {
-    run(&[]);
+    run(Bench::start(&[]));
 }
 
 /// The upstream gets the client's host.
 #[test]
 fn no_request_gets_through_in_frames_to_another_host() {
-    run(&["--preserve-host"]);
+    run(Bench::start(&["--preserve-host"]));
+}
+
+/// The frames become others, and then a request of HTTP/1.1.
+#[test]
+fn no_request_gets_through_an_upstream_of_http2() {
+    for tls in [false, true] {
+        run(Bench::start_two(tls));
+    }
 }

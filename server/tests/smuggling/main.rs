@@ -9,6 +9,7 @@
 //! request has left open. So no bytes can wait there for the next request.
 
 mod client;
+mod frames;
 mod http2;
 #[path = "../proxy/process.rs"]
 #[expect(dead_code, reason = "the tests of the proxy use the rest")]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+
 use super::client::{Client, End};
 use super::process::Proxy;
 use super::strict::Message;
@@ -34,6 +36,8 @@ impl Reading {
 /// The proxy with the upstream of these tests.
 pub(crate) struct Bench {
     proxy: Proxy,
+    /// The proxy behind it, if the requests pass two.
+    _second: Option<Proxy>,
     pub(crate) upstream: Upstream,
     /// The number of requests of other clients.
     innocents: usize,
@@ -49,7 +53,31 @@ impl Bench {
         let fixed = ["--limit", NO_LIMIT, "--upstream", &url, "--via", VIA];
         let proxy = Proxy::start(&[&fixed, options].concat());
         let preserves_host = options.contains(&"--preserve-host");
-        Bench { proxy, upstream, innocents: 0, open: BTreeSet::new(), preserves_host }
+        Bench { proxy, _second: None, upstream, innocents: 0, open: BTreeSet::new(), preserves_host }
+    }
+
+    /// Starts a proxy whose upstream is another one. Between them is HTTP/2, and over TLS also
+    /// HTTP/1.1 for upgrades.
+    pub(crate) fn start_two(tls: bool) -> Bench {
+        if !tls {
+            return Bench::start(&[]).behind("h2c", &[]);
+        }
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).expect("it can be made");
+        let folder = tempfile::tempdir().expect("a folder");
+        let [chain, key] = [("chain.pem", cert.pem()), ("key.pem", signing_key.serialize_pem())]
+            .map(|(name, text)| (folder.path().join(name), text))
+            .map(|(path, text)| std::fs::write(&path, text).map(|()| path.display().to_string()))
+            .map(|path| path.expect("it can be written"));
+        Bench::start(&["--tls-cert", &chain, "--tls-key", &key]).behind("https", &["--upstream-ca", &chain])
+    }
+
+    /// Starts a proxy before that of this bench.
+    fn behind(self, scheme: &str, options: &[&str]) -> Bench {
+        let url = format!("{scheme}://localhost:{}", self.proxy.address.port());
+        let fixed = ["--limit", NO_LIMIT, "--upstream", &url, "--via", "first"];
+        let first = Proxy::start(&[&fixed, options].concat());
+        Bench { proxy: first, _second: Some(self.proxy), ..self }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

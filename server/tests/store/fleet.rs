@@ -88,6 +88,44 @@ fn each_route_has_its_bucket_and_a_value_of_a_header_is_one_key_for_all() {
     }
 }
 
+/// A key of several parts is one in each proxy, and a refusal by one limit gives the tokens of the
+/// other back to the store.
+#[test]
+fn the_limits_of_one_prefix_hold_together_in_a_fleet() {
+    for server in servers() {
+        for mode in ["exact", "leased"] {
+            let folder = tempfile::TempDir::new().expect("a folder");
+            let text = format!(
+                "[store]\nurl = {:?}\nname = \"together-{mode}\"\nmode = \"{mode}\"\ndeadline = \"10s\"\n\
+                 [[route]]\nname = \"address\"\nprefix = \"/a\"\nlimit = \"3/h\"\n\
+                 [[route]]\nname = \"pair\"\nprefix = \"/a\"\nlimit = \"1/h\"\nkey = [\"peer\", \"cookie:id\"]\n",
+                server.url()
+            );
+            let proxies = [super::start_by(&folder, &text), super::start_by(&folder, &text)];
+            let mut clients = proxies.each_ref().map(|proxy| proxy.connect());
+            let mut of = |proxy: usize, id: &str| {
+                let reply = clients[proxy].get_with("/a", &format!("Cookie: id={id}\r\n"));
+                let limit = reply.header("ratelimit").unwrap_or_default();
+                (reply.status, limit.split('"').nth(1).unwrap_or_default().to_owned())
+            };
+            let refused = |name: &str| (429, name.to_owned());
+            let name = server.name();
+            assert_eq!(of(0, "k").0, 200, "{name}, {mode}");
+            assert_eq!([of(1, "k"), of(0, "k")], [refused("pair"), refused("pair")], "{name}, {mode}");
+            // Tokens may be on their way back for a moment.
+            let (mut granted, begun) = (1, Instant::now());
+            for id in 0.. {
+                granted += usize::from(of(id % 2, &id.to_string()).0 == 200);
+                if granted == 3 {
+                    break;
+                }
+                assert!(begun.elapsed() < PATIENCE, "{name}, {mode}: {granted} granted");
+            }
+            assert_eq!([of(0, "o"), of(1, "p")], [refused("address"), refused("address")], "{name}, {mode}");
+        }
+    }
+}
+
 #[test]
 fn a_proxy_that_starts_later_finds_the_tokens_that_are_left() {
     for server in servers() {

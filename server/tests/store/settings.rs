@@ -1,7 +1,6 @@
 //! The settings of the store: at the start, at a reload, and on the page.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -77,8 +76,7 @@ fn the_page_changes_the_quota_of_the_shared_bucket() {
 }
 
 fn tollgate(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    let output = command.args(args).stdin(Stdio::null()).output().expect("it starts");
+    let output = super::process::tollgate(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -95,10 +93,17 @@ fn check_reads_a_url_and_asks_no_server() {
     let mut good = Vec::new();
     if cfg!(feature = "redis") {
         good.push(("redis://:hunter2@192.0.2.1", "redis://:***@192.0.2.1"));
+        good.push(("redis://[::1]:6379/0", "redis://[::1]:6379/0"));
         urls.push(("redis://:hunter2@a:port", "URL did not parse"));
     }
     if cfg!(feature = "postgres") {
         good.push(("postgres://ada:hunter2@192.0.2.1/limits", "postgres://ada:***@192.0.2.1/limits"));
+        good.push(("postgres://ada@192.0.2.1/limits", "postgres://ada@192.0.2.1/limits"));
+        good.push(("postgres://ada@192.0.2.1/limits?user=hun@ter2", "postgres://***?..."));
+        good.push((
+            "postgres://ada@192.0.2.1/limits?password=hunter2",
+            "postgres://ada@192.0.2.1/limits?...",
+        ));
         urls.push(("postgres://a:hunter2@b:port/c", "invalid value for option `port`"));
     }
     if cfg!(feature = "mysql") {

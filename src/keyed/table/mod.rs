@@ -55,13 +55,9 @@
 //! Checked by the models in `src/tests/models/table.rs`.
 
 mod insert;
-#[cfg_attr(all(feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))), path = "huge_pages.rs")]
-pub(crate) mod memory;
 mod set;
 mod two_choice;
 
 pub(crate) use insert::Insertion;
-#[cfg(all(test, feature = "huge-pages", target_os = "linux", not(any(loom, shuttle))))]
-pub(crate) use set::Set;
 pub(crate) use set::{SlotRef, hash_of};
 pub(crate) use two_choice::Table;

@@ -3,7 +3,7 @@
 use crate::bucket::atomic::{Bucket, BucketRef, rarely};
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
-use crate::sync::{AtomicU64, MODEL, Ordering, plain_bytes};
+use crate::sync::{AtomicU64, MODEL, Ordering};
 use crate::word::state::State;
 
 /// Number of slots of a line. Four slots fill a cache line.
@@ -15,22 +15,15 @@ pub(super) const SLOTS: usize = LINES * SLOTS_PER_LINE;
 /// The lowest bit of a set's first fingerprint.
 pub(super) const LATCH: u64 = 1;
 
-plain_bytes! {
-    #[repr(C, align(128))]
-    pub(crate) struct Set(pub(super) [Line; LINES]);
-}
+#[repr(align(128))]
+pub(super) struct Set(pub(super) [Line; LINES]);
 
-plain_bytes! {
-    #[repr(C, align(64))]
-    pub(crate) struct Line(pub(super) [Slot; SLOTS_PER_LINE]);
-}
+#[repr(align(64))]
+pub(super) struct Line(pub(super) [Slot; SLOTS_PER_LINE]);
 
-plain_bytes! {
-    #[repr(C)]
-    pub(crate) struct Slot {
-        pub(super) fingerprint: AtomicU64,
-        pub(super) bucket: Bucket,
-    }
+pub(crate) struct Slot {
+    pub(super) fingerprint: AtomicU64,
+    pub(super) bucket: Bucket,
 }
 
 /// The slot of a key.

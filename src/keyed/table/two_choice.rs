@@ -9,7 +9,6 @@ use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use super::memory::{self, Memory};
 use super::set::{LATCH, LINES, Line, SLOTS, SLOTS_PER_LINE, Set, Slot, SlotRef, fingerprint};
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
@@ -22,7 +21,7 @@ use crate::word::state::{Reading, State};
 pub(super) const KEYS_PER_SET: usize = if MODEL { 1 } else { 6 };
 
 pub(crate) struct Table {
-    sets: Memory,
+    sets: Box<[Set]>,
     /// Made with the first key.
     counts: OnceLock<Box<CachePadded<Counts>>>,
 }
@@ -56,7 +55,7 @@ impl<'a> Choice<'a> {
 impl Table {
     pub(crate) fn new(keys: usize) -> Table {
         let sets = keys.div_ceil(KEYS_PER_SET).max(1);
-        Table { sets: memory::empty(sets), counts: OnceLock::new() }
+        Table { sets: (0..sets).map(|_| Set::empty()).collect(), counts: OnceLock::new() }
     }
 
     /// Returns the number of keys held.

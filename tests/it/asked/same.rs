@@ -57,10 +57,7 @@ const FOUR: Quota = Quota::per_second(4);
 const LAYERS: &[(&str, Build)] = &[
     ("no option", |make| make.builder(FOUR)),
     ("headers", |make| make.builder(FOUR).headers(Headers::Both).only_below(60)),
-    ("waits", |make| {
-        let layer = make.builder(Quota::per_minute(4)).longest_wait(Duration::from_secs(9));
-        layer.spread_retries(Duration::from_secs(5))
-    }),
+    ("waits", |make| make.builder(Quota::per_minute(4)).spread_retries(Duration::from_secs(5))),
     ("a name and a response", |make| {
         make.builder(FOUR).name("four").expect("it is a name").reject_as(Problem::QUOTA_EXCEEDED)
     }),

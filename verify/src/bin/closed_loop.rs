@@ -16,7 +16,8 @@ use std::process::ExitCode;
 use std::{env, fs, io};
 
 use tollgate_verify::acceptance::{Figure, Measured, OF_QUOTA, in_digits};
-use tollgate_verify::closed_loop::{Outcome, SCENARIOS, Second, run};
+use tollgate_verify::closed_loop::{Outcome, Second, run};
+use tollgate_verify::disturbance::SCENARIOS;
 use tollgate_verify::plot::{Line, Panel, Span, draw};
 use tollgate_verify::policies::{
     AIMD, CLASSES, EIGHT, EIGHT_UNGUARDED, FIXED, FIXED_QUOTA, GRADIENT2, NOTHING, OURS, Policy, Results,

@@ -67,12 +67,12 @@ fn one_bucket(kind: &str, keys: &[u64]) -> Option<u64> {
         // The bucket is warm: it leases while decisions are frequent, as they are on a clock that
         // stands. The tokens come from leases, with a new lease now and then.
         "leased" => {
-            let spread = TokenBucket::with_clock(plenty(), Clock::mock().0).spread();
+            let spread = TokenBucket::builder(plenty()).clock(Clock::mock().0).spread().build();
             assert!((0..100_000).all(|_| spread.try_acquire().is_ok()));
             decide(keys, |_| black_box(&spread).try_acquire().is_ok())
         }
         "drained" => {
-            let drained = TokenBucket::new(Quota::per_hour(1)).spread();
+            let drained = TokenBucket::builder(Quota::per_hour(1)).spread().build();
             assert!(drained.try_acquire().is_ok() && drained.try_acquire().is_err());
             decide(keys, |_| black_box(&drained).try_acquire().is_err())
         }

@@ -59,7 +59,7 @@ impl Trio {
             quota,
             mock,
             now: START,
-            bucket: TokenBucket::with_clock(quota, clock.clone()),
+            bucket: TokenBucket::builder(quota).clock(clock.clone()).build(),
             limiters: [
                 RateLimiter::builder(quota).clock(clock.clone()).max_keys(1).build(),
                 RateLimiter::builder(quota).clock(clock).inline(1).unwrap().build(),

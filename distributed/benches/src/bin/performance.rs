@@ -13,7 +13,7 @@
 use std::fs;
 use std::path::Path;
 
-use tollgate_distributed_benches::contenders::Failure;
+use tollgate_distributed_benches::limit::Failure;
 use tollgate_distributed_benches::report;
 use tollgate_distributed_benches::rows::Rows;
 use tollgate_distributed_benches::scenarios::{Effort, at_hand, attempts, outage, stores};

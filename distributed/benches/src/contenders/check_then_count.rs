@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
-use super::{Failure, Limit, Setup, connect};
+use crate::limit::{Failure, Limit, Setup};
 
 const CHECK: &str = "
 return { redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1]) }";
@@ -35,7 +35,7 @@ pub(super) struct CheckThenCount {
 impl CheckThenCount {
     pub(super) async fn new(setup: &Setup) -> Result<CheckThenCount, Failure> {
         Ok(CheckThenCount {
-            connection: connect(&setup.url).await?,
+            connection: setup.redis().await?,
             name: setup.name.clone(),
             limit: setup.quota.tokens(),
             seconds: setup.quota.period().as_secs().max(1),

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, Script};
 use tollgate::Quota;
 
-use super::{Failure, Limit, Setup, connect};
+use crate::limit::{Failure, Limit, Setup};
 
 const SET: &str = "
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
@@ -25,7 +25,7 @@ pub(super) struct CompareAndSet {
 impl CompareAndSet {
     pub(super) async fn new(setup: &Setup) -> Result<CompareAndSet, Failure> {
         Ok(CompareAndSet {
-            connection: connect(&setup.url).await?,
+            connection: setup.redis().await?,
             name: setup.name.clone(),
             quota: setup.quota,
             set: Script::new(SET),

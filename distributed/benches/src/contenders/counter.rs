@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use super::{Failure, Limit, Setup, connect};
+use crate::limit::{Failure, Limit, Setup};
 
 pub(super) struct Counter {
     connection: MultiplexedConnection,
@@ -18,7 +18,7 @@ pub(super) struct Counter {
 impl Counter {
     pub(super) async fn new(setup: &Setup) -> Result<Counter, Failure> {
         Ok(Counter {
-            connection: connect(&setup.url).await?,
+            connection: setup.redis().await?,
             name: setup.name.clone(),
             limit: setup.quota.tokens(),
             window_ms: setup.quota.period().as_millis() as i64,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
-use super::{Failure, Limit, Setup, connect};
+use crate::limit::{Failure, Limit, Setup};
 
 /// `ARGV` is the time of a token and that of a burst. A refusal writes nothing.
 const ASK: &str = "
@@ -31,7 +31,7 @@ impl Gcra {
         // The shortest time of a token is a microsecond.
         let token_us = (setup.quota.period().as_micros() as u64 / setup.quota.tokens()).max(1);
         Ok(Gcra {
-            connection: connect(&setup.url).await?,
+            connection: setup.redis().await?,
             name: setup.name.clone(),
             token_us,
             burst_us: token_us * setup.quota.capacity(),

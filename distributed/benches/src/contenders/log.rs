@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_distributed::{DistributedLimiter, RedisStore, SlidingLog};
 
-use super::{Failure, Limit, Setup};
+use crate::limit::{Failure, Limit, Setup};
 
 /// The longest log. A larger limit is one of a shorter window.
 const MOST: u64 = 10_000;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate_distributed::{AnyStore, DistributedBuilder, DistributedLimiter};
 
-use super::{Failure, Limit, Setup};
+use crate::limit::{Failure, Limit, Setup};
 
 /// The most connections of a store: those of MariaDB.
 const CONNECTIONS: usize = 4;

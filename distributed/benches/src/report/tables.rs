@@ -2,12 +2,14 @@
 
 use tollgate_benches::report::numbers::{Spread, grouped, short};
 
-use super::MACHINE;
 use crate::contenders::ON_REDIS;
 use crate::rows::Rows;
 use crate::scenarios::outage::{PHASE, PHASES, POLICIES, SOURCES};
 use crate::scenarios::stores::SPEED;
 use crate::scenarios::{at_hand, attempts};
+
+/// The section of the processor and of all versions.
+pub(super) const MACHINE: &str = "Machine";
 
 /// Returns a table of the page by its name: the kind, and the section or the case.
 pub(super) fn table(rows: &Rows, name: &str) -> String {

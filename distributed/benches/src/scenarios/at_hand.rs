@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Clock, Quota, RateLimiter};
 use tollgate_benches::report::numbers::count;
+use tollgate_benches::scenarios::say;
 use tollgate_distributed::{DistributedLimiter, MemoryStore};
 
-use super::{Effort, say};
-use crate::contenders::Failure;
+use super::effort::Effort;
+use crate::limit::Failure;
 use crate::rows::Rows;
 
 /// The section of these rows.

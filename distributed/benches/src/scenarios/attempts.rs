@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tollgate::Quota;
+use tollgate_benches::scenarios::say;
 use tollgate_test_servers::redis::Redis;
 
+use super::effort::Effort;
 use super::outage::POLICIES;
-use super::{Effort, say};
-use crate::contenders::{Failure, Limit, Ours, Setup};
+use crate::contenders::Ours;
+use crate::limit::{Failure, Limit, Setup};
 use crate::rows::Rows;
 use crate::servers::Server;
 
@@ -23,7 +25,7 @@ const GAP: Duration = Duration::from_micros(10);
 const KEY: &str = "one key";
 
 /// A limiter under attempts, and its numbers.
-struct Runner {
+struct Attempted {
     limit: Ours,
     /// Nanoseconds of single decisions.
     times: Histogram<u64>,
@@ -32,9 +34,14 @@ struct Runner {
     first: Option<Instant>,
 }
 
-impl Runner {
-    fn new(limit: Ours) -> Result<Runner, Failure> {
-        Ok(Runner { limit, times: Histogram::new_with_bounds(1, 1_000_000_000, 3)?, granted: 0, first: None })
+impl Attempted {
+    fn new(limit: Ours) -> Result<Attempted, Failure> {
+        Ok(Attempted {
+            limit,
+            times: Histogram::new_with_bounds(1, 1_000_000_000, 3)?,
+            granted: 0,
+            first: None,
+        })
     }
 
     fn attempt(&mut self) {
@@ -58,7 +65,7 @@ impl Runner {
 
 /// Asks all limiters in turn, each of them 100,000 times a second. A limiter is done at its first
 /// grant if `until_grant` says so.
-fn attempts(runners: &mut [Runner], time: Duration, until_grant: bool) {
+fn attempts(runners: &mut [Attempted], time: Duration, until_grant: bool) {
     let (begun, mut at) = (Instant::now(), Duration::ZERO);
     while at < time {
         at += GAP;
@@ -66,7 +73,7 @@ fn attempts(runners: &mut [Runner], time: Duration, until_grant: bool) {
             hint::spin_loop();
         }
         let waiting = runners.iter_mut().filter(|runner| !until_grant || runner.first.is_none());
-        waiting.for_each(Runner::attempt);
+        waiting.for_each(Attempted::attempt);
     }
 }
 
@@ -91,7 +98,7 @@ async fn refused(rows: &mut Rows, effort: &Effort) -> Result<(), Failure> {
         let Some(server) = Server::start(store)? else { continue };
         let quota = Quota::per(1, period);
         let setup = Setup { quota, url: server.url(), name: "attempts".to_owned() };
-        runners.push(Runner::new(Ours::new("leased", &setup).await?)?);
+        runners.push(Attempted::new(Ours::new("leased", &setup).await?)?);
         servers.push((store, server));
     }
     for runner in &runners {
@@ -122,7 +129,7 @@ async fn frozen(rows: &mut Rows, effort: &Effort) -> Result<(), Failure> {
     for (name, policy) in POLICIES {
         let setup = Setup { quota: Quota::per_second(1_000), url: server.url(), name: name.to_owned() };
         let limit = Ours::with("leased", &setup, |builder| builder.on_outage(policy)).await?;
-        runners.push(Runner::new(limit)?);
+        runners.push(Attempted::new(limit)?);
     }
     server.process().freeze()?;
     for runner in &runners {

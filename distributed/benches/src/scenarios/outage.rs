@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tollgate::Quota;
+use tollgate_benches::scenarios::say;
 use tollgate_distributed::{OnOutage, Source};
 use tollgate_test_servers::redis::Redis;
 
-use super::say;
-use crate::contenders::{Failure, Ours, PROCESSES, Setup};
+use crate::contenders::{Ours, PROCESSES};
+use crate::limit::{Failure, Setup};
 use crate::load::Random;
 use crate::rows::Rows;
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tollgate::Quota;
 use tollgate_benches::report::numbers::count;
+use tollgate_benches::scenarios::say;
 use tollgate_test_servers::any::AnyServer;
 
-use super::{Effort, say};
-use crate::contenders::{Failure, Fleet, ON_REDIS, Setup, on_redis, ours};
+use super::effort::Effort;
+use crate::contenders::{Fleet, ON_REDIS, on_redis, ours};
+use crate::limit::{Failure, Setup};
 use crate::load::{Lap, Load};
 use crate::processor_time;
 use crate::rows::Rows;

@@ -5,6 +5,8 @@
 //! A second account of the tokens is kept outside of the layer, by the service, its bodies and the
 //! driver. The clock moves only by the driver, so both accounts are equal to the token.
 
+mod account;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use account::{Alive, World};
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Bytes, Frame};
 use tollgate::http::key_fn;
@@ -37,115 +40,6 @@ const LEAST: i64 = 1;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const BAN: Duration = Duration::from_millis(300);
 const IN_FLIGHT: usize = 64;
-
-/// The account outside of the layer.
-#[derive(Default)]
-struct Account {
-    keys: [KeyAccount; KEYS],
-    refused: [u64; KEYS],
-    requests: u64,
-    /// Milliseconds, in each of which a key earns a token.
-    now: i64,
-    /// Cancelled requests that left a line, and those whose tokens were earned.
-    left: u64,
-    kept: u64,
-    waited: u64,
-    panics: u64,
-}
-
-/// The tokens that a key has taken, and its line.
-///
-/// A place in line is a stretch of `ESTIMATE` tokens, and is earned at its end. A caller that leaves
-/// moves all behind it up by a place. The last place goes back to the bucket if no tokens were taken
-/// behind it, and is kept for the next caller otherwise. Tokens that come back move all places up.
-#[derive(Default)]
-struct KeyAccount {
-    taken: i64,
-    /// The ends of the places in order: first those of the callers, then those left over.
-    places: VecDeque<i64>,
-    callers: VecDeque<u64>,
-    /// Whether tokens from the end of the last place on can go back.
-    returns: bool,
-}
-
-impl KeyAccount {
-    /// Serves the callers whose tokens are earned, and gives back what is left over.
-    fn serve(&mut self, now: i64) {
-        let mut until = self.taken;
-        self.returns |= self.places.back().is_some_and(|last| *last > until);
-        for place in self.places.iter_mut().rev() {
-            *place = (*place).min(until);
-            until = *place - ESTIMATE;
-        }
-        while !self.callers.is_empty() && self.places[0] <= now {
-            self.callers.pop_front();
-            self.places.pop_front();
-        }
-        while self.places.len() > self.callers.len()
-            && self.returns
-            && self.places.back() == Some(&self.taken)
-        {
-            self.places.pop_back();
-            self.taken -= ESTIMATE;
-            self.returns = self.places.back() == Some(&self.taken);
-        }
-        if self.callers.is_empty() {
-            self.places.clear();
-        }
-    }
-
-    fn join(&mut self, caller: u64) {
-        if self.places.len() == self.callers.len() {
-            self.taken += ESTIMATE;
-            self.places.push_back(self.taken);
-            self.returns = true;
-        }
-        self.callers.push_back(caller);
-    }
-
-    /// Takes a caller out of the line. Returns whether it was there.
-    fn leave(&mut self, caller: u64, now: i64) -> bool {
-        self.serve(now);
-        let before = self.callers.len();
-        self.callers.retain(|other| *other != caller);
-        let left = self.callers.len() < before;
-        self.serve(now);
-        left
-    }
-}
-
-#[derive(Default)]
-struct World {
-    account: Mutex<Account>,
-    /// Requests, timers and bodies that are not dropped.
-    alive: AtomicI64,
-}
-
-impl World {
-    fn take(&self, key: usize, tokens: i64) {
-        let account = &mut *self.account.lock().unwrap();
-        account.keys[key].taken += tokens;
-        if tokens < 0 {
-            account.keys[key].serve(account.now);
-        }
-    }
-}
-
-/// The mark of a thing that is alive.
-struct Alive(Arc<World>);
-
-impl Alive {
-    fn new(world: &Arc<World>) -> Alive {
-        world.alive.fetch_add(1, Relaxed);
-        Alive(world.clone())
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.alive.fetch_sub(1, Relaxed);
-    }
-}
 
 /// The progress of a request.
 enum Stage {

@@ -8,7 +8,6 @@ mod examples;
 mod grpc;
 mod inflight;
 mod leaks;
-mod prelude;
 mod ready;
 mod support;
 mod telemetry;

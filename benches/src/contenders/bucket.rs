@@ -1,0 +1,38 @@
+//! The parts that contenders share: the form of those with one bucket, and a quota in the numbers
+//! of peers.
+
+use tollgate::Quota;
+
+/// Makes a type the limiter of one bucket: how it is made of a setup, and how it takes a token.
+macro_rules! bucket {
+    ($(#[$doc:meta])* $name:ident($type:ty), |$setup:ident| $make:expr, |$bucket:ident| $take:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name($type);
+
+        impl crate::Limiter<()> for $name {
+            fn new($setup: crate::Setup) -> Self {
+                $name($make)
+            }
+
+            #[inline(always)]
+            fn try_acquire(&self, (): &()) -> bool {
+                let $bucket = &self.0;
+                $take
+            }
+        }
+    };
+}
+pub(super) use bucket;
+
+/// Returns the same limit for a peer whose periods are whole seconds: for a second at least.
+pub(super) fn in_seconds(quota: Quota) -> (u64, u64) {
+    match quota.period().as_secs() {
+        0 => ((quota.capacity() as f64 / quota.period().as_secs_f64()) as u64, 1),
+        seconds => (quota.capacity(), seconds),
+    }
+}
+
+/// Returns the tokens for a peer that counts them in 32 bits. No timed quota has more.
+pub(super) fn narrow(tokens: u64) -> u32 {
+    u32::try_from(tokens).expect("a quota of less than 2^32 tokens")
+}
