@@ -13,12 +13,12 @@ use crate::bucket::reservation::Ledger;
 use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_limit::KeyLimit;
-use crate::limiter::observer::DecisionHook;
+use crate::limiter::hook::DecisionHook;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::waiting::{AnyRequest, LineTicket, NextStep, Promise, Waiter, WaitsInLine};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// Tokens that are there, or that are earned while their request waits in line.
 ///
@@ -105,7 +105,7 @@ impl fmt::Debug for Place {
 struct OwnedRequest<K, S> {
     limiter: RateLimiter<K, S>,
     key: Option<K>,
-    plan: Option<Plan>,
+    plan: Option<PlanTerms>,
     n: u64,
     max_waiting: usize,
 }
@@ -167,7 +167,7 @@ where
     pub(crate) fn place(
         &self,
         key: Option<&K>,
-        plan: Option<&Plan>,
+        plan: Option<&PlanTerms>,
         n: u64,
         (max_wait, max_waiting): (u64, usize),
     ) -> Result<(Granted, Place), Denied> {
@@ -189,7 +189,7 @@ where
     }
 
     /// Takes `n` tokens of a key now, for a limiter without a debt.
-    pub(crate) fn place_now(&self, key: &K, plan: Option<&Plan>, n: u64) -> Result<(Granted, Place), Denied> {
+    pub(crate) fn place_now(&self, key: &K, plan: Option<&PlanTerms>, n: u64) -> Result<(Granted, Place), Denied> {
         let options = CallOptions { plan, now: None };
         let limit = KeyLimit { inner: &self.inner, key, n, options };
         let (granted, receipt) = Limit::take(&limit, Internal)?;

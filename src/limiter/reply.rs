@@ -8,7 +8,7 @@ use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::place::Place;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// A reply, with the tokens that it granted.
 ///
@@ -21,7 +21,7 @@ use crate::word::plan::Plan;
 /// after all of that, by the count of references.
 pub(crate) struct Reply {
     result: Result<Granted, Denied>,
-    plan: Option<Plan>,
+    plan: Option<PlanTerms>,
     used: AtomicBool,
     refund: Box<dyn Fn() + Send + Sync>,
 }
@@ -30,7 +30,7 @@ impl Reply {
     /// `refund` gives the granted tokens back.
     pub(crate) fn new(
         result: Result<Granted, Denied>,
-        plan: Option<Plan>,
+        plan: Option<PlanTerms>,
         refund: impl Fn() + Send + Sync + 'static,
     ) -> Reply {
         Reply { result, plan, used: AtomicBool::new(false), refund: Box::new(refund) }
@@ -42,7 +42,7 @@ impl Reply {
     }
 
     /// Returns the plan of the request.
-    pub(crate) fn plan(&self) -> Option<Plan> {
+    pub(crate) fn plan(&self) -> Option<PlanTerms> {
         self.plan
     }
 

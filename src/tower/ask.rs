@@ -12,11 +12,11 @@ use crate::keyed::keyspace::Stats;
 use crate::limiter::all_of::Limit;
 use crate::limiter::place::Place;
 use crate::limiter::reply::Reply;
-use crate::quota::rate::Quota;
-use crate::quota::rule::Rule;
+use crate::rule::rate::Quota;
+use crate::rule::any_rule::AnyRule;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// The bucket of a request, as a layer names it to an [`AskLimiter`].
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ struct Asked<L> {
 
 impl<K> LimiterRequest<K> {
     fn bucket(&self) -> AskedBucket<'_, K> {
-        AskedBucket { key: self.key.as_ref(), plan: self.plan.as_ref().map(Plan::quota) }
+        AskedBucket { key: self.key.as_ref(), plan: self.plan.as_ref().map(PlanTerms::quota) }
     }
 
     /// Returns the reply, or a refusal of a request that was not asked for: a ban may have ended in
@@ -174,8 +174,8 @@ where
         self.id
     }
 
-    fn rule(&self, plan: Option<&Plan>) -> Rule {
-        plan.map_or_else(|| self.limiter.quota(), Plan::quota).into()
+    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule {
+        plan.map_or_else(|| self.limiter.quota(), PlanTerms::quota).into()
     }
 
     fn stats(&self) -> Stats {

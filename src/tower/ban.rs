@@ -12,11 +12,11 @@ use crate::keyed::overflow::WhenFull;
 use crate::limiter::all_of::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::window_limiter::WindowLimiter;
-use crate::quota::error::InvalidQuota;
-use crate::quota::rate::Quota;
-use crate::quota::rule::Rule;
-use crate::quota::window::Window;
-use crate::quota::window_error::InvalidWindow;
+use crate::rule::error::InvalidRule;
+use crate::rule::rate::Quota;
+use crate::rule::any_rule::AnyRule;
+use crate::rule::window::Window;
+use crate::rule::error::InvalidRule;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Reason};
 
@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
 
     /// Returns whether a key without a bucket of its own is refused for its own requests: it has
     /// asked for more than a bucket of its own would have granted.
-    pub(crate) fn is_over_own(&self, key: &K, rule: Rule, n: u64) -> bool {
+    pub(crate) fn is_over_own(&self, key: &K, rule: AnyRule, n: u64) -> bool {
         self.own.refuses(key, rule, n)
     }
 
@@ -175,8 +175,8 @@ pub(super) enum BanFlaw {
     NoRefusals,
     NoRoom,
     Unproved,
-    Window(InvalidWindow),
-    Duration(InvalidQuota),
+    Window(InvalidRule),
+    Duration(InvalidRule),
 }
 
 impl Error for InvalidBan {}

@@ -19,7 +19,7 @@ use super::said::Said;
 use super::settle::{Answer, Cost};
 use crate::http::{Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject};
 use crate::limiter::window_key::Cap;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// Completes a limit by the first limit's policy, which says how to report it.
 pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit> + Send + Sync>;
@@ -37,7 +37,7 @@ pub struct LayerBuilder<K> {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Chooses a [`Plan`] of the limiter for each request; see [`LimitBy::plan`].
-    pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
+    pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<PlanTerms> + Send + Sync + 'static) -> Self {
         self.with_first(|first| first.plan(choose))
     }
 

@@ -14,17 +14,17 @@ use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::reply::Reply;
 use crate::limiter::window_limiter::WindowLimiter;
-use crate::quota::rule::Rule;
-use crate::quota::window::Window;
+use crate::rule::any_rule::AnyRule;
+use crate::rule::window::Window;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// A request for `n` tokens of a key, perhaps under a plan, or of the bucket without a key.
 #[derive(Clone)]
 pub(crate) struct LimiterRequest<K> {
     pub(crate) key: Option<K>,
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<PlanTerms>,
     pub(crate) n: u64,
     /// The reply of a limiter that was asked.
     pub(crate) reply: Option<Arc<Reply>>,
@@ -37,7 +37,7 @@ pub(crate) type Question = Pin<Box<dyn Future<Output = Reply> + Send>>;
 pub(crate) trait DynLimiter<K>: Send + Sync {
     fn id(&self) -> u64;
     /// Returns the quota or the window in force, of keys under this plan or cap.
-    fn rule(&self, plan: Option<&Plan>) -> Rule;
+    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule;
     fn stats(&self) -> Stats;
     fn clock(&self) -> Clock;
     /// Returns whether the key has a bucket of its own.
@@ -117,7 +117,7 @@ where
         self.buckets.inner.keyspace.id
     }
 
-    fn rule(&self, plan: Option<&Plan>) -> Rule {
+    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule {
         match self.window {
             None => plan.map_or_else(|| self.buckets.quota(), |plan| self.buckets.quota_as(plan)).into(),
             Some(window) => {

@@ -12,7 +12,7 @@ use super::stats::count;
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::window_limiter::WindowLimiter;
-use crate::quota::rule::Rule;
+use crate::rule::any_rule::AnyRule;
 use crate::time::clock::Clock;
 use crate::word::decision::Reason;
 
@@ -21,7 +21,7 @@ const MAX_RULES: usize = 8;
 
 /// Buckets or windows of the keys without room, under each rule in force.
 pub(super) struct OwnQuotas<K> {
-    limiters: HashMap<Rule, RateLimiter<K>>,
+    limiters: HashMap<AnyRule, RateLimiter<K>>,
     clock: Clock,
     /// The most keys under each rule.
     max_keys: usize,
@@ -36,7 +36,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OwnQuotas<K> {
 
     /// Takes `n` tokens of a key by its own measure. Returns whether it has too few, so that the
     /// key is refused for its own requests.
-    pub(super) fn refuses(&self, key: &K, rule: Rule, n: u64) -> bool {
+    pub(super) fn refuses(&self, key: &K, rule: AnyRule, n: u64) -> bool {
         match self.limiter(rule).key(key).n(n).try_acquire() {
             Ok(_) => false,
             Err(denied) if denied.reason() == Reason::Full => {
@@ -47,7 +47,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OwnQuotas<K> {
         }
     }
 
-    fn limiter(&self, rule: Rule) -> RateLimiter<K> {
+    fn limiter(&self, rule: AnyRule) -> RateLimiter<K> {
         let limiters = self.limiters.pin();
         if let Some(made) = limiters.get(&rule) {
             return made.clone();
@@ -57,11 +57,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OwnQuotas<K> {
         }
         let (clock, keys) = (self.clock.clone(), self.max_keys);
         let made = match rule {
-            Rule::Bucket(quota) => {
+            AnyRule::Quota(quota) => {
                 let builder = RateLimiter::builder(quota).clock(clock);
                 builder.max_keys(keys).when_full(WhenFull::Deny).build()
             }
-            Rule::Window(window) => {
+            AnyRule::Window(window) => {
                 let builder = WindowLimiter::builder(window).clock(clock);
                 builder.max_keys(keys).when_full(WhenFull::Deny).build().limiter
             }
