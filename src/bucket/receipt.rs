@@ -47,8 +47,7 @@ impl Receipt {
         let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
         let (wait, before) = by_refill!(*reading, plan, |by| {
             // A take of 0 is due immediately, even if the bucket is in debt.
-            let due =
-                if taken > 0 { terms.empty_level + terms.units(kept(keep, &by.refill)) } else { 0 };
+            let due = if taken > 0 { terms.empty_level + terms.units(kept(keep, &by.refill)) } else { 0 };
             (Wait::until(due, level, lag, &by), by.refill.before_take(level, taken))
         });
         Receipt {

@@ -11,9 +11,9 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::policy_name::{InvalidName, quoted};
+use crate::rule::any_rule::AnyRule;
 use crate::rule::gate::Gate;
 use crate::rule::layout::RawQuota;
-use crate::rule::any_rule::AnyRule;
 use crate::word::decision::{Denied, Granted};
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).

@@ -290,6 +290,12 @@ impl<'a, B: Asked<'a>> Ask<'a, B> {
         Ok(Hold::new(self.bucket.ledger(), receipt, granted))
     }
 
+    /// Sets the plan by its numbers.
+    #[cfg(feature = "tower")]
+    pub(crate) fn under_terms(self, plan: Option<&'a PlanTerms>) -> Self {
+        Ask { plan, ..self }
+    }
+
     #[inline(always)]
     pub(super) fn options(&self) -> CallOptions<'a> {
         CallOptions { plan: self.plan, now: self.at }

@@ -72,12 +72,7 @@ pub(crate) trait Target<'a>: Copy {
     fn ledger(self) -> &'a (dyn Ledger + Send + Sync);
 
     /// Takes the tokens now, or joins the line of the bucket if they come in time.
-    fn join(
-        self,
-        patience: Patience,
-        options: CallOptions<'_>,
-        waker: &Waker,
-    ) -> Result<Promise, Denied>;
+    fn join(self, patience: Patience, options: CallOptions<'_>, waker: &Waker) -> Result<Promise, Denied>;
 
     /// Returns the turn of a caller, and the version of the terms. `fired`: its timer is over.
     fn look_at_turn(self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64);

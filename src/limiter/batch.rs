@@ -69,9 +69,7 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, R
     }
 }
 
-impl<K: Hash + Eq, R: Rule, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator
-    for Batch<'_, K, R, S, Q>
-{
+impl<K: Hash + Eq, R: Rule, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator for Batch<'_, K, R, S, Q> {
     type Item = Result<Granted, Denied>;
 
     #[inline]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::overflow::WhenFull;
+use crate::limiter::hook::DecisionHook;
 use crate::limiter::inflight_limiter::{InflightLimiter, check};
 use crate::limiter::inner::Inner;
-use crate::limiter::hook::DecisionHook;
 use crate::limiter::rule::engine_of;
 use crate::limiter::settings::KeySettings;
 

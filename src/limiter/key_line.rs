@@ -78,7 +78,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
                 (call, Tried::Decided(done)) => (call, done),
                 (Call { plan, .. }, Tried::InLine(line, _)) => {
                     let call = Call { take: wanted.into(), plan };
-                    match self.inner.keyspace.reserve_behind(self.entry.pin, line, (wanted, self.options.now)) {
+                    match self.inner.keyspace.reserve_behind(self.entry.pin, line, (wanted, self.options.now))
+                    {
                         None => continue,
                         Some(done) => {
                             let origin = line.origin;

@@ -167,12 +167,7 @@ impl<'a, B: KeyTarget<'a>> Target<'a> for B {
         &self.keyed().inner.keyspace
     }
 
-    fn join(
-        self,
-        patience: Patience,
-        options: CallOptions<'_>,
-        waker: &Waker,
-    ) -> Result<Promise, Denied> {
+    fn join(self, patience: Patience, options: CallOptions<'_>, waker: &Waker) -> Result<Promise, Denied> {
         with_call(self, options, |call| call.join(patience, waker))
     }
 

@@ -99,7 +99,7 @@ use crate::word::verb::Take;
 /// ```
 pub struct RateLimiter<K, R: Rule = Quota, S = RandomState> {
     pub(crate) inner: Arc<Inner<K, S>>,
-    pub(super) built: R::Built,
+    pub(crate) built: R::Built,
 }
 
 impl<K, R: Rule, S> RateLimiter<K, R, S> {
@@ -274,7 +274,7 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
     #[must_use]
     pub fn rule_under(&self, plan: &Plan<R>) -> R {
         match plan.terms.limiter == self.inner.keyspace.id {
-            true => R::under(self.built, plan, &self.inner.keyspace.engine.source),
+            true => R::under(self.built, &plan.terms, &self.inner.keyspace.engine.source),
             false => plan.rule(),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::bucket::receipt::Receipt;
-use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::all_of::{TakeOne, Tokens};
 use crate::limiter::place::Place;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
@@ -65,7 +65,7 @@ impl Reply {
     }
 
     /// Returns the reply as one of several limits, on the clock of its limiter.
-    pub(crate) fn on<'a>(&'a self, clock: &'a Clock) -> impl Limit + 'a {
+    pub(crate) fn on<'a>(&'a self, clock: &'a Clock) -> impl Tokens + 'a {
         Replied { reply: self, clock }
     }
 }
@@ -84,7 +84,7 @@ struct Replied<'a> {
     clock: &'a Clock,
 }
 
-impl Limit for Replied<'_> {
+impl TakeOne for Replied<'_> {
     fn clock(&self) -> &Clock {
         self.clock
     }
@@ -93,7 +93,7 @@ impl Limit for Replied<'_> {
         self.reply.result.map(drop)
     }
 
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
         self.reply.take().map(|granted| (granted, Receipt::void(Moment(0))))
     }
 

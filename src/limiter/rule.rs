@@ -5,7 +5,6 @@ use std::fmt;
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::keyed::keyspace::Keyspace;
-use crate::limiter::plan::Plan;
 use crate::rule::any_rule::AnyRule;
 use crate::rule::error::InvalidRule;
 use crate::rule::gate::Gate;
@@ -75,9 +74,7 @@ pub(crate) trait Arithmetic:
     fn compile<K>(self, built: Self::Built, keyspace: &Keyspace<K>) -> Result<PlanTerms, InvalidRule>;
 
     /// Returns the rule in force for keys under a plan of the same limiter.
-    fn under(built: Self::Built, plan: &Plan<Self>, source: &LiveTerms) -> Self
-    where
-        Self: Rule;
+    fn under(built: Self::Built, plan: &PlanTerms, source: &LiveTerms) -> Self;
 }
 
 /// The room of the words of buckets.
@@ -166,10 +163,10 @@ impl Arithmetic for Quota {
         keyspace.plan(self)
     }
 
-    fn under((): (), plan: &Plan<Quota>, source: &LiveTerms) -> Quota {
+    fn under((): (), plan: &PlanTerms, source: &LiveTerms) -> Quota {
         match source.quota() {
             Quota::BLOCKED => Quota::BLOCKED,
-            _ => plan.terms.in_force(source.counted_by()),
+            _ => plan.in_force(source.counted_by()),
         }
     }
 }
@@ -216,8 +213,8 @@ impl Arithmetic for Window {
         keyspace.cap(self.limit_of(built)?)
     }
 
-    fn under(_: Window, plan: &Plan<Window>, _: &LiveTerms) -> Window {
-        plan.rule()
+    fn under(built: Window, plan: &PlanTerms, _: &LiveTerms) -> Window {
+        built.limited_to(plan.capacity)
     }
 }
 

@@ -235,7 +235,6 @@ macro_rules! common_setters {
         pub fn on_decision(self, hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static) -> Self {
             Self { settings: Settings { hook: Some(Arc::new(hook)), ..self.settings }, ..self }
         }
-
     };
 }
 

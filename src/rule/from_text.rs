@@ -3,9 +3,9 @@
 
 use std::str::FromStr;
 
+use crate::rule::any_rule::AnyRule;
 use crate::rule::error::{InvalidRule, TextError};
 use crate::rule::rate::Quota;
-use crate::rule::any_rule::AnyRule;
 use crate::rule::window::Window;
 use crate::rule::window_text::{ANY_KIND, KINDS};
 use crate::rule::{quota_text, window_text};
@@ -59,12 +59,12 @@ impl FromStr for AnyRule {
 
     fn from_str(text: &str) -> Result<AnyRule, InvalidRule> {
         match kind_of_window(text) {
-            Some(_) => window_text::read(text)
-                .map(AnyRule::Window)
-                .map_err(|fault| error(text, RULE, fault).into()),
-            None => quota_text::read(text)
-                .map(AnyRule::Quota)
-                .map_err(|fault| error(text, RULE, fault).into()),
+            Some(_) => {
+                window_text::read(text).map(AnyRule::Window).map_err(|fault| error(text, RULE, fault).into())
+            }
+            None => {
+                quota_text::read(text).map(AnyRule::Quota).map_err(|fault| error(text, RULE, fault).into())
+            }
         }
     }
 }

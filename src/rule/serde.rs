@@ -5,9 +5,9 @@ use std::fmt;
 use ::serde::de::{Deserialize, Deserializer, Error, Visitor};
 use ::serde::ser::{Serialize, Serializer};
 
+use crate::rule::any_rule::AnyRule;
 use crate::rule::from_text;
 use crate::rule::rate::Quota;
-use crate::rule::any_rule::AnyRule;
 use crate::rule::window::Window;
 
 macro_rules! in_text_form {

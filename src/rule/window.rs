@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::rule::utc_offset::UtcOffset;
 use crate::rule::error::InvalidRule;
+use crate::rule::utc_offset::UtcOffset;
 use crate::rule::window_layout::{FIRST_USE_TICKS, MONTH, WindowError, WindowLayout, check};
 
 /// A limit of tokens in a period: a fixed, a sliding or a weighted window.

@@ -16,8 +16,8 @@
 //!   tokens are forgotten.
 
 use crate::rule::counts::{CountWidths, Counting, bits};
-use crate::rule::window::Window;
 use crate::rule::layout::{MAX_BURST, MAX_NANOS, RawQuota, Widths, at_least};
+use crate::rule::window::Window;
 
 /// A window is at least 1 ms long.
 pub(crate) const MIN_PERIOD: u64 = 1_000_000;

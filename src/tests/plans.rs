@@ -14,7 +14,7 @@ use super::reference::time::nanos;
 use super::terms::{numbers, quotas};
 use crate::rule::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 use crate::rule::rate::Quota;
-use crate::word::plan::{PlanTerms, PlanStart, Planned};
+use crate::word::plan::{PlanStart, PlanTerms, Planned};
 use crate::word::state::{Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
@@ -341,7 +341,8 @@ fn a_plan_earns_nothing_before_its_start() {
     let pair = Pair::new(own, asked, None).unwrap();
     let start = 77 * SECOND;
     let since = PlanStart { nanos: start, tick: pair.terms.tick(start) };
-    let late = PlanTerms::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
+    let late =
+        PlanTerms::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
     let read = |nanos| Reading::new(pair.terms, nanos).under(late);
     let drained = |nanos| State::pack(&pair.terms, pair.terms.empty_level, pair.terms.tick(nanos));
     for behind in [0, 1, 3_000, 50_000_000, 10 * SECOND] {

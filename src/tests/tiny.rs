@@ -15,7 +15,7 @@ use self::spelled::{Came, Difference, Spelled, Tiny};
 use crate::rule::counts::CountWidths;
 use crate::rule::layout::{Layout, RawQuota, Widths};
 use crate::rule::rate::Quota;
-use crate::word::plan::{PlanTerms, PlanStart};
+use crate::word::plan::{PlanStart, PlanTerms};
 use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};

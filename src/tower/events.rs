@@ -7,7 +7,7 @@ use super::builder::LayerBuilder;
 use super::chain::Ban;
 use super::limit_by::LimitBy;
 use crate::http::{Head, Policy};
-use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::limit::TokenBucket;
 use crate::rule::rate::Quota;
 use crate::word::decision::Denied;
 

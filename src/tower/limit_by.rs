@@ -11,11 +11,11 @@ use super::ban::{BanAfter, BanFlaw, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
 use super::chain::Ban;
 use super::key_future::{FindKey, halves};
 use super::limiter::{AnyLimiter, DynLimiter};
+use super::plan::LayerPlan;
 use super::policies::Policies;
 use super::stats::LimitCounters;
 use super::top_keys::TopKeys;
 use crate::http::{Head, InvalidName, KeyFrom, Policy};
-use crate::limiter::window_key::Cap;
 use crate::rule::any_rule::AnyRule;
 use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
@@ -336,16 +336,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
     /// quota. Take the tier from a layer that authenticates: a client can write any header. The
-    /// plan of a limiter that is [asked](AnyLimiter::asked) is a [`Plan::of`].
+    /// plan of a limiter that is [asked](AnyLimiter::asked) is its quota.
     #[must_use]
-    pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<PlanTerms> + Send + Sync + 'static) -> Self {
+    pub fn plan<P: Into<LayerPlan>>(
+        self,
+        choose: impl Fn(Head<'_>) -> Option<P> + Send + Sync + 'static,
+    ) -> Self {
+        let choose = move |head: Head<'_>| choose(head).map(|plan| plan.into().0);
         LimitBy { plan: Some(Box::new(choose)), ..self }
-    }
-
-    /// Chooses a cap of the limiter of windows for each request. `None` is its own limit.
-    #[must_use]
-    pub fn cap(self, choose: impl Fn(Head<'_>) -> Option<Cap> + Send + Sync + 'static) -> Self {
-        self.plan(move |head| choose(head).map(|cap| cap.0))
     }
 
     /// Sets the treatment of requests without a key, which are rejected by default.

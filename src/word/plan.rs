@@ -48,6 +48,13 @@ pub(crate) struct PlanStart {
 }
 
 impl PlanTerms {
+    /// Returns the plan of a limiter that is not of this crate. Each limiter of this crate refuses
+    /// it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn of_no_limiter(quota: Quota) -> PlanTerms {
+        PlanTerms::cap(u64::MAX, quota.capacity(), quota.numbers())
+    }
+
     /// The overflow set of a plan that shares the buckets of the limiter's own quota.
     pub(crate) const OWN_SET: u8 = u8::MAX - 1;
 
@@ -59,7 +66,17 @@ impl PlanTerms {
         let (capacity, overflow_set) = (limit, PlanTerms::OWN_SET);
         // A limit of 0 is a count like any other.
         let gate = Gate::Counted;
-        PlanTerms { limiter, quota, gate, own: numbers, factor: 0, shift: 0, capacity, since: None, overflow_set }
+        PlanTerms {
+            limiter,
+            quota,
+            gate,
+            own: numbers,
+            factor: 0,
+            shift: 0,
+            capacity,
+            since: None,
+            overflow_set,
+        }
     }
 
     /// Compiles a plan. `own` is the quota that the limiter's ticks count, by `terms`.

@@ -122,7 +122,9 @@ impl Take {
             Take::Exactly(0) | Take::UpTo(0) | Take::UpToAbove { n: 0, .. } => {
                 (reading.view(state).untouched(), None)
             }
-            Take::Reserve(Reserve { n: 0, .. }) | Take::Above { n: 0, .. } => (reading.view(state).untouched(), None),
+            Take::Reserve(Reserve { n: 0, .. }) | Take::Above { n: 0, .. } => {
+                (reading.view(state).untouched(), None)
+            }
             Take::Exactly(n) => state.take(refill, *tick, units(n)),
             Take::Above { n, keep } => state.take_above(refill, *tick, units(n), units(kept(keep, refill))),
             Take::UpTo(n) => state.at(refill, *tick).take_up_to(refill, units(n), 0),
@@ -130,7 +132,9 @@ impl Take {
                 state.at(refill, *tick).take_up_to(refill, units(n), kept(keep, refill))
             }
             // A take of more than the burst is refused as a plain take is.
-            Take::Reserve(Reserve { n, keep, .. }) if refill.is_over_the_burst(n.saturating_add(kept(keep, refill))) => {
+            Take::Reserve(Reserve { n, keep, .. })
+                if refill.is_over_the_burst(n.saturating_add(kept(keep, refill))) =>
+            {
                 state.take_above(refill, *tick, units(n), units(kept(keep, refill)))
             }
             Take::Reserve(Reserve { n, keep, max_wait }) => {

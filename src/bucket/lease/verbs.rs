@@ -1,7 +1,7 @@
 //! The verbs on a bucket that may be spread.
 
-use super::leased_terms::LeasedTerms;
 use super::cells::thread_index;
+use super::leased_terms::LeasedTerms;
 use super::leases::Spread;
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};

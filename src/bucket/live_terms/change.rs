@@ -10,7 +10,7 @@ use crate::rule::rate::Quota;
 use crate::rule::window_layout::WindowError;
 use crate::sync::Ordering;
 use crate::time::clock::Clock;
-use crate::word::plan::{PlanTerms, PlanStart};
+use crate::word::plan::{PlanStart, PlanTerms};
 use crate::word::terms::Terms;
 
 impl LiveTerms {

@@ -15,8 +15,10 @@ impl Denied {
     ) -> Denied {
         let terms = reading.refill.terms();
         let wait = |above| Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading).nanos();
-        let (debt, deadline) =
-            (wait(reading.refill.min_level()), wait(terms.empty_level + terms.units(kept)).saturating_sub(max_wait));
+        let (debt, deadline) = (
+            wait(reading.refill.min_level()),
+            wait(terms.empty_level + terms.units(kept)).saturating_sub(max_wait),
+        );
         let remaining = reading.refill.available(outcome.level, outcome.lag);
         let denied = match debt > 0 {
             true => {
