@@ -8,8 +8,12 @@ use proptest::prelude::*;
 
 use super::plans::public;
 use super::terms::{compile, quotas};
+use crate::limiter::limit::WindowCounter;
 use crate::limiter::rate_limiter::RateLimiter;
+<<<<<<< HEAD
 use crate::limiter::window_counter::WindowCounter;
+=======
+>>>>>>> w42-conv
 use crate::rule::layout::{Layout, LayoutOptions};
 use crate::rule::rate::Quota;
 use crate::rule::window::Window;
@@ -63,7 +67,7 @@ proptest! {
         let limiter = builder.clock(clock).build();
         let Ok(compiled) = limiter.plan(quota) else { return Ok(()) };
         let told = match plan {
-            true => some_taken(quota, &mock, |n| limiter.try_acquire_as(&1, n, &compiled), times, (left, n)),
+            true => some_taken(quota, &mock, |n| limiter.key(&1).n(n).under(&compiled).try_acquire(), times, (left, n)),
             false => some_taken(quota, &mock, |n| limiter.try_acquire_n(&1, n), times, (left, n)),
         };
         let Some((granted, exact)) = told else { return Ok(()) };
@@ -102,7 +106,7 @@ proptest! {
         let counter = WindowCounter::builder(window).clock(clock).build();
         for (seconds, tokens) in steps {
             mock.advance(Duration::from_millis(seconds * 997));
-            let granted = counter.acquire_up_to(tokens);
+            let granted = counter.ask().n(tokens).acquire_up_to();
             let n = n.min(limit);
             let exact = match counter.try_acquire_n(n) {
                 Err(denied) => nanos(denied.retry_after()),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Quota;
-use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::all_of::{Internal, Tokens};
+use crate::limiter::limit::TokenBucket;
 use crate::limiter::reply::Reply;
-use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted, Reason};
 

@@ -43,11 +43,11 @@ pub(crate) const WITH_ONE: usize = if IN_TABLE { 8 } else { 1 };
 
 pub(crate) trait InStore<K, S> {
     /// Returns a builder with room for all keys of a test, unless the test says otherwise.
-    fn stored(quota: Quota) -> Builder<K, S>;
+    fn stored(quota: Quota) -> Builder<K, Quota, S>;
 }
 
-impl<K, S: BuildHasher + Default> InStore<K, S> for RateLimiter<K, S> {
-    fn stored(quota: Quota) -> Builder<K, S> {
+impl<K, S: BuildHasher + Default> InStore<K, S> for RateLimiter<K, Quota, S> {
+    fn stored(quota: Quota) -> Builder<K, Quota, S> {
         let builder = RateLimiter::builder(quota).hasher(S::default());
         if IN_TABLE { builder.inline(1_000).unwrap() } else { builder }
     }
@@ -59,26 +59,26 @@ pub(crate) trait Room<K, S>: Sized {
 
     /// Builds a limiter with room for `places` keys, at most eight in a table. Keys without a token
     /// fill all other places.
-    fn with_places(self, places: usize) -> RateLimiter<K, S>
+    fn with_places(self, places: usize) -> RateLimiter<K, Quota, S>
     where
         K: Stranger,
         S: BuildHasher;
 }
 
-impl<K, S> Room<K, S> for Builder<K, S> {
+impl<K, S> Room<K, S> for Builder<K, Quota, S> {
     fn room(self, keys: usize) -> Self {
         if IN_TABLE { self.inline(keys).unwrap() } else { self.max_keys(keys) }
     }
 
-    fn with_places(self, places: usize) -> RateLimiter<K, S>
+    fn with_places(self, places: usize) -> RateLimiter<K, Quota, S>
     where
         K: Stranger,
         S: BuildHasher,
     {
         let limiter = if IN_TABLE { self.inline(0).unwrap() } else { self.max_keys(places) }.build();
-        let all = limiter.quota().capacity();
+        let all = limiter.rule().capacity();
         for stranger in (places..CROWD).map(|index| K::stranger(index as u64)) {
-            let _ = limiter.acquire_up_to(&stranger, all);
+            let _ = limiter.key(&stranger).n(all).acquire_up_to();
         }
         assert_eq!(limiter.len(), CROWD.saturating_sub(places));
         limiter

@@ -12,8 +12,8 @@ fn who_has_the_place_now_gets_nothing_of_what_is_given_back() {
     for actual in [0, 1, 5, 9] {
         let (limiter, mut time) = table(TEN, 1, WhenFull::Deny);
         let keys = 0..PLACES;
-        let holds: Vec<_> = keys.clone().map(|key| limiter.hold(&key, 5).unwrap()).collect();
-        let slots: Vec<_> = keys.clone().map(|key| limiter.reserve(&key, 3).unwrap()).collect();
+        let holds: Vec<_> = keys.clone().map(|key| limiter.key(&key).n(5).hold().unwrap()).collect();
+        let slots: Vec<_> = keys.clone().map(|key| limiter.key(&key).n(3).reserve().unwrap()).collect();
         time.advance(60 * SECOND);
         let others = 100..100 + PLACES;
         for other in others.clone() {
@@ -36,7 +36,8 @@ fn who_has_the_place_now_gets_nothing_of_what_is_given_back() {
 fn a_key_that_was_removed_gets_nothing_back_while_it_is_gone() {
     let (limiter, _time) = table(TEN, 100, WhenFull::Deny);
     for key in 0..50 {
-        let (hold, slot) = (limiter.hold(&key, 5).unwrap(), limiter.reserve(&key, 2).unwrap());
+        let (hold, slot) =
+            (limiter.key(&key).n(5).hold().unwrap(), limiter.key(&key).n(2).reserve().unwrap());
         assert!(limiter.remove(&key));
         drop(slot);
         assert_eq!(hold.settle(7), 2, "nobody is charged");
