@@ -10,10 +10,6 @@ use super::plans::public;
 use super::terms::{compile, quotas};
 use crate::limiter::limit::WindowCounter;
 use crate::limiter::rate_limiter::RateLimiter;
-<<<<<<< HEAD
-use crate::limiter::window_counter::WindowCounter;
-=======
->>>>>>> w42-conv
 use crate::rule::layout::{Layout, LayoutOptions};
 use crate::rule::rate::Quota;
 use crate::rule::window::Window;

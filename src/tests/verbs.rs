@@ -103,11 +103,7 @@ impl Bench {
 }
 
 impl Subject for Bench {
-<<<<<<< HEAD
-    type PlanTerms = PlanTerms;
-=======
     type Plan = PlanTerms;
->>>>>>> w42-conv
     type Taken = Receipt;
     const ZERO_PATIENCE_TAKES: bool = false;
 
