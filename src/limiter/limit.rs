@@ -3,18 +3,15 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-use crate::bucket::engine::Engine;
+use crate::bucket::engine::{Engine, Now};
 use crate::bucket::lease::{LeaseCells, Mode};
 use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::padded::PaddedBucket;
 use crate::limiter::ask::Ask;
-use crate::limiter::asked::Target;
 use crate::limiter::hook::DecisionHook;
-use crate::limiter::key_call::CallOptions;
 use crate::limiter::rule::{Rule, engine_of};
 use crate::limiter::verbs::InFull;
-use crate::rule::counts::Counting;
 use crate::rule::error::InvalidRule;
 use crate::rule::rate::Quota;
 use crate::rule::window::Window;
@@ -65,16 +62,14 @@ use crate::word::decision::{Denied, Granted};
 /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(57_250)));
 /// ```
 pub struct Limit<R: Rule = Quota> {
+    pub(super) engine: Engine,
     // Apart, so that commits do not evict the terms from other cores' caches.
     pub(super) bucket: PaddedBucket,
-    pub(super) engine: Engine,
     pub(super) hook: DecisionHook,
     pub(super) jitter: Jitter,
     pub(super) cells: Option<Box<LeaseCells>>,
     /// Whether the bucket is neither spread nor observed: one test on the hot path.
     pub(super) fast_path: bool,
-    /// The kind of words, beside the bucket.
-    pub(super) counting: Counting,
     /// Most callers that wait in line.
     pub(super) max_waiting: usize,
     /// The callers that wait, from the first wait on.
@@ -128,7 +123,7 @@ impl<R: Rule> Limit<R> {
     const_fn! {
         /// Returns an unused bucket.
         pub(super) const fn of(built: R::Built, engine: Engine, hook: DecisionHook) -> Limit<R> {
-            let (fast_path, counting) = (hook.is_none(), engine.source.counts().counting);
+            let fast_path = hook.is_none();
             Limit {
                 bucket: PaddedBucket::new(),
                 engine,
@@ -136,7 +131,6 @@ impl<R: Rule> Limit<R> {
                 jitter: Jitter::NONE,
                 cells: None,
                 fast_path,
-                counting,
                 max_waiting: usize::MAX,
                 line: Mutex::new(None),
                 waited: AtomicBool::new(false),
@@ -176,7 +170,7 @@ impl<R: Rule> Limit<R> {
     /// # Errors
     ///
     /// [`Denied`] says when to try again.
-    #[inline(always)]
+    #[inline]
     pub fn try_acquire(&self) -> Result<Granted, Denied> {
         self.try_acquire_n(1)
     }
@@ -196,9 +190,9 @@ impl<R: Rule> Limit<R> {
     /// assert!(bytes.try_acquire_n(1500).is_ok());
     /// assert!(bytes.try_acquire_n(64 * 1024 + 1).is_err());
     /// ```
-    #[inline(always)]
+    #[inline]
     pub fn try_acquire_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.decide(InFull(n), CallOptions::NOW)
+        self.decide_by(InFull(n), Now(&self.engine))
     }
 
     /// Returns the content of the bucket, and takes nothing; see [`Ask::peek`].

@@ -50,20 +50,17 @@ impl<R: Rule> Limit<R> {
 
     /// Returns the kind of words, where an attempt knows it.
     #[inline(always)]
-    fn attempted(&self, options: CallOptions<'_>) -> Option<Counting> {
-        // A plan is of a limiter of keys.
-        match self.fast_path && options.plan.is_none() {
-            true if R::WORDS == BUCKETS => Some(Counting::Bucket),
-            true => Some(self.counting),
-            false => None,
-        }
+    fn attempted(&self) -> Option<Counting> {
+        let counting =
+            if R::WORDS == BUCKETS { Counting::Bucket } else { self.engine.source.counts().counting };
+        if self.fast_path { Some(counting) } else { None }
     }
 
     #[inline(always)]
-    fn decide_by<V: Verb>(&self, verb: V, read: impl ReadClock, options: CallOptions<'_>) -> V::Answer {
+    pub(super) fn decide_by<V: Verb>(&self, verb: V, read: impl ReadClock) -> V::Answer {
         attempt_by!(
             R::WORDS,
-            self.attempted(options),
+            self.attempted(),
             self.engine.source.counts(),
             |by| {
                 let first = if R::WORDS == WINDOWS { Order::WordFirst } else { Order::ClockFirst };
@@ -73,26 +70,10 @@ impl<R: Rule> Limit<R> {
             },
             {}
         );
-        self.decide_slowly(verb, read, options.plan.is_some())
+        decide_slowly(verb, read, self)
     }
 
-    // Out of line and small: code inlined beside an attempt takes registers from it, 7 to 12
-    // instructions.
-    #[cold]
-    #[inline(never)]
-    fn decide_slowly<V: Verb>(&self, verb: V, read: impl ReadClock, is_planned: bool) -> V::Answer {
-        if is_planned {
-            return self.decide_under_a_plan(verb);
-        }
-        if let Some(cells) = self.cells.as_deref() {
-            let spread = Spread { bucket: &self.bucket, engine: &self.engine, cells };
-            if let Some(answer) = verb.leased(spread, read) {
-                return answer;
-            }
-        }
-        self.decide_again(verb, read)
-    }
-
+    /// Refuses: a plan is of a limiter of keys.
     #[cold]
     #[inline(never)]
     fn decide_under_a_plan<V: Verb>(&self, verb: V) -> V::Answer {
@@ -102,7 +83,7 @@ impl<R: Rule> Limit<R> {
     /// Decides after an attempt, or for a hook.
     #[inline(never)]
     fn decide_again<V: Verb>(&self, verb: V, read: impl ReadClock) -> V::Answer {
-        let counting = self.cells.is_none().then_some(self.counting);
+        let counting = Some(self.engine.source.counts().counting);
         attempt_by!(
             R::WORDS,
             counting,
@@ -194,6 +175,19 @@ impl<R: Rule> Limit<R> {
     }
 }
 
+// Out of line and small: code inlined beside an attempt takes registers from it, 7 to 12
+// instructions.
+#[cold]
+#[inline(never)]
+fn decide_slowly<R: Rule, V: Verb>(verb: V, read: impl ReadClock, limit: &Limit<R>) -> V::Answer {
+    match limit.cells.as_deref() {
+        Some(cells) if V::TAKES_LEASED => {
+            verb.take_leased(Spread { bucket: &limit.bucket, engine: &limit.engine, cells }, read)
+        }
+        _ => limit.decide_again(verb, read),
+    }
+}
+
 impl<R: Rule> Ledger for Limit<R> {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
         match receipt.origin {
@@ -206,9 +200,10 @@ impl<R: Rule> Ledger for Limit<R> {
 impl<'a, R: Rule> Target<'a> for &'a Limit<R> {
     #[inline(always)]
     fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
-        match options.now {
-            None => self.decide_by(verb, Now(&self.engine), options),
-            Some(now) => self.decide_by(verb, At(&self.engine, now), options),
+        match options {
+            CallOptions { plan: Some(_), .. } => self.decide_under_a_plan(verb),
+            CallOptions { now: None, .. } => self.decide_by(verb, Now(&self.engine)),
+            CallOptions { now: Some(now), .. } => self.decide_by(verb, At(&self.engine, now)),
         }
     }
 

@@ -19,10 +19,13 @@ pub(crate) trait Verb: Copy {
     /// Returns the answer to a take that was decided.
     fn answer<P: Refill>(self, done: (TakeOutcome, Reading<P>)) -> Self::Answer;
 
-    /// Returns the answer of a spread bucket, if the verb takes from a lease.
+    /// Whether the verb takes from the lease of a spread bucket.
+    const TAKES_LEASED: bool = false;
+
+    /// Returns the answer of a spread bucket, for a verb that takes from a lease.
     #[inline(always)]
-    fn leased(self, _: Spread<'_>, _: impl ReadClock) -> Option<Self::Answer> {
-        None
+    fn take_leased(self, _: Spread<'_>, _: impl ReadClock) -> Self::Answer {
+        unreachable!("the verb takes from the word alone")
     }
 
     /// Returns the answer after the hook has seen the decision.
@@ -52,7 +55,7 @@ pub(crate) struct Keep {
 }
 
 macro_rules! all_or_none {
-    ($verb:pat, $take:expr => $type:ty $(, $leased:item)?) => {
+    ($verb:pat, $take:expr => $type:ty $(, $leased:item)*) => {
         impl Verb for $type {
             type Answer = Result<Granted, Denied>;
 
@@ -67,7 +70,7 @@ macro_rules! all_or_none {
                 self.take().decision(done)
             }
 
-            $(#[inline(always)] $leased)?
+            $($leased)*
 
             #[inline(always)]
             fn observed<P: Refill>(
@@ -89,8 +92,10 @@ macro_rules! all_or_none {
 all_or_none!(
     InFull(n),
     Take::Exactly(n) => InFull,
-    fn leased(self, spread: Spread<'_>, read: impl ReadClock) -> Option<Self::Answer> {
-        Some(spread.take_leased(read, self.0))
+    const TAKES_LEASED: bool = true;,
+    #[inline(always)]
+    fn take_leased(self, spread: Spread<'_>, read: impl ReadClock) -> Self::Answer {
+        spread.take_leased(read, self.0)
     }
 );
 all_or_none!(Keep { n, keep }, Take::Above { n, keep } => Keep);

@@ -2,7 +2,7 @@
 
 use super::cells::thread_index;
 use super::leased_terms::LeasedTerms;
-use super::leases::Spread;
+use super::leases::{LeaseCells, Spread};
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::line::bank::Mark;
@@ -91,22 +91,14 @@ impl Spread<'_> {
     /// Takes `n` tokens, of the lease of this core if it has them.
     #[inline(always)]
     pub(crate) fn take_leased(self, read: impl ReadClock, n: u64) -> Result<Granted, Denied> {
-        if self.cells.is_drained() {
-            return self.take_drained(read, n);
+        let Spread { bucket, engine, cells } = self;
+        if cells.is_drained() {
+            return take_drained(bucket, engine, cells, read, n);
         }
         let own = thread_index();
-        match self.cells.of(own).take(n) {
+        match cells.of(own).take(n) {
             Some(granted) => Ok(granted),
-            None => self.acquire_anyhow(own, read, n),
-        }
-    }
-
-    /// Takes tokens of a bucket that has none to lease.
-    #[inline(never)]
-    fn take_drained(self, read: impl ReadClock, n: u64) -> Result<Granted, Denied> {
-        match self.attempt_drained(read, n) {
-            Ok(done) => Take::Exactly(n).decision(done),
-            Err(_) => self.acquire_anyhow(thread_index(), read, n),
+            None => take_from_word(bucket, engine, cells, read, n),
         }
     }
 
@@ -274,6 +266,34 @@ impl Spread<'_> {
         });
         charged.unwrap_or(0)
     }
+}
+
+/// Takes tokens of a bucket that has none to lease.
+#[inline(never)]
+fn take_drained(
+    bucket: &Bucket,
+    engine: &Engine,
+    cells: &LeaseCells,
+    read: impl ReadClock,
+    n: u64,
+) -> Result<Granted, Denied> {
+    match (Spread { bucket, engine, cells }).attempt_drained(read, n) {
+        Ok(done) => Take::Exactly(n).decision(done),
+        Err(_) => take_from_word(bucket, engine, cells, read, n),
+    }
+}
+
+/// Takes tokens that are not on lease to this core.
+#[cold]
+#[inline(never)]
+fn take_from_word(
+    bucket: &Bucket,
+    engine: &Engine,
+    cells: &LeaseCells,
+    read: impl ReadClock,
+    n: u64,
+) -> Result<Granted, Denied> {
+    Spread { bucket, engine, cells }.acquire_anyhow(thread_index(), read, n)
 }
 
 /// A refund does not fit beside the leases.
