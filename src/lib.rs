@@ -70,7 +70,7 @@
 //! * The counter does not count the time a machine is suspended.
 //! * The layout of a word is fixed when it is built. A quota or a plan that is much larger or
 //!   faster than the first quota needs [`headroom`](Builder::headroom); one that does not fit is an
-//!   [`InvalidQuota`].
+//!   [`InvalidRule`].
 //! * At most [`max_debt`](Builder::max_debt) tokens can be promised ahead, one burst by default.
 //!   More callers than that may wait in line.
 
@@ -85,7 +85,7 @@ pub mod http;
 mod inflight;
 mod keyed;
 mod limiter;
-mod quota;
+mod rule;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -110,32 +110,30 @@ pub use keyed::keyspace::Stats;
 pub use keyed::overflow::WhenFull;
 pub use limiter::adaptive::{AdaptedLimiter, Adaptive};
 pub use limiter::adaptive_builder::AdaptiveBuilder;
-pub use limiter::all_of::{AllDenied, AllOf, BucketLimit, Limit, Limits, all_of};
-pub use limiter::builder::{BucketBuilder, Builder};
+pub use limiter::all_of::{AllDenied, AllOf, TokenSet, Tokens, all_of};
+pub use limiter::ask::Ask;
+pub use limiter::asked::Asked;
+pub use limiter::builder::{Builder, LimitBuilder};
 pub use limiter::inflight_limiter::InflightLimiter;
 pub use limiter::inflight_limiter_builder::InflightLimiterBuilder;
 pub use limiter::janitor::Janitor;
-pub use limiter::keeping::Keeping;
 pub use limiter::key_flight::{KeyFlight, KeyOverloaded, OwnedKeyFlight};
-pub use limiter::key_limit::KeyLimit;
+pub use limiter::keyed::{Keyed, PinnedKey};
+pub use limiter::limit::{Limit, TokenBucket, WindowCounter};
 pub use limiter::limited::Limited;
 pub use limiter::pinned::Pinned;
+pub use limiter::plan::Plan;
 pub use limiter::rate_limiter::RateLimiter;
-pub use limiter::token_bucket::TokenBucket;
-pub use limiter::window_builder::{WindowCounterBuilder, WindowLimiterBuilder};
-pub use limiter::window_counter::WindowCounter;
-pub use limiter::window_key::{Cap, PinnedWindows, WindowKey};
-pub use limiter::window_limiter::WindowLimiter;
-pub use quota::error::InvalidQuota;
-pub use quota::rate::{AtMost, Quota};
-pub use quota::rule::{InvalidRule, Rule};
-pub use quota::window::Window;
-pub use quota::window_error::InvalidWindow;
+pub use limiter::rule::Rule;
+pub use limiter::shared::Shared;
+pub use rule::any_rule::AnyRule;
+pub use rule::error::InvalidRule;
+pub use rule::rate::{AtMost, Quota};
+pub use rule::window::Window;
 pub use time::clock::{Clock, MockClock, Moment};
 pub use time::jitter::Jitter;
 pub use word::decision::snapshot::Snapshot;
 pub use word::decision::{Denied, Granted, Reason};
-pub use word::plan::Plan;
 
 /// The README's programs run as tests.
 #[cfg(doctest)]
