@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use crate::keyed::overflow::WhenFull;
-use crate::limiter::all_of::{Tokens, all_of};
+use crate::limiter::all_of::{TakeOne, all_of};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::waiting::NextStep;
 use crate::rule::rate::Quota;

@@ -9,7 +9,6 @@ use super::random::Random;
 use super::walk::{Choose, KINDS, Walk};
 use crate::bucket::receipt::Receipt;
 use crate::limiter::all_of::TakeOne;
-use crate::rule::window::Window;
 use crate::rule::window_layout::WindowLayout;
 use crate::time::wall::WallShift;
 use crate::word::calendar::{first_day, month_at, month_of, month_start};
@@ -348,7 +347,7 @@ fn an_old_moment_opens_no_window_whatever_its_age() {
 /// A limit that lets others take while it is asked, and refuses.
 struct Refuses<F>(Clock, F);
 
-impl<F: Fn()> Tokens for Refuses<F> {
+impl<F: Fn()> TakeOne for Refuses<F> {
     fn clock(&self) -> &Clock {
         &self.0
     }
@@ -357,7 +356,7 @@ impl<F: Fn()> Tokens for Refuses<F> {
         Ok(())
     }
 
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
         (self.1)();
         Err(Denied::full(1, 0, None))
     }

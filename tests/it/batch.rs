@@ -1,7 +1,5 @@
 //! A batch decides on its keys as single calls do, one after another.
 
-use std::hash::RandomState;
-
 use tollgate::{Builder, Quota, RateLimiter, WhenFull};
 
 use super::{IN_TABLE, InStore, Room};

@@ -263,7 +263,7 @@ fn a_hold_of_a_removed_key_is_not_settled_with_its_next_bucket() {
 #[test]
 fn a_reservation_outlives_the_removal_of_others() {
     let (clock, _time) = Time::new();
-    let limiter = RateLimiter::<u64, Plain>::stored(OF_TEN).clock(clock).build();
+    let limiter = RateLimiter::<u64, Quota, Plain>::stored(OF_TEN).clock(clock).build();
     let held = limiter.key(&1).n(4).reserve().unwrap();
     for other in (2..50).map(|key| key * 1_000) {
         assert!(limiter.try_acquire(&other).is_ok() && limiter.remove(&other));
@@ -277,7 +277,7 @@ fn a_reservation_outlives_the_removal_of_others() {
 #[test]
 fn a_reservation_outlives_the_next_removal_of_any_other_key() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64, Plain>::stored(OF_TEN).clock(clock).build();
+    let limiter = RateLimiter::<u64, Quota, Plain>::stored(OF_TEN).clock(clock).build();
     for other in (2..10_000).map(|key| 2 * key) {
         let held = limiter.key(&1).n(4).reserve().unwrap();
         assert!(limiter.try_acquire(&other).is_ok() && limiter.remove(&other));

@@ -148,7 +148,7 @@ fn a_pause_refuses_all_and_keeps_the_tokens() {
     // A take of 0 is granted, and a look tells that nothing comes.
     let look = bucket.peek();
     assert_eq!(bucket.try_acquire_n(0).map(|granted| granted.remaining()), Ok(0));
-    assert_eq!((look.remaining(), look.next_token(), look.time_to(1)), (0, None, None));
+    assert_eq!((look.remaining(), look.next_token(), bucket.ask().peek().retry_after()), (0, None, None));
     // The caller in line has its tokens. Used tokens are settled, and time goes on.
     assert_eq!(waits.delay(), Duration::from_secs(360));
     assert_eq!(held.settle(1), 0);
@@ -236,7 +236,10 @@ fn a_blocked_window_refuses_all_and_goes_on() {
             is_blocked(limiter.key(&2).under(&cap).n(n).try_acquire(), n);
             assert_eq!(counter.ask().n(n).acquire_up_to().tokens(), 0);
         }
-        assert_eq!((counter.peek().remaining(), counter.peek().time_to(1), limiter.len()), (0, None, 1));
+        assert_eq!(
+            (counter.peek().remaining(), counter.ask().peek().retry_after(), limiter.len()),
+            (0, None, 1)
+        );
         assert_eq!((counter.set_rule(window), limiter.set_rule(window)), (Ok(()), Ok(())));
         assert_eq!([counter.peek(), limiter.peek(&1)].map(|look| look.remaining()), [1, 1], "{window}");
         mock.advance(Duration::from_secs(61));

@@ -138,7 +138,7 @@ fn a_window_is_evicted_when_its_tokens_are_forgotten() {
     {
         for inline in [false, true] {
             let (clock, mock) = Clock::mock();
-            let builder = RateLimiter::<u64, _>::builder(text.parse().unwrap()).clock(clock);
+            let builder = RateLimiter::<u64, Window>::builder(text.parse().unwrap()).clock(clock);
             let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
             mock.advance(Duration::from_secs(1_795_500_000));
             assert!(limiter.try_acquire(&1).is_ok());

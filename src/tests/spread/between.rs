@@ -11,7 +11,7 @@ use crate::bucket::live_terms::Change;
 use crate::bucket::receipt::Settle;
 use crate::rule::rate::Quota;
 use crate::word::decision::Reason;
-use crate::word::verb::Take;
+use crate::word::verb::{Reserve, Take};
 
 /// Returns `parts` quarters of `burst`, rounded up.
 pub(super) fn part(burst: u64, parts: u64) -> u64 {
@@ -109,7 +109,7 @@ pub(super) fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Ve
                 least.refund(n);
             }
             Verb::Reserve(n) => {
-                if hot.run(Take::Reserve { n, max_wait: u64::MAX }).is_ok() {
+                if hot.run(Take::Reserve(Reserve { n, keep: 0, max_wait: u64::MAX })).is_ok() {
                     granted(n, true);
                 }
             }

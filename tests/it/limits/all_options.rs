@@ -49,7 +49,7 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
         .name("minute")
         .unwrap()
         .on_missing_key(OnMissingKey::Allow)
-        .cap(move |head| head.headers.contains_key("gold").then_some(cap))
+        .plan(move |head| head.headers.contains_key("gold").then_some(cap))
         .enforce_percent(50)
         .ban_after(20, Duration::from_secs(5))
         .for_(Duration::from_secs(1))

@@ -99,7 +99,6 @@ fn an_old_moment_fills_no_bucket_whatever_its_age() {
                     bucket.ask().at(then).try_acquire(),
                     limiter.key(&1).at(then).try_acquire(),
                     pinned.key(&1).at(then).try_acquire(),
-                    limiter.key(&1).n(1).at(then).try_acquire(),
                     bucket.try_acquire(),
                     limiter.try_acquire(&1),
                 ];
