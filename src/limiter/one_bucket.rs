@@ -245,7 +245,8 @@ impl<'a, R: Rule> Target<'a> for &'a Limit<R> {
     }
 
     fn hold(self, take: Take, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {
-        self.receive(take, options)
+        // A single bucket is found without a level.
+        self.receive(if let Take::Touch = take { Take::Exactly(0) } else { take }, options)
     }
 
     fn reserve(self, wanted: Reserve, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {
