@@ -20,6 +20,7 @@ use crate::limiter::key_call::CallOptions;
 use crate::limiter::rule::Rule;
 use crate::limiter::verbs::Verb;
 use crate::limiter::waiting::{LineTicket, Promise};
+use crate::time::clock::Moment;
 use crate::time::jitter::Jitter;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted, Reason};
@@ -77,7 +78,10 @@ impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
             }
         };
         let keep = if let Take::Reserve(Reserve { keep, .. }) = call.take { keep } else { 0 };
-        let receipt = Receipt::above(outcome, &reading, None, keep).at(ORIGIN);
+        let receipt = match outcome.granted {
+            true => Receipt::above(outcome, &reading, None, keep).at(ORIGIN),
+            false => Receipt::void(Moment(reading.nanos())),
+        };
         let decision = call.decision(outcome, reading);
         let undo = || self.settle(Settle::Undo(&receipt));
         let granted = hook.observe_or(call.take.tokens(), decision, undo)?;
