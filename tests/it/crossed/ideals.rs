@@ -77,7 +77,8 @@ impl Ideal for Bucket {
 pub(super) struct Counted(Spelled);
 
 impl Counted {
-    pub(super) fn new(window: Window) -> Counted {
+    /// Returns a window of another limit, with the sub-windows of `window`.
+    pub(super) fn new(window: Window, limit: u64) -> Counted {
         let (period, text) = (nanos(window.period()), window.to_string());
         let kind = match window.sub_window() {
             Some(sub) => Kind::Sliding(period.div_ceil(nanos(sub))),
@@ -85,7 +86,7 @@ impl Counted {
             None if text.ends_with("utc") => Kind::Aligned,
             None => Kind::FirstUse,
         };
-        Counted(Spelled::new(window.limit(), period, kind))
+        Counted(Spelled::new(limit, period, kind))
     }
 }
 
