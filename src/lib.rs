@@ -20,6 +20,10 @@
 //! `try_acquire`, are on the limiter. All other verbs and the options are on an [`Ask`]:
 //! `limiter.key(&key)` or `bucket.ask()`.
 //!
+//! In a field the types are `TokenBucket`, `WindowCounter`, `RateLimiter<IpAddr>`,
+//! `RateLimiter<String, Window>` and `Plan` or `Plan<Window>`. A clone of a `RateLimiter` is a handle
+//! to the same limiter.
+//!
 //! # A limit for each address, in axum
 //!
 //! ```text
@@ -76,8 +80,9 @@
 //! # Ok::<(), Denied>(())
 //! ```
 //!
-//! In a task the last verb is `acquire().await` (feature `tokio`). Without `within` a caller waits
-//! as long as it takes. `API.try_acquire()` never waits.
+//! In a task the verb is `API.ask().acquire().await?`, of feature `tokio`. Without `within` a caller
+//! waits as long as it takes. `API.try_acquire()` never waits. Options of a bucket, such as
+//! [`max_waiting`](LimitBuilder::max_waiting), are on `TokenBucket::builder(quota)`, in a `LazyLock`.
 //!
 //! # Tiers by API key
 //!
@@ -159,8 +164,9 @@
 //! # Ok::<(), tollgate::InvalidRule>(())
 //! ```
 //!
-//! A strict cap is a sliding window: `Window::per(5, fifteen_minutes).sliding()`. For one limit
-//! without keys take `WindowCounter::new(window)`.
+//! A plan with a larger limit needs room: `RateLimiter::<String, _>::builder(window)`, then
+//! `.headroom(window.with_limit(10_000)?)?.build()`. A strict cap is a sliding window:
+//! `Window::per(5, fifteen_minutes).sliding()`. One limit without keys is a `WindowCounter`.
 //!
 //! # Several limits, all or nothing
 //!
