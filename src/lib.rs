@@ -21,8 +21,8 @@
 //! `limiter.key(&key)` or `bucket.ask()`.
 //!
 //! In a field the types are `TokenBucket`, `WindowCounter`, `RateLimiter<IpAddr>`,
-//! `RateLimiter<String, Window>` and `Plan` or `Plan<Window>`. A clone of a `RateLimiter` is a handle
-//! to the same limiter.
+//! `RateLimiter<String, Window>` and `Plan` or `Plan<Window>`. A clone of a `RateLimiter` is a
+//! handle to the same limiter.
 //!
 //! # A limit for each address, in axum
 //!
@@ -80,9 +80,10 @@
 //! # Ok::<(), Denied>(())
 //! ```
 //!
-//! In a task the verb is `API.ask().acquire().await?`, of feature `tokio`. Without `within` a caller
-//! waits as long as it takes. `API.try_acquire()` never waits. Options of a bucket, such as
-//! [`max_waiting`](LimitBuilder::max_waiting), are on `TokenBucket::builder(quota)`, in a `LazyLock`.
+//! In a task the verb is `API.ask().acquire().await?`, of feature `tokio`. Without `within` a
+//! caller waits as long as it takes. `API.try_acquire()` never waits. Options of a bucket, such as
+//! [`max_waiting`](LimitBuilder::max_waiting), are on `TokenBucket::builder(quota)`, in a
+//! `LazyLock`.
 //!
 //! # Tiers by API key
 //!
