@@ -6,12 +6,12 @@ use crate::bucket::line::bank::Mark;
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
 use crate::fault::{Fault, injected};
-use crate::quota::counts::Counting;
+use crate::rule::counts::Counting;
 use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
 use crate::word::by_refill::ByRefill;
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, Take, by_refill};
 
@@ -183,12 +183,12 @@ impl Engine {
     }
 
     /// Returns `state`, or the first state of a bucket that was never charged.
-    pub(crate) fn initialized(&self, state: State, reading: &Reading, plan: Option<Plan>) -> State {
+    pub(crate) fn initialized(&self, state: State, reading: &Reading, plan: Option<PlanTerms>) -> State {
         if state == State::FULL { self.start(reading, plan) } else { state }
     }
 
     /// Returns the first state of a bucket that was never charged.
-    pub(crate) fn start(&self, reading: &Reading, plan: Option<Plan>) -> State {
+    pub(crate) fn start(&self, reading: &Reading, plan: Option<PlanTerms>) -> State {
         let Some(tokens) = self.initial else { return State::FULL };
         let terms = &reading.refill;
         let capacity = plan.map_or(terms.capacity, |plan| plan.capacity);
@@ -260,7 +260,7 @@ impl Engine {
     pub(crate) fn give_back(
         &self,
         bucket: impl BucketRef,
-        plan: Option<Plan>,
+        plan: Option<PlanTerms>,
         units: u64,
         mark: Mark,
     ) -> Option<Mark> {
@@ -274,7 +274,7 @@ impl Engine {
     pub(crate) fn settle(
         &self,
         bucket: impl BucketRef,
-        plan: Option<Plan>,
+        plan: Option<PlanTerms>,
         settle: Settle<'_>,
     ) -> Option<u64> {
         let step = |state: State, reading: &Reading| {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::fault::{Fault, injected};
 use crate::time::clock::Moment;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Left, Origin, Reading, Refill, State, TakeOutcome};
-use crate::word::verb::{Give, Take, by_refill};
+use crate::word::verb::{Give, Take, by_refill, kept};
 use crate::word::wait::Wait;
 
 /// A record of one take: the units, and the bucket before and after it.
 #[derive(Clone, Copy, Debug)]
-pub struct Receipt {
+pub(crate) struct Receipt {
     pub(crate) origin: Origin,
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<PlanTerms>,
     pub(crate) units: u64,
     /// Whole tokens of the units: those of the grant, but for [no limit](crate::Quota::UNLIMITED).
     pub(super) tokens: u64,
@@ -31,12 +31,23 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<Plan>) -> Receipt {
+    pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<PlanTerms>) -> Receipt {
+        Receipt::above(outcome, reading, plan, 0)
+    }
+
+    /// Returns the receipt of a take that is due when `keep` hundredths of the burst are there
+    /// beside it.
+    pub(crate) fn above(
+        outcome: TakeOutcome,
+        reading: &Reading,
+        plan: Option<PlanTerms>,
+        keep: u8,
+    ) -> Receipt {
         let TakeOutcome { taken, level, lag, origin, .. } = outcome;
         let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
-        // A take of 0 is due immediately, even if the bucket is in debt.
-        let due = if taken > 0 { terms.empty_level } else { 0 };
         let (wait, before) = by_refill!(*reading, plan, |by| {
+            // A take of 0 is due immediately, even if the bucket is in debt.
+            let due = if taken > 0 { terms.empty_level + terms.units(kept(keep, &by.refill)) } else { 0 };
             (Wait::until(due, level, lag, &by), by.refill.before_take(level, taken))
         });
         Receipt {
@@ -71,7 +82,6 @@ impl Receipt {
     }
 
     /// Returns the same receipt, for a bucket with another origin.
-    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     pub(crate) fn at(self, origin: Origin) -> Receipt {
         Receipt { origin, ..self }
     }
@@ -82,7 +92,7 @@ impl Receipt {
     }
 
     /// Returns the receipt of a take of 0, which finds the bucket.
-    pub(crate) fn of_origin(origin: Origin, plan: Option<Plan>) -> Receipt {
+    pub(crate) fn of_origin(origin: Origin, plan: Option<PlanTerms>) -> Receipt {
         let (delay, made) = (Duration::ZERO, Moment(0));
         let (units, tokens) = (0, 0);
         Receipt { origin, plan, units, tokens, empty_at: 0, before: 0, since: 0, removals: 0, delay, made }

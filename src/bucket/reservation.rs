@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::time::clock::{Moment, nanos_of};
-use crate::word::decision::{Denied, Granted};
+use crate::word::decision::Granted;
 use crate::word::state::Origin;
 
 /// A limiter that settles takes by receipt.
@@ -182,6 +182,3 @@ impl fmt::Debug for Hold<'_> {
         f.debug_struct("Hold").field("tokens", &self.granted.tokens()).finish_non_exhaustive()
     }
 }
-
-/// The reservation of a waiting verb, before the wait.
-pub(crate) type Reserved<'a> = Result<Reservation<'a>, Denied>;

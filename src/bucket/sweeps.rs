@@ -24,7 +24,7 @@
 //! Partner: the Acquire loads of the time.* The commits on the words need no more, since a sweep is
 //! a step like others.
 
-use crate::quota::counts::Counting;
+use crate::rule::counts::Counting;
 use crate::sync::{AtomicU64, Ordering, const_fn};
 
 #[derive(Debug)]

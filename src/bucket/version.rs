@@ -2,7 +2,7 @@
 //! number.
 
 use crate::fault::{Fault, injected};
-use crate::quota::gate::Gate;
+use crate::rule::gate::Gate;
 use crate::sync::{AtomicU64, Ordering, const_fn};
 use crate::time::clock::Clock;
 use crate::word::state::Reading;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::policy_name::{InvalidName, quoted};
-use crate::quota::gate::Gate;
-use crate::quota::layout::RawQuota;
-use crate::quota::rule::Rule;
+use crate::rule::any_rule::AnyRule;
+use crate::rule::gate::Gate;
+use crate::rule::layout::RawQuota;
 use crate::word::decision::{Denied, Granted};
 
 /// The largest integer of a structured field (RFC 9651, 3.3.1).
@@ -113,7 +113,7 @@ pub struct Policy {
     name: Arc<str>,
     /// The name as a string of structured fields and of JSON, which escape alike.
     quoted: Arc<str>,
-    rule: Rule,
+    rule: AnyRule,
     numbers: PolicyNumbers,
     pub(crate) field: HeaderValue,
     unit: Option<Arc<str>>,
@@ -148,7 +148,7 @@ impl Policy {
     /// # Errors
     ///
     /// `name` is not of 1 to 64 printable ASCII characters (spaces included).
-    pub fn new(name: &str, rule: impl Into<Rule>) -> Result<Policy, InvalidName> {
+    pub fn new(name: &str, rule: impl Into<AnyRule>) -> Result<Policy, InvalidName> {
         let (quoted, rule) = (quoted(name)?, rule.into());
         let numbers = PolicyNumbers::of(rule);
         let field = field(&quoted, numbers, None);
@@ -234,7 +234,7 @@ impl Policy {
 
     /// Returns the same policy for another quota or window.
     #[must_use]
-    pub fn with_rule(&self, rule: impl Into<Rule>) -> Policy {
+    pub fn with_rule(&self, rule: impl Into<AnyRule>) -> Policy {
         let rule = rule.into();
         let numbers = PolicyNumbers::of(rule);
         let field = field(&self.quoted, numbers, self.unit.as_ref());
@@ -256,7 +256,7 @@ impl Policy {
 
     /// Returns the quota or the window that responses report.
     #[must_use]
-    pub fn rule(&self) -> Rule {
+    pub fn rule(&self) -> AnyRule {
         self.rule
     }
 
@@ -313,10 +313,10 @@ impl Policy {
 }
 
 /// Returns the form of a rule's headers. A rule without numbers has none to tell.
-fn form_of(rule: Rule, chosen: Headers) -> Headers {
+fn form_of(rule: AnyRule, chosen: Headers) -> Headers {
     let counted = match rule {
-        Rule::Bucket(quota) => quota.gate() == Gate::Counted,
-        Rule::Window(window) => window.limit() > 0,
+        AnyRule::Quota(quota) => quota.gate() == Gate::Counted,
+        AnyRule::Window(window) => window.limit() > 0,
     };
     if counted || chosen == Headers::None { chosen } else { Headers::RetryAfterOnly }
 }
@@ -331,15 +331,15 @@ enum PolicyNumbers {
 }
 
 impl PolicyNumbers {
-    fn of(rule: Rule) -> PolicyNumbers {
+    fn of(rule: AnyRule) -> PolicyNumbers {
         match rule {
-            Rule::Bucket(quota) => {
+            AnyRule::Quota(quota) => {
                 let quota = quota.numbers_or_usual();
                 let fill = u128::from(quota.burst) * u128::from(quota.nanos) / u128::from(quota.tokens);
                 // At most 2^62.
                 PolicyNumbers::Bucket { quota, fill: u64::try_from(fill).unwrap_or(u64::MAX) }
             }
-            Rule::Window(window) => {
+            AnyRule::Window(window) => {
                 let (limit, span) = (window.limit(), window.span().as_nanos());
                 PolicyNumbers::Window { limit, span, edges: window.has_edges() }
             }

@@ -20,7 +20,7 @@ use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::keyed::table::{Insertion, Table};
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Origin, Reading, State, TakeOutcome};
 use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::Call;
@@ -40,7 +40,7 @@ pub(crate) struct KeyEntry<'a, K, Q: ?Sized> {
 
 impl<K, Q: ?Sized> KeyEntry<'_, K, Q> {
     /// Returns the same entry, for a call under a plan.
-    pub(crate) fn under(self, plan: Option<&Plan>) -> Self {
+    pub(crate) fn under(self, plan: Option<&PlanTerms>) -> Self {
         KeyEntry { overflow_set: OverflowSet::of(plan), ..self }
     }
 }

@@ -3,7 +3,7 @@
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
-use crate::quota::counts::Counting;
+use crate::rule::counts::Counting;
 use crate::word::places::PlaceTerms;
 use crate::word::state::{Reading, State};
 use crate::word::terms::EVICTION_GRACE;

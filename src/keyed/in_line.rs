@@ -12,8 +12,10 @@ use crate::keyed::keyspace::Keyspace;
 use crate::keyed::lines::{LineId, lock};
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
+use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::Origin;
+use crate::word::verb::Reserve;
 
 impl<K: Hash + Eq> Keyspace<K> {
     /// Runs `run` on the bucket of a line.
@@ -86,13 +88,12 @@ impl<K: Hash + Eq> Keyspace<K> {
         &self,
         pin: &StoreGuard<'_, K>,
         id: LineId,
-        n: u64,
-        max_wait: u64,
+        wanted: (Reserve, Option<Moment>),
     ) -> Option<Result<Done, Denied>> {
         let mut wakes = Wakes::default();
         let mut shard = self.parts().lines.of(id.origin);
         let line = shard.get_mut(&id);
-        let done = self.with_bank(pin, &id, |bank| bank.reserve(line, n, max_wait, &mut wakes));
+        let done = self.with_bank(pin, &id, |bank| bank.reserve(line, wanted, &mut wakes));
         drop(shard);
         wakes.wake();
         done

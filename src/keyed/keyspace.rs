@@ -10,11 +10,10 @@ use crate::keyed::removals::{Removals, Shard};
 use crate::keyed::ring::ClockRing;
 use crate::keyed::store::{MapStore, Store, StoreGuard};
 use crate::keyed::table::{Table, hash_of};
-use crate::quota::error::InvalidQuota;
-use crate::quota::rate::Quota;
-use crate::quota::window_error::InvalidWindow;
+use crate::rule::error::InvalidRule;
+use crate::rule::rate::Quota;
 use crate::sync::OnceLock;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::terms::EVICTION_GRACE;
 
 pub(crate) struct Keyspace<K> {
@@ -103,13 +102,13 @@ impl<K> Keyspace<K> {
         })
     }
 
-    pub(crate) fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
+    pub(crate) fn plan(&self, quota: Quota) -> Result<PlanTerms, InvalidRule> {
         let plan = self.engine.source.plan(self.id, quota, &self.engine.clock)?;
         self.engine.admit_plan(plan.ticks_to_fill());
         Ok(self.parts().overflow.admit(plan))
     }
 
-    pub(crate) fn cap(&self, limit: u64) -> Result<Plan, InvalidWindow> {
+    pub(crate) fn cap(&self, limit: u64) -> Result<PlanTerms, InvalidRule> {
         Ok(self.engine.source.cap(self.id, limit)?)
     }
 }

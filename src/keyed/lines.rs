@@ -16,7 +16,7 @@ use crate::bucket::receipt::Receipt;
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
 use crate::sync::{Mutex, MutexGuard};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
 
 /// Number of shards, a power of two.
@@ -28,7 +28,7 @@ pub(crate) struct LineId {
     pub(crate) origin: Origin,
     /// Number of removals in the key's shard, from before the line.
     pub(crate) removals: u64,
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<PlanTerms>,
 }
 
 impl LineId {

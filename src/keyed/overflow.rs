@@ -11,9 +11,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::bucket::atomic::Bucket;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::sync::OnceLock;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// Number of buckets of a set.
 const BUCKETS: usize = 1024;
@@ -50,10 +50,10 @@ pub(crate) enum OverflowSet {
 
 impl OverflowSet {
     /// Returns the set of keys under this plan, or under none.
-    pub(crate) fn of(plan: Option<&Plan>) -> OverflowSet {
+    pub(crate) fn of(plan: Option<&PlanTerms>) -> OverflowSet {
         match plan {
             None => OverflowSet::Own,
-            Some(plan) if plan.overflow_set == Plan::OWN_SET => OverflowSet::Own,
+            Some(plan) if plan.overflow_set == PlanTerms::OWN_SET => OverflowSet::Own,
             Some(plan) if usize::from(plan.overflow_set) < PLANS => OverflowSet::Plan(plan.overflow_set),
             Some(_) => OverflowSet::None,
         }
@@ -88,7 +88,7 @@ impl OverflowBuckets {
 
     /// Returns the plan with its set. Plans of one quota, compiled before and after a change of the
     /// limiter's quota, have the same set.
-    pub(crate) fn admit(&self, plan: Plan) -> Plan {
+    pub(crate) fn admit(&self, plan: PlanTerms) -> PlanTerms {
         let mut known = self.plans().known.lock().unwrap_or_else(PoisonError::into_inner);
         let index = known.iter().position(|quota| *quota == plan.quota()).unwrap_or(known.len());
         if index == PLANS {

@@ -12,7 +12,7 @@ use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::same_hash::SameHash;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::keyed::table::hash_of;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
 
 impl<K: Hash + Eq> Keyspace<K> {
@@ -22,7 +22,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         &self,
         pin: &StoreGuard<'_, K>,
         (bucket, origin): (impl BucketRef, impl FnOnce() -> Option<Origin>),
-        plan: Option<Plan>,
+        plan: Option<PlanTerms>,
         settle: Settle<'_>,
     ) -> u64 {
         let charged = self.engine.settle(bucket, plan, settle);

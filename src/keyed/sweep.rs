@@ -1,4 +1,4 @@
-//! Changes to many keys, and removals: a new quota, `remove`, `clear`, `evict_idle`.
+//! Changes to many keys, and removals: a new rule, `remove`, `clear`, `evict_idle`.
 
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
@@ -10,24 +10,14 @@ use crate::keyed::keyspace::Keyspace;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::{FoundBucket, Store, StoreGuard};
 use crate::keyed::table::SlotRef;
-use crate::quota::error::InvalidQuota;
-use crate::quota::rate::Quota;
-use crate::quota::window_error::InvalidWindow;
 use crate::word::state::State;
 
 impl<K: Eq> Keyspace<K> {
-    pub(crate) fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.engine.source.set(quota, &self.engine.clock)?;
+    /// Lets new keys look for room, and callers in line set their timers anew, after a change of
+    /// the rule.
+    pub(crate) fn rule_was_set(&self) {
         self.made_room();
         self.unset_timers();
-        Ok(())
-    }
-
-    /// Puts another limit of windows into force.
-    ///
-    /// When a window is forgotten does not depend on it, so no key makes room earlier.
-    pub(crate) fn set_limit(&self, limit: u64) -> Result<(), InvalidWindow> {
-        Ok(self.engine.source.set_limit(limit, &self.engine.clock)?)
     }
 }
 

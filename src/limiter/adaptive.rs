@@ -10,10 +10,10 @@ use crate::inflight::adapt::Adapt;
 use crate::inflight::atomic_word::AtomicFlightWord;
 use crate::inflight::controller::Share;
 use crate::inflight::signals::Answered;
+use crate::limiter::limit::TokenBucket;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::token_bucket::TokenBucket;
-use crate::quota::error::InvalidQuota;
-use crate::quota::rate::Quota;
+use crate::rule::error::InvalidRule;
+use crate::rule::rate::Quota;
 use crate::time::clock::nanos_of;
 
 /// The parts of a ceiling: the unit of a share.
@@ -173,7 +173,7 @@ fn share(parts: u32) -> Share {
 /// Returns a share of a quota: of its rate, and of its burst.
 ///
 /// The rate is rounded down, by a millionth at most, and the burst up, to at least 1.
-pub(super) fn part(ceiling: Quota, share: Share) -> Result<Quota, InvalidQuota> {
+pub(super) fn part(ceiling: Quota, share: Share) -> Result<Quota, InvalidRule> {
     if share >= Share::ALL {
         return Ok(ceiling);
     }
@@ -201,7 +201,7 @@ fn parts_of(quota: Quota, ceiling: Quota) -> u32 {
     parts.min(PARTS.into()) as u32
 }
 
-type SetQuota = Box<dyn Fn(Quota) -> Result<(), InvalidQuota> + Send + Sync>;
+type SetQuota = Box<dyn Fn(Quota) -> Result<(), InvalidRule> + Send + Sync>;
 
 /// A limiter whose quota an [`Adaptive`] sets: a [`RateLimiter`], or a [`TokenBucket`] in an `Arc`
 /// or a `static`.
@@ -214,11 +214,11 @@ pub struct AdaptedLimiter {
 }
 
 impl AdaptedLimiter {
-    pub(super) fn fits(&self, quota: Quota) -> Result<(), InvalidQuota> {
+    pub(super) fn fits(&self, quota: Quota) -> Result<(), InvalidRule> {
         (self.fits)(quota)
     }
 
-    pub(super) fn set(&self, quota: Quota) -> Result<(), InvalidQuota> {
+    pub(super) fn set(&self, quota: Quota) -> Result<(), InvalidRule> {
         (self.set)(quota)
     }
 
@@ -233,28 +233,28 @@ impl fmt::Debug for AdaptedLimiter {
     }
 }
 
-impl<K, S> From<RateLimiter<K, S>> for AdaptedLimiter
+impl<K, S> From<RateLimiter<K, Quota, S>> for AdaptedLimiter
 where
     K: Hash + Eq + Send + Sync + 'static,
     S: Send + Sync + 'static,
 {
-    fn from(limiter: RateLimiter<K, S>) -> AdaptedLimiter {
+    fn from(limiter: RateLimiter<K, Quota, S>) -> AdaptedLimiter {
         let (same, seen) = (limiter.clone(), limiter.clone());
         let layout = move || same.inner.keyspace.engine.source.layout();
         AdaptedLimiter {
-            quota: Box::new(move || seen.quota()),
+            quota: Box::new(move || seen.rule()),
             fits: Box::new(move |quota| Ok(layout().check(quota.numbers())?)),
-            set: Box::new(move |quota| limiter.set_quota(quota)),
+            set: Box::new(move |quota| limiter.set_rule(quota)),
         }
     }
 }
 
-impl<K, S> From<&RateLimiter<K, S>> for AdaptedLimiter
+impl<K, S> From<&RateLimiter<K, Quota, S>> for AdaptedLimiter
 where
     K: Hash + Eq + Send + Sync + 'static,
     S: Send + Sync + 'static,
 {
-    fn from(limiter: &RateLimiter<K, S>) -> AdaptedLimiter {
+    fn from(limiter: &RateLimiter<K, Quota, S>) -> AdaptedLimiter {
         limiter.clone().into()
     }
 }
@@ -263,9 +263,9 @@ impl From<Arc<TokenBucket>> for AdaptedLimiter {
     fn from(bucket: Arc<TokenBucket>) -> AdaptedLimiter {
         let (same, seen) = (Arc::clone(&bucket), Arc::clone(&bucket));
         AdaptedLimiter {
-            quota: Box::new(move || seen.quota()),
-            fits: Box::new(move |quota| Ok(same.engine().source.layout().check(quota.numbers())?)),
-            set: Box::new(move |quota| bucket.set_quota(quota)),
+            quota: Box::new(move || seen.rule()),
+            fits: Box::new(move |quota| Ok(same.engine.source.layout().check(quota.numbers())?)),
+            set: Box::new(move |quota| bucket.set_rule(quota)),
         }
     }
 }
@@ -273,9 +273,9 @@ impl From<Arc<TokenBucket>> for AdaptedLimiter {
 impl From<&'static TokenBucket> for AdaptedLimiter {
     fn from(bucket: &'static TokenBucket) -> AdaptedLimiter {
         AdaptedLimiter {
-            quota: Box::new(move || bucket.quota()),
-            fits: Box::new(move |quota| Ok(bucket.engine().source.layout().check(quota.numbers())?)),
-            set: Box::new(move |quota| bucket.set_quota(quota)),
+            quota: Box::new(move || bucket.rule()),
+            fits: Box::new(move |quota| Ok(bucket.engine.source.layout().check(quota.numbers())?)),
+            set: Box::new(move |quota| bucket.set_rule(quota)),
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::inflight::controller::{AnyController, Controller, Share};
 use crate::inflight::invalid_limit::InvalidLimit;
 use crate::limiter::adaptive::{AdaptedLimiter, Adaptive, PARTS, part};
 use crate::limiter::quota_controller::QuotaController;
-use crate::quota::error::InvalidQuota;
-use crate::quota::rate::Quota;
+use crate::rule::error::InvalidRule;
+use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, nanos_of};
 
 /// A builder of an [`Adaptive`], from [`Adaptive::new`].
@@ -37,10 +37,10 @@ impl Adaptive {
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if the ceiling, or a 32nd of it, does not fit into the words of the
+    /// [`InvalidRule`] if the ceiling, or a 32nd of it, does not fit into the words of the
     /// limiter.
     #[expect(clippy::new_ret_no_self, reason = "the quota is adapted once its options are set")]
-    pub fn new(limiter: impl Into<AdaptedLimiter>, ceiling: Quota) -> Result<AdaptiveBuilder, InvalidQuota> {
+    pub fn new(limiter: impl Into<AdaptedLimiter>, ceiling: Quota) -> Result<AdaptiveBuilder, InvalidRule> {
         let limiter = limiter.into();
         limiter.fits(ceiling)?;
         let builder = AdaptiveBuilder {
@@ -61,9 +61,9 @@ impl AdaptiveBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if that share of the ceiling is no quota, or does not fit into the words of
+    /// [`InvalidRule`] if that share of the ceiling is no quota, or does not fit into the words of
     /// the limiter.
-    pub fn floor(self, floor: Share) -> Result<Self, InvalidQuota> {
+    pub fn floor(self, floor: Share) -> Result<Self, InvalidRule> {
         let floor = floor.max(Share::new(1, PARTS));
         self.limiter.fits(part(self.ceiling, floor)?)?;
         Ok(AdaptiveBuilder { floor, ..self })

@@ -2,48 +2,47 @@
 
 use std::error::Error;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use crate::bucket::engine::At;
 use crate::bucket::receipt::Receipt;
-use crate::keyed::key::ToKey;
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::Asked;
+use crate::limiter::hook::OnDrop;
 use crate::limiter::key_call::CallOptions;
-use crate::limiter::key_limit::KeyLimit;
-use crate::limiter::observer::OnDrop;
-use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
-use crate::word::verb::{Call, Take};
 
-/// An argument of methods that other crates can neither call nor define.
-#[derive(Clone, Copy, Debug)]
-pub struct Internal;
-
-/// A request for tokens of one limit, for [`all_of`].
+/// A request as one of several, for [`all_of`]: an [`Ask`], or a reference to one.
 ///
-/// They come from [`TokenBucket::n`] or [`RateLimiter::key`](crate::RateLimiter::key). Other crates
-/// cannot implement it.
-pub trait Limit {
-    #[doc(hidden)]
+/// It is a trait object where the limits are of different types: `&dyn Tokens`. Other crates cannot
+/// implement it.
+#[expect(private_bounds, reason = "sealed")]
+pub trait Tokens: TakeOne {}
+
+/// The steps of one request among several.
+pub(crate) trait TakeOne {
     fn clock(&self) -> &Clock;
     /// Returns the refusal of a take at a reading, without the take.
-    #[doc(hidden)]
     fn look(&self, now: Moment) -> Result<(), Denied>;
-    #[doc(hidden)]
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied>;
+    fn take(&self) -> Result<(Granted, Receipt), Denied>;
     /// Gives back the tokens that the bucket would still have without the take.
-    #[doc(hidden)]
     fn undo(&self, receipt: &Receipt);
 }
 
-/// Limits for [`all_of`]: a tuple of up to 8 limits, or an array or slice of up to 64.
+impl<T: TakeOne + ?Sized> Tokens for T {}
+
+/// Requests for [`all_of`]: a tuple of up to 8, or an array or slice of up to 64.
 ///
-/// The limits of an array or slice may be `&dyn Limit`. Other crates cannot implement it.
-pub trait Limits {
-    #[doc(hidden)]
-    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit>;
+/// Those of an array or slice may be `&dyn Tokens`. Other crates cannot implement it.
+#[expect(private_bounds, reason = "sealed")]
+pub trait TokenSet: RequestAt {}
+
+/// The requests of a set in order.
+pub(crate) trait RequestAt {
+    fn request_at(&self, index: usize) -> Option<&dyn TakeOne>;
 }
+
+impl<T: RequestAt + ?Sized> TokenSet for T {}
 
 /// Takes tokens of several limits, all or none.
 ///
@@ -77,7 +76,7 @@ pub trait Limits {
 /// let per_user = RateLimiter::<String>::new(Quota::per_hour(100));
 ///
 /// let (ip, cost): (IpAddr, u64) = ("192.0.2.7".parse()?, 60);
-/// let all = all_of((service.n(1), per_ip.key(&ip), per_user.key("ada").n(cost)));
+/// let all = all_of((service.ask(), per_ip.key(&ip), per_user.key("ada").n(cost)));
 /// assert_eq!(all.try_acquire()?.remaining(), 40); // of the tightest
 ///
 /// let denied = all.try_acquire().unwrap_err();
@@ -85,7 +84,7 @@ pub trait Limits {
 /// assert_eq!(per_ip.peek(&ip).remaining(), 49); // nothing was taken
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn all_of<L: Limits>(limits: L) -> AllOf<L> {
+pub fn all_of<L: TokenSet>(limits: L) -> AllOf<L> {
     AllOf { limits }
 }
 
@@ -101,7 +100,7 @@ pub struct AllOf<L> {
     limits: L,
 }
 
-impl<L: Limits> AllOf<L> {
+impl<L: TokenSet> AllOf<L> {
     /// Takes the tokens of all limits, or of none.
     ///
     /// The answer is that of the limit with the fewest tokens left. No limits grant everything.
@@ -117,19 +116,19 @@ impl<L: Limits> AllOf<L> {
 /// Takes of all limits or of none.
 ///
 /// Returns the answer and the index of the limit with the fewest tokens left.
-pub(crate) fn take_all<L: Limits + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
+pub(crate) fn take_all<L: RequestAt + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
     look(limits)?;
     take_from(limits, 0)
 }
 
 /// Returns the refusal with the longest wait, if a limit refuses at one reading for all.
-fn look<L: Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
-    let Some(first) = limits.limit_at(0, Internal) else { return Ok(()) };
-    if limits.limit_at(MAX_LIMITS, Internal).is_some() {
+fn look<L: RequestAt + ?Sized>(limits: &L) -> Result<(), AllDenied> {
+    let Some(first) = limits.request_at(0) else { return Ok(()) };
+    if limits.request_at(MAX_LIMITS).is_some() {
         return Err(AllDenied { which: MAX_LIMITS, denied: Denied::too_many_limits() });
     }
     let now = first.clock().now();
-    let limits = (0..).map_while(|index| limits.limit_at(index, Internal));
+    let limits = (0..).map_while(|index| limits.request_at(index));
     let refusals = limits.enumerate().filter_map(|(which, limit)| {
         let same = which == 0 || limit.clock().is_same(first.clock());
         let now = if same { now } else { limit.clock().now() };
@@ -142,11 +141,11 @@ fn look<L: Limits + ?Sized>(limits: &L) -> Result<(), AllDenied> {
 /// Takes the limits from index `which` on.
 ///
 /// It recurses once for each limit, so the receipts stay on the stack.
-fn take_from<L: Limits + ?Sized>(limits: &L, which: usize) -> Result<(Granted, usize), AllDenied> {
-    let Some(limit) = limits.limit_at(which, Internal) else {
+fn take_from<L: RequestAt + ?Sized>(limits: &L, which: usize) -> Result<(Granted, usize), AllDenied> {
+    let Some(limit) = limits.request_at(which) else {
         return Ok((Granted::anyway(0, u64::MAX), which));
     };
-    let (granted, receipt) = limit.take(Internal).map_err(|denied| AllDenied { which, denied })?;
+    let (granted, receipt) = limit.take().map_err(|denied| AllDenied { which, denied })?;
     // A refusal of another limit undoes the take, and so does a panic of the user's code.
     let undo = OnDrop(|| limit.undo(&receipt));
     let others = take_from(limits, which + 1)?;
@@ -204,82 +203,26 @@ impl fmt::Display for AllDenied {
     }
 }
 
-/// A request for tokens of one bucket, for [`all_of`]; see [`TokenBucket::n`].
-#[derive(Clone, Copy, Debug)]
-pub struct BucketLimit<'a> {
-    pub(super) bucket: &'a TokenBucket,
-    pub(super) n: u64,
-}
-
-impl TokenBucket {
-    /// Returns a request for `n` tokens of this bucket, for [`all_of`].
-    #[must_use]
-    pub fn n(&self, n: u64) -> BucketLimit<'_> {
-        BucketLimit { bucket: self, n }
-    }
-}
-
-impl BucketLimit<'_> {
-    /// Returns the refusal of a take at a reading, without the take.
-    pub(super) fn look_at(&self, now: Moment, take: Take) -> Result<(), Denied> {
-        let call = Call::from(take);
-        let done = self.bucket.look(At(self.bucket.engine(), now), call.take);
-        let decision = call.decision(done.outcome, done.reading);
-        self.bucket.hook.preview(self.n, decision)
-    }
-}
-
-impl Limit for BucketLimit<'_> {
+impl<'a, B: Asked<'a>> TakeOne for Ask<'a, B> {
     fn clock(&self) -> &Clock {
-        &self.bucket.engine().clock
+        &self.bucket().engine().clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        self.look_at(now, Take::Exactly(self.n))
+        let options = self.options();
+        self.bucket().look(self.take(), CallOptions { now: options.now.or(Some(now)), ..options })
     }
 
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
-        self.bucket.receive(self.n, Take::Exactly(self.n))
-    }
-
-    fn undo(&self, receipt: &Receipt) {
-        self.bucket.undo(receipt);
-    }
-}
-
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyLimit<'_, K, Q, S> {
-    /// Returns the refusal of a take at a reading, without the take.
-    pub(super) fn look_at(&self, now: Moment, take: Take) -> Result<(), Denied> {
-        let pin = self.inner.keyspace.store.pin();
-        let options = CallOptions { now: Some(now), ..self.options };
-        let call = self.inner.call(&pin, self.key, options);
-        let decision = call.look(take);
-        if self.inner.keyspace.engine.may_begin(&decision) && !call.is_held() {
-            return Ok(());
-        }
-        self.inner.hook.preview(self.n, decision)
-    }
-}
-
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> Limit for KeyLimit<'_, K, Q, S> {
-    fn clock(&self) -> &Clock {
-        &self.inner.keyspace.engine.clock
-    }
-
-    fn look(&self, now: Moment) -> Result<(), Denied> {
-        self.look_at(now, Take::Exactly(self.n))
-    }
-
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
-        self.call(&self.inner.keyspace.store.pin()).receive(Take::Exactly(self.n))
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+        self.bucket().receive(Ask::take(self), self.options())
     }
 
     fn undo(&self, receipt: &Receipt) {
-        self.call(&self.inner.keyspace.store.pin()).undo(receipt);
+        self.bucket().undo(receipt);
     }
 }
 
-impl<T: Limit + ?Sized> Limit for &T {
+impl<T: TakeOne + ?Sized> TakeOne for &T {
     fn clock(&self) -> &Clock {
         (**self).clock()
     }
@@ -288,8 +231,8 @@ impl<T: Limit + ?Sized> Limit for &T {
         (**self).look(now)
     }
 
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
-        (**self).take(Internal)
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
+        (**self).take()
     }
 
     fn undo(&self, receipt: &Receipt) {
@@ -297,29 +240,29 @@ impl<T: Limit + ?Sized> Limit for &T {
     }
 }
 
-impl<T: Limit> Limits for [T] {
-    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
-        self.get(index).map(|limit| limit as &dyn Limit)
+impl<T: TakeOne> RequestAt for [T] {
+    fn request_at(&self, index: usize) -> Option<&dyn TakeOne> {
+        self.get(index).map(|request| request as &dyn TakeOne)
     }
 }
 
-impl<T: Limit, const N: usize> Limits for [T; N] {
-    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
-        Limits::limit_at(self.as_slice(), index, Internal)
+impl<T: TakeOne, const N: usize> RequestAt for [T; N] {
+    fn request_at(&self, index: usize) -> Option<&dyn TakeOne> {
+        RequestAt::request_at(self.as_slice(), index)
     }
 }
 
-impl<T: Limits + ?Sized> Limits for &T {
-    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
-        (**self).limit_at(index, Internal)
+impl<T: RequestAt + ?Sized> RequestAt for &T {
+    fn request_at(&self, index: usize) -> Option<&dyn TakeOne> {
+        (**self).request_at(index)
     }
 }
 
 macro_rules! tuples {
     ($($limit:ident $index:tt)*) => { tuples!(@ [] $($limit $index)*); };
     (@ [$($done:ident $at:tt)*] $limit:ident $index:tt $($rest:tt)*) => {
-        impl<$($done: Limit,)* $limit: Limit> Limits for ($($done,)* $limit,) {
-            fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+        impl<$($done: TakeOne,)* $limit: TakeOne> RequestAt for ($($done,)* $limit,) {
+            fn request_at(&self, index: usize) -> Option<&dyn TakeOne> {
                 match index {
                     $($at => Some(&self.$at),)*
                     $index => Some(&self.$index),

@@ -2,25 +2,26 @@
 
 use std::hash::{BuildHasher, Hash};
 use std::hint::black_box;
+use std::marker::PhantomData;
 
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::rule::Rule;
 use crate::limiter::verbs::InFull;
 use crate::time::clock::Moment;
-use crate::word::by_refill::BUCKETS;
 use crate::word::decision::{Denied, Granted};
 
 /// Number of keys looked up ahead: at least the number of cache misses that a core overlaps.
 const AHEAD: usize = 16;
 
-impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
+impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     /// Takes tokens of many keys' buckets, each by itself and in order.
     ///
     /// Each `next` of the iterator makes a decision. A reading of the clock serves 16 keys, as in
-    /// [`try_acquire_at`](Self::try_acquire_at). With [inline](crate::Builder::inline) buckets the
+    /// [`Ask::at`](crate::Ask::at). With [inline](crate::Builder::inline) buckets the
     /// slots of 16 keys are brought into the cache at once, so a decision waits for little of that.
     /// A map only saves the readings and the guard.
     ///
@@ -38,21 +39,14 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     pub fn try_acquire_batch<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         asks: &'a [(&'a Q, u64)],
-    ) -> impl ExactSizeIterator<Item = Result<Granted, Denied>> + use<'a, K, S, Q> {
-        self.batch::<BUCKETS, Q>(asks)
-    }
-
-    /// Takes tokens of many keys' words of a kind.
-    pub(super) fn batch<'a, const WORDS: u8, Q: ToKey<K> + ?Sized>(
-        &'a self,
-        asks: &'a [(&'a Q, u64)],
-    ) -> Batch<'a, K, S, Q, WORDS> {
+    ) -> impl ExactSizeIterator<Item = Result<Granted, Denied>> + use<'a, K, R, S, Q> {
         let inner = &*self.inner;
-        Batch { inner, pin: inner.keyspace.store.pin(), asks, decided: 0, now: Moment(0), hashes: [0; AHEAD] }
+        let (pin, rule) = (inner.keyspace.store.pin(), PhantomData::<R>);
+        Batch { inner, pin, asks, decided: 0, now: Moment(0), hashes: [0; AHEAD], rule }
     }
 }
 
-pub(super) struct Batch<'a, K, S, Q: ?Sized, const WORDS: u8> {
+struct Batch<'a, K, R, S, Q: ?Sized> {
     inner: &'a Inner<K, S>,
     pin: StoreGuard<'a, K>,
     asks: &'a [(&'a Q, u64)],
@@ -60,9 +54,10 @@ pub(super) struct Batch<'a, K, S, Q: ?Sized, const WORDS: u8> {
     /// Reading for the keys that were looked up last.
     now: Moment,
     hashes: [u64; AHEAD],
+    rule: PhantomData<R>,
 }
 
-impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> Batch<'_, K, S, Q, WORDS> {
+impl<K: Hash + Eq, R: Rule, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, R, S, Q> {
     fn look_up(&mut self) {
         let asks = self.asks[self.decided..].iter().zip(&mut self.hashes);
         let asked = asks.map(|((key, _), hash)| *hash = self.inner.hasher.hash_one(*key)).count();
@@ -74,9 +69,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> Batch<
     }
 }
 
-impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> Iterator
-    for Batch<'_, K, S, Q, WORDS>
-{
+impl<K: Hash + Eq, R: Rule, S: BuildHasher, Q: ToKey<K> + ?Sized> Iterator for Batch<'_, K, R, S, Q> {
     type Item = Result<Granted, Denied>;
 
     #[inline]
@@ -87,7 +80,8 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> Iterat
         }
         let key = KeyQuery::of(self.hashes[self.decided % AHEAD], key);
         self.decided += 1;
-        Some(self.inner.decide_pinned::<WORDS, _, _>(&self.pin, key, InFull(n), CallOptions::at(self.now)))
+        let options = CallOptions { plan: None, now: Some(self.now) };
+        Some(self.inner.decide_pinned::<R, _, Q>(&self.pin, key, InFull(n), options))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -96,7 +90,7 @@ impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> Iterat
     }
 }
 
-impl<K: Hash + Eq, S: BuildHasher, Q: ToKey<K> + ?Sized, const WORDS: u8> ExactSizeIterator
-    for Batch<'_, K, S, Q, WORDS>
+impl<K: Hash + Eq, R: Rule, S: BuildHasher, Q: ToKey<K> + ?Sized> ExactSizeIterator
+    for Batch<'_, K, R, S, Q>
 {
 }

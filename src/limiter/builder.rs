@@ -7,20 +7,21 @@ use std::sync::Arc;
 
 use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::overflow::WhenFull;
+#[cfg(doc)]
+use crate::limiter::ask::Ask;
 use crate::limiter::inner::{Choose, Inner, Plans};
+use crate::limiter::limit::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::settings::{KeySettings, Settings, common_setters};
-use crate::limiter::token_bucket::TokenBucket;
-use crate::quota::error::InvalidQuota;
-use crate::quota::gate::Gate;
-use crate::quota::layout::LayoutOptions;
-use crate::quota::rate::Quota;
+use crate::limiter::rule::Rule;
+use crate::limiter::settings::{KeySettings, Settings, common_setters, quota_setters};
+use crate::rule::error::InvalidRule;
+use crate::rule::rate::Quota;
 use crate::time::clock::Clock;
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
 
-impl TokenBucket {
-    /// Returns a builder of a bucket with this quota.
+impl<R: Rule> Limit<R> {
+    /// Returns a builder of a bucket under this rule.
     ///
     /// # Examples
     ///
@@ -30,25 +31,26 @@ impl TokenBucket {
     /// let bucket = TokenBucket::builder(Quota::per_second(10)).initial_tokens(0).build();
     /// assert!(bucket.try_acquire().is_err());
     /// ```
-    pub fn builder(quota: Quota) -> BucketBuilder {
-        BucketBuilder { settings: Settings::new(quota), spread: false }
+    pub fn builder(rule: R) -> LimitBuilder<R> {
+        LimitBuilder { settings: Settings::new(rule), spread: false }
     }
 }
 
-impl<K> RateLimiter<K> {
-    /// Returns a limiter of at most 1,048,576 keys, whose clock is the processor's counter.
+impl<K, R: Rule> RateLimiter<K, R> {
+    /// Returns a limiter of at most 1,048,576 keys, whose clock is the processor's counter, or the
+    /// [wall clock](Clock#the-wall-clock) for a window with edges by the calendar.
     #[must_use]
-    pub fn new(quota: Quota) -> RateLimiter<K> {
-        RateLimiter::builder(quota).build()
+    pub fn new(rule: R) -> RateLimiter<K, R> {
+        RateLimiter::builder(rule).build()
     }
 
-    /// Returns a builder of a limiter with this quota.
+    /// Returns a builder of a limiter under this rule.
     ///
     /// The keys have the default hasher, as those of [`HashMap::new`](std::collections::HashMap)
     /// do. [`hasher`](Builder::hasher) sets another one.
-    pub fn builder(quota: Quota) -> Builder<K> {
+    pub fn builder(rule: R) -> Builder<K, R> {
         Builder {
-            settings: Settings::new(quota),
+            settings: Settings::new(rule),
             keys: KeySettings::default(),
             plans: Vec::new(),
             choose: None,
@@ -57,7 +59,7 @@ impl<K> RateLimiter<K> {
     }
 }
 
-/// A builder of a [`TokenBucket`].
+/// A builder of a [`Limit`].
 ///
 /// # Examples
 ///
@@ -70,17 +72,32 @@ impl<K> RateLimiter<K> {
 /// ```
 #[derive(Debug)]
 #[must_use]
-pub struct BucketBuilder {
-    settings: Settings,
+pub struct LimitBuilder<R: Rule = Quota> {
+    settings: Settings<R>,
     spread: bool,
 }
 
-impl BucketBuilder {
+impl<R: Rule> LimitBuilder<R> {
     common_setters!();
 
-    fn tried(self) -> Result<Self, InvalidQuota> {
+    fn tried(self) -> Result<Self, InvalidRule> {
         Ok(self)
     }
+
+    /// Returns the bucket.
+    #[must_use]
+    pub fn build(self) -> Limit<R> {
+        let (max_waiting, jitter) = (self.settings.max_waiting, self.settings.jitter);
+        let (built, engine, hook) = self.settings.finish();
+        let initial = engine.initial();
+        let limit = Limit { max_waiting, jitter, ..Limit::of(built, engine, hook) };
+        limit.bucket.set(initial);
+        if self.spread { limit.spread() } else { limit }
+    }
+}
+
+impl LimitBuilder<Quota> {
+    quota_setters!();
 
     /// Spreads the bucket over the cores: for one limit that many threads take from at once.
     ///
@@ -122,16 +139,7 @@ impl BucketBuilder {
     /// assert_eq!(service.peek().remaining(), 0);
     /// ```
     pub fn spread(self) -> Self {
-        BucketBuilder { spread: true, ..self }
-    }
-
-    /// Returns the bucket.
-    #[must_use]
-    pub fn build(self) -> TokenBucket {
-        let max_waiting = self.settings.max_waiting;
-        let (engine, hook, jitter) = self.settings.finish();
-        let bucket = TokenBucket { max_waiting, ..TokenBucket::from_rules(engine, hook, jitter) };
-        if self.spread { bucket.spread() } else { bucket }
+        LimitBuilder { spread: true, ..self }
     }
 }
 
@@ -153,36 +161,40 @@ impl BucketBuilder {
 /// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[must_use]
-pub struct Builder<K, S = RandomState> {
-    pub(crate) settings: Settings,
+pub struct Builder<K, R: Rule = Quota, S = RandomState> {
+    pub(crate) settings: Settings<R>,
     pub(crate) keys: KeySettings<S>,
-    pub(crate) plans: Vec<Quota>,
+    pub(crate) plans: Vec<R>,
     pub(crate) choose: Option<Choose<K>>,
     key: PhantomData<fn() -> K>,
 }
 
-impl<K, S> Builder<K, S> {
+impl<K, S> Builder<K, Quota, S> {
+    quota_setters!();
+}
+
+impl<K, R: Rule, S> Builder<K, R, S> {
     common_setters!();
 
-    /// Sets the quotas from which [`plan_for`](Builder::plan_for) chooses, and makes room for them.
+    /// Sets the rules from which [`plan_for`](Builder::plan_for) chooses, and makes room for them.
     ///
     /// Without `plan_for` no key is under them.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if no word holds them beside the limiter's own quota.
-    pub fn plans(self, plans: impl IntoIterator<Item = Quota>) -> Result<Self, InvalidQuota> {
+    /// [`InvalidRule`] if no word holds them beside the limiter's own rule.
+    pub fn plans(self, plans: impl IntoIterator<Item = R>) -> Result<Self, InvalidRule> {
         Builder { plans: plans.into_iter().collect(), ..self }.tried()
     }
 
     /// Sets a function that chooses the plan of each key, in every call.
     ///
     /// The function returns an index in the [`plans`](Builder::plans). `None` and an index past
-    /// their end mean the limiter's own quota: without `plans` every key is under that.
+    /// their end mean the limiter's own rule: without `plans` every key is under that.
     ///
     /// Each call of the limiter also calls the function, and clones a key that has no bucket yet;
     /// with [`inline`](Builder::inline) it clones every key. If the caller knows the plan,
-    /// [`try_acquire_as`](RateLimiter::try_acquire_as) names it, and the function is not called.
+    /// [`Ask::under`] names it, and the function is not called.
     ///
     /// # Examples
     ///
@@ -196,15 +208,16 @@ impl<K, S> Builder<K, S> {
     ///     .build();
     /// assert_eq!(limiter.peek("gold-ada").remaining(), 100);
     /// assert_eq!(limiter.peek("bob").remaining(), 10);
-    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
     pub fn plan_for(self, choose: impl Fn(&K) -> Option<usize> + Send + Sync + 'static) -> Self {
         Builder { choose: Some(Box::new(choose)), ..self }
     }
 
     /// Returns the builder with room for its plans.
-    fn tried(mut self) -> Result<Self, InvalidQuota> {
-        self.settings.make_room_for(&self.plans)?;
+    fn tried(mut self) -> Result<Self, InvalidRule> {
+        let Settings { rule, room, .. } = &mut self.settings;
+        rule.make_room_for(room, &self.plans)?;
         Ok(self)
     }
 
@@ -218,11 +231,11 @@ impl<K, S> Builder<K, S> {
     ///
     /// // Each run has the same hashes: for tests, not for keys of clients.
     /// type Fixed = BuildHasherDefault<DefaultHasher>;
-    /// let limiter: RateLimiter<u64, Fixed> =
+    /// let limiter: RateLimiter<u64, Quota, Fixed> =
     ///     RateLimiter::builder(Quota::per_second(10)).hasher(Fixed::default()).build();
     /// assert!(limiter.try_acquire(&1).is_ok());
     /// ```
-    pub fn hasher<H>(self, hasher: H) -> Builder<K, H> {
+    pub fn hasher<H>(self, hasher: H) -> Builder<K, R, H> {
         let Builder { settings, keys, plans, choose, key } = self;
         Builder { settings, keys: keys.hasher(hasher), plans, choose, key }
     }
@@ -312,21 +325,20 @@ impl<K, S> Builder<K, S> {
 
     /// Returns the limiter.
     #[must_use]
-    pub fn build(self) -> RateLimiter<K, S> {
-        let max_waiting = self.settings.max_waiting;
-        let (engine, hook, jitter) = self.settings.finish();
+    pub fn build(self) -> RateLimiter<K, R, S> {
+        let (max_waiting, jitter) = (self.settings.max_waiting, self.settings.jitter);
+        let (built, engine, hook) = self.settings.finish();
         let (keyspace, hasher) = self.keys.keyspace(engine);
         let plans = self.choose.map(|choose| {
-            let compile = |quota| keyspace.plan(quota).expect("the builder has tried it");
+            let compile = |rule: R| rule.compile(built, &keyspace).expect("the builder has tried it");
             Plans { plans: self.plans.into_iter().map(compile).collect(), choose }
         });
-        RateLimiter {
-            inner: Arc::new(Inner { max_waiting, ..Inner::new(keyspace, hasher, hook, jitter, plans) }),
-        }
+        let inner = Inner { max_waiting, jitter, ..Inner::new(keyspace, hasher, hook, plans) };
+        RateLimiter { inner: Arc::new(inner), built }
     }
 }
 
-impl<K, S> fmt::Debug for Builder<K, S> {
+impl<K, R: Rule, S> fmt::Debug for Builder<K, R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("settings", &self.settings)

@@ -13,15 +13,12 @@ use crate::keyed::protocol::Entry;
 use crate::keyed::store::{Store, StoreGuard};
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::{CallOptions, KeyCall};
-#[cfg(feature = "tower")]
-use crate::limiter::verbs::InFull;
+use crate::limiter::rule::Rule;
 use crate::limiter::verbs::Verb;
-use crate::quota::counts::Counting;
+use crate::rule::counts::Counting;
 use crate::time::clock::Moment;
 use crate::word::by_refill::{BUCKETS, ByRefill, WINDOWS, attempt_by};
-#[cfg(feature = "tower")]
-use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Reading, TakeOutcome};
 use crate::word::verb::Take;
 
@@ -92,7 +89,7 @@ macro_rules! attempt_under_guard {
 impl<K, S> Inner<K, S> {
     /// Returns the way of counting by which attempts decide, under the plan if there is one.
     #[inline(always)]
-    fn attempted(&self, plan: Option<&Plan>) -> Option<Counting> {
+    fn attempted(&self, plan: Option<&PlanTerms>) -> Option<Counting> {
         match plan {
             Some(plan) if !plan.decides_for(self.keyspace.id) => None,
             _ => self.fast_path,
@@ -103,7 +100,7 @@ impl<K, S> Inner<K, S> {
 impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     /// Decides on a key's bucket, by a verb, under the options of the call.
     #[inline(always)]
-    pub(crate) fn decide<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+    pub(crate) fn decide<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         verb: V,
@@ -111,33 +108,24 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> V::Answer {
         let engine = &self.keyspace.engine;
         match now {
-            None => self.decide_by::<WORDS, V, Q>(key, verb, Now(engine), plan, now),
-            Some(at) => self.decide_by::<WORDS, V, Q>(key, verb, At(engine, at), plan, now),
+            None => self.decide_by::<R, V, Q>(key, verb, Now(engine), plan, now),
+            Some(at) => self.decide_by::<R, V, Q>(key, verb, At(engine, at), plan, now),
         }
     }
 
-    /// Takes `n` tokens of a key's window.
-    #[cfg(feature = "tower")]
-    pub(crate) fn try_acquire_in_window<Q>(&self, key: &Q, n: u64) -> Result<Granted, Denied>
-    where
-        Q: ToKey<K> + ?Sized,
-    {
-        self.decide::<WINDOWS, _, _>(key, InFull(n), CallOptions::NOW)
-    }
-
     #[inline(always)]
-    fn decide_by<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+    fn decide_by<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         verb: V,
         read: impl ReadClock,
-        plan: Option<&Plan>,
+        plan: Option<&PlanTerms>,
         now: Option<Moment>,
     ) -> V::Answer {
         let (take, counts) = (verb.take(), self.keyspace.engine.source.counts());
         let store = &self.keyspace.store;
         let (key, missed) = attempt_by!(
-            WORDS,
+            R::WORDS,
             self.attempted(plan),
             counts,
             |by| match plan {
@@ -157,12 +145,12 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             },
             (KeyQuery::new(&self.hasher, key), Miss::Untried)
         );
-        self.decide_slowly::<WORDS, V, Q>(key, missed, verb, plan, now)
+        self.decide_slowly::<R, V, Q>(key, missed, verb, plan, now)
     }
 
     /// Decides on a key's bucket under a guard that the caller holds.
     #[inline(always)]
-    pub(crate) fn decide_pinned<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+    pub(crate) fn decide_pinned<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,
         key: KeyQuery<'_, Q>,
@@ -171,24 +159,24 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     ) -> V::Answer {
         let engine = &self.keyspace.engine;
         match now {
-            None => self.decide_pinned_by::<WORDS, V, Q>(pin, key, verb, Now(engine), plan, now),
-            Some(at) => self.decide_pinned_by::<WORDS, V, Q>(pin, key, verb, At(engine, at), plan, now),
+            None => self.decide_pinned_by::<R, V, Q>(pin, key, verb, Now(engine), plan, now),
+            Some(at) => self.decide_pinned_by::<R, V, Q>(pin, key, verb, At(engine, at), plan, now),
         }
     }
 
     #[inline(always)]
-    fn decide_pinned_by<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+    fn decide_pinned_by<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,
         key: KeyQuery<'_, Q>,
         verb: V,
         read: impl ReadClock,
-        plan: Option<&Plan>,
+        plan: Option<&PlanTerms>,
         now: Option<Moment>,
     ) -> V::Answer {
         let (take, counts) = (verb.take(), self.keyspace.engine.source.counts());
         let missed = attempt_by!(
-            WORDS,
+            R::WORDS,
             self.attempted(plan),
             counts,
             |by| match plan {
@@ -199,43 +187,43 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             },
             Miss::Untried
         );
-        self.decide_slowly::<WORDS, V, Q>(key, missed, verb, plan, now)
+        self.decide_slowly::<R, V, Q>(key, missed, verb, plan, now)
     }
 
     /// Decides after an attempt that `missed`, or was not made.
     #[inline(always)]
-    fn decide_slowly<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+    fn decide_slowly<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         key: KeyQuery<'_, Q>,
         missed: Miss,
         verb: V,
-        plan: Option<&Plan>,
+        plan: Option<&PlanTerms>,
         now: Option<Moment>,
     ) -> V::Answer {
         // Without a plan and a time the arguments fit into registers.
         match (plan, now) {
-            (None, None) => self.decide_slowly_now::<WORDS, V, Q>(key, missed, verb),
+            (None, None) => self.decide_slowly_now::<R, V, Q>(key, missed, verb),
             _ => self.decide_by_loop(key, missed, verb, plan, now),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn decide_slowly_now<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+    fn decide_slowly_now<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         key: KeyQuery<'_, Q>,
         missed: Miss,
         verb: V,
     ) -> V::Answer {
         match missed {
-            Miss::Untried => self.decide_observed::<WORDS, V, Q>(key, verb),
+            Miss::Untried => self.decide_observed::<R, V, Q>(key, verb),
             missed => self.decide_by_loop(key, missed, verb, None, None),
         }
     }
 
     /// Decides by the same attempt where a hook is to see the decision.
     #[inline(never)]
-    fn decide_observed<const WORDS: u8, V: Verb, Q: ToKey<K> + ?Sized>(
+    fn decide_observed<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         key: KeyQuery<'_, Q>,
         verb: V,
@@ -243,7 +231,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         let Keyspace { engine, store, .. } = &self.keyspace;
         let (read, take, hook) = (Now(engine), verb.take(), &self.hook);
         let (key, missed) = attempt_by!(
-            WORDS,
+            R::WORDS,
             self.attempts,
             engine.source.counts(),
             |by| attempt_in_store!(store, key, read, take, by, |done| verb.observed(hook, done)),
@@ -260,7 +248,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         key: KeyQuery<'_, Q>,
         missed: Miss,
         verb: V,
-        plan: Option<&Plan>,
+        plan: Option<&PlanTerms>,
         now: Option<Moment>,
     ) -> V::Answer {
         let (pin, Keyspace { engine, .. }) = (self.keyspace.store.pin(), &self.keyspace);

@@ -9,15 +9,16 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
 
 use crate::bucket::receipt::Receipt;
 use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
+use crate::limiter::inner::Inner;
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_flight::{KeyFlight, KeyOverloaded, OwnedKeyFlight};
-use crate::limiter::rate_limiter::RateLimiter;
-use crate::quota::window_layout::MAX_PLACES;
+use crate::rule::window_layout::MAX_PLACES;
 
 /// A limit on the requests in flight of each key, over the stores of a
 /// [`RateLimiter`](crate::RateLimiter).
@@ -51,12 +52,12 @@ use crate::quota::window_layout::MAX_PLACES;
 /// ```
 pub struct InflightLimiter<K, S = RandomState> {
     /// The keys. The words count places.
-    pub(super) places: RateLimiter<K, S>,
+    pub(super) places: Arc<Inner<K, S>>,
 }
 
 impl<K: Hash + Eq, S: BuildHasher> InflightLimiter<K, S> {
     fn admit<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Receipt, KeyOverloaded> {
-        let inner = &self.places.inner;
+        let inner = &*self.places;
         let pin = inner.keyspace.store.pin();
         let entered = inner.call(&pin, key, CallOptions::NOW).enter();
         entered.map_err(|by_key| match by_key {
@@ -69,7 +70,7 @@ impl<K: Hash + Eq, S: BuildHasher> InflightLimiter<K, S> {
     /// Returns the number of a key's requests in flight. A new key has none, and gets no entry.
     #[must_use]
     pub fn in_flight<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u32 {
-        let inner = &self.places.inner;
+        let inner = &*self.places;
         // At most 2^20.
         inner.call(&inner.keyspace.store.pin(), key, CallOptions::NOW).in_use() as u32
     }
@@ -92,7 +93,7 @@ impl<K: Hash + Eq, S: BuildHasher> InflightLimiter<K, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn evict_idle(&self) -> usize {
-        self.places.evict_idle()
+        self.places.keyspace.evict_idle()
     }
 }
 
@@ -104,7 +105,7 @@ impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> InflightLimiter<K
     /// [`KeyOverloaded`] if the key's limit is in flight, or if the key is new and has no room.
     pub fn try_enter<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<KeyFlight<'_>, KeyOverloaded> {
         let receipt = self.admit(key)?;
-        Ok(KeyFlight { ledger: &self.places.inner.keyspace, receipt })
+        Ok(KeyFlight { ledger: &self.places.keyspace, receipt })
     }
 
     /// Takes a place of a key that a task can own.
@@ -138,7 +139,7 @@ impl<K, S> InflightLimiter<K, S> {
     #[must_use]
     pub fn limit(&self) -> u32 {
         // At most 2^20.
-        self.places.inner.keyspace.engine.source.limit() as u32
+        self.places.keyspace.engine.source.limit() as u32
     }
 
     /// Sets the limit of all keys, from 1 to 2^20, in constant time.
@@ -167,7 +168,7 @@ impl<K, S> InflightLimiter<K, S> {
     /// ```
     pub fn set_limit(&self, limit: u32) -> Result<(), InvalidLimit> {
         check(limit)?;
-        let engine = &self.places.inner.keyspace.engine;
+        let engine = &self.places.keyspace.engine;
         engine.source.put_limit(limit.into(), &engine.clock);
         Ok(())
     }
@@ -182,13 +183,13 @@ impl<K: Eq, S> InflightLimiter<K, S> {
     /// Returns the number of keys held: those with requests in flight, and those not yet forgotten.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.places.keyspace.store.len()
     }
 
     /// Returns whether no key is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.len() == 0
     }
 
     /// Returns the numbers of keys held, and of events so far.

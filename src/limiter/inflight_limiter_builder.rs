@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::overflow::WhenFull;
+use crate::limiter::hook::DecisionHook;
 use crate::limiter::inflight_limiter::{InflightLimiter, check};
 use crate::limiter::inner::Inner;
-use crate::limiter::observer::DecisionHook;
-use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::rule::engine_of;
 use crate::limiter::settings::KeySettings;
-use crate::limiter::window_settings::engine_of;
-use crate::quota::window_layout::WindowLayout;
+
+use crate::rule::window_layout::WindowLayout;
 use crate::time::clock::Clock;
-use crate::time::jitter::Jitter;
 
 impl<K> InflightLimiter<K> {
     /// Returns a limiter of at most 1,048,576 keys, each with at most `limit` requests in flight.
@@ -98,12 +97,11 @@ impl<K, S> InflightLimiterBuilder<K, S> {
 
     /// Returns the limiter, of a limit within its bounds.
     pub(crate) fn on(self, clock: Clock) -> InflightLimiter<K, S> {
-        let engine = engine_of(WindowLayout::places(self.limit), clock);
+        let engine = engine_of(WindowLayout::places(self.limit), clock, None);
         // A place of a bucket that keys share would belong to another key.
         let keys = KeySettings { when_full: WhenFull::Deny, ..self.keys };
         let (keyspace, hasher) = keys.keyspace(engine);
-        let inner = Inner::new(keyspace, hasher, DecisionHook::NONE, Jitter::NONE, None);
-        InflightLimiter { places: RateLimiter { inner: Arc::new(inner) } }
+        InflightLimiter { places: Arc::new(Inner::new(keyspace, hasher, DecisionHook::NONE, None)) }
     }
 }
 

@@ -6,10 +6,12 @@ use crate::keyed::entry::KeyEntry;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::store::StoreGuard;
-use crate::limiter::observer::DecisionHook;
-use crate::quota::counts::Counting;
+use crate::limiter::hook::DecisionHook;
+use crate::limiter::key_call::CallOptions;
+use crate::rule::counts::Counting;
 use crate::time::jitter::Jitter;
-use crate::word::plan::Plan;
+use crate::word::decision::Denied;
+use crate::word::plan::PlanTerms;
 
 pub(crate) struct Inner<K, S> {
     pub(crate) keyspace: Keyspace<K>,
@@ -28,7 +30,7 @@ pub(crate) struct Inner<K, S> {
 }
 
 pub(crate) struct Plans<K> {
-    pub(crate) plans: Vec<Plan>,
+    pub(crate) plans: Vec<PlanTerms>,
     pub(crate) choose: Choose<K>,
 }
 
@@ -41,7 +43,7 @@ impl<K: Hash + Eq> Plans<K> {
     /// The function is asked about the stored key if there is one, else about a temporary owned
     /// copy.
     #[cold]
-    pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<Plan> {
+    pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<PlanTerms> {
         let stored = match entry.pin {
             StoreGuard::Map(map, guard) => map.get_key_value(&entry.key.in_map(), guard),
             StoreGuard::Table(_) => None,
@@ -59,7 +61,6 @@ impl<K, S> Inner<K, S> {
         keyspace: Keyspace<K>,
         hasher: S,
         hook: DecisionHook,
-        jitter: Jitter,
         plans: Option<Plans<K>>,
     ) -> Inner<K, S> {
         let attempts = plans.is_none().then_some(keyspace.engine.source.counts().counting);
@@ -68,11 +69,21 @@ impl<K, S> Inner<K, S> {
             keyspace,
             hasher,
             hook,
-            jitter,
+            jitter: Jitter::NONE,
             max_waiting: usize::MAX,
             plans: plans.map(Box::new),
             fast_path,
             attempts,
+        }
+    }
+}
+
+impl<K, S> Inner<K, S> {
+    /// Returns the plan that the caller named.
+    pub(super) fn plan_of(&self, options: CallOptions<'_>) -> Result<Option<PlanTerms>, Denied> {
+        match options.plan {
+            Some(plan) if plan.limiter != self.keyspace.id => Err(Denied::foreign_plan()),
+            plan => Ok(plan.copied()),
         }
     }
 }

@@ -5,9 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::rule::Rule;
 use crate::time::periodic::PeriodicThread;
 
-impl<K: Hash + Eq + Send + Sync + 'static, S: BuildHasher + Send + Sync + 'static> RateLimiter<K, S> {
+impl<K, R, S> RateLimiter<K, R, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    R: Rule,
+    S: BuildHasher + Send + Sync + 'static,
+{
     /// Starts a thread that calls [`evict_idle`](RateLimiter::evict_idle) every `interval`.
     ///
     /// The thread stops when the janitor or the last handle to the limiter is dropped. It makes

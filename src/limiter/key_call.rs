@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::engine::{At, Done, Now};
 use crate::bucket::receipt::{Receipt, Settle};
-use crate::bucket::reservation::{Hold, Reservation, Reserved};
 use crate::keyed::entry::KeyEntry;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::protocol;
@@ -12,28 +11,23 @@ use crate::keyed::protocol::Entry;
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
 use crate::limiter::verbs::decision;
-use crate::quota::gate::Gate;
+use crate::rule::gate::Gate;
 use crate::time::clock::Moment;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
-use crate::word::verb::{Call, Take};
+use crate::word::verb::{Call, Reserve, Take};
 
 /// The options of a call, beside its key and its tokens.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CallOptions<'a> {
-    pub(crate) plan: Option<&'a Plan>,
+    pub(crate) plan: Option<&'a PlanTerms>,
     pub(crate) now: Option<Moment>,
 }
 
 impl CallOptions<'_> {
     pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
-
-    #[inline(always)]
-    pub(super) fn at(now: Moment) -> CallOptions<'static> {
-        CallOptions { plan: None, now: Some(now) }
-    }
 
     /// Returns whether the call is now, and under no plan.
     pub(super) fn is_plain(&self) -> bool {
@@ -56,9 +50,12 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         }
     }
 
-    pub(crate) fn peek(self) -> Snapshot {
-        let looked = self.look(Take::Exactly(0));
-        looked.unwrap_or_else(|denied| Granted::anyway(0, denied.remaining())).into()
+    /// Returns the content of the bucket, as the take sees it.
+    pub(crate) fn peek(self, take: Take) -> Snapshot {
+        match self.seen(take, Take::Exactly(0)) {
+            Ok((call, Done { outcome, reading, .. })) => call.snapshot(outcome, reading),
+            Err(_) => Snapshot::new(Granted::anyway(0, 0), None),
+        }
     }
 
     /// Returns whether the key has an entry.
@@ -68,22 +65,26 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
 
     /// Returns the decision on a take, without the take.
     pub(crate) fn look(&self, take: Take) -> Result<Granted, Denied> {
-        let (call, engine) = (Call { take, plan: self.plan()? }, &self.inner.keyspace.engine);
-        let entry = self.entry.under(call.plan.as_ref());
-        let Done { outcome, reading, .. } = match self.options.now {
-            None => entry.peek(Now(engine), call),
-            Some(now) => entry.peek(At(engine, now), call),
-        };
+        let (call, Done { outcome, reading, .. }) = self.seen(take, take)?;
         call.decision(outcome, reading)
     }
 
+    /// Returns the call of a take, and the outcome that the `tried` one would have.
+    fn seen(&self, take: Take, tried: Take) -> Result<(Call, Done), Denied> {
+        let (plan, engine) = (self.plan()?, &self.inner.keyspace.engine);
+        let (entry, tried) = (self.entry.under(plan.as_ref()), Call { take: tried, plan });
+        let done = match self.options.now {
+            None => entry.peek(Now(engine), tried),
+            Some(now) => entry.peek(At(engine, now), tried),
+        };
+        Ok((Call { take, plan }, done))
+    }
+
     /// Returns the plan of the call, else the plan of the key.
-    fn plan(&self) -> Result<Option<Plan>, Denied> {
-        match (self.options.plan, &self.inner.plans) {
-            (None, None) => Ok(None),
-            (Some(plan), _) if plan.limiter != self.inner.keyspace.id => Err(Denied::foreign_plan()),
-            (Some(plan), _) => Ok(Some(*plan)),
+    fn plan(&self) -> Result<Option<PlanTerms>, Denied> {
+        match (self.inner.plan_of(self.options)?, &self.inner.plans) {
             (None, Some(plans)) => Ok(plans.of(self.entry)),
+            (plan, _) => Ok(plan),
         }
     }
 
@@ -109,7 +110,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         (call, done)
     }
 
-    fn is_unlimited(&self, plan: Option<Plan>) -> bool {
+    fn is_unlimited(&self, plan: Option<PlanTerms>) -> bool {
         let own = self.inner.keyspace.engine.source.gate();
         let quota = plan.map_or(own, |plan| plan.quota().gate());
         own != Gate::Shut && quota == Gate::Open
@@ -135,7 +136,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         let hook = &self.inner.hook;
         let granted = done.ok().filter(|done| done.outcome.granted);
         let receipt = granted.map(|Done { outcome, reading, .. }| {
-            Receipt::new(outcome, &reading, call.plan).counted_from(removals)
+            let keep = if let Take::Reserve(Reserve { keep, .. }) = call.take { keep } else { 0 };
+            Receipt::above(outcome, &reading, call.plan, keep).counted_from(removals)
         });
         let undo = || receipt.iter().for_each(|receipt| self.undo(receipt));
         let granted = hook.observe_or(call.take.tokens(), decision(call, done), undo)?;
@@ -210,40 +212,5 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         options: CallOptions<'a>,
     ) -> KeyCall<'a, K, Q, S> {
         KeyCall { inner: self, entry: self.keyspace.entry(pin, KeyQuery::new(&self.hasher, key)), options }
-    }
-}
-
-impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> Inner<K, S> {
-    pub(crate) fn reserve<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        options: CallOptions<'_>,
-        n: u64,
-        max_wait: u64,
-    ) -> Reserved<'_> {
-        let (granted, receipt) = self.reserve_by_receipt(key, options, n, max_wait)?;
-        Ok(Reservation::new(&self.keyspace, receipt, granted))
-    }
-
-    /// Reserves tokens, and returns a receipt that is valid without the key.
-    pub(crate) fn reserve_by_receipt<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        options: CallOptions<'_>,
-        n: u64,
-        max_wait: u64,
-    ) -> Result<(Granted, Receipt), Denied> {
-        self.call(&self.keyspace.store.pin(), key, options).reserve(n, max_wait)
-    }
-
-    pub(crate) fn hold<Q>(&self, key: &Q, options: CallOptions<'_>, n: u64) -> Result<Hold<'_>, Denied>
-    where
-        Q: ToKey<K> + ?Sized,
-    {
-        // The later settlement needs a bucket with a level.
-        let take = if n == 0 { Take::Touch } else { Take::Exactly(n) };
-        let (granted, receipt) =
-            self.call(&self.keyspace.store.pin(), key, options).receive_by_entry(take)?;
-        Ok(Hold::new(&self.keyspace, receipt, granted))
     }
 }

@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
-use crate::limiter::rate_limiter::RateLimiter;
+use crate::limiter::inner::Inner;
 
 /// The place of a key's request in flight, from
 /// [`InflightLimiter::try_enter`](crate::InflightLimiter::try_enter).
@@ -35,13 +36,13 @@ impl fmt::Debug for KeyFlight<'_> {
 /// [`InflightLimiter::try_enter_owned`](crate::InflightLimiter::try_enter_owned).
 #[must_use = "a flight that is dropped leaves"]
 pub struct OwnedKeyFlight<K: Hash + Eq, S> {
-    pub(super) places: RateLimiter<K, S>,
+    pub(super) places: Arc<Inner<K, S>>,
     pub(super) receipt: Receipt,
 }
 
 impl<K: Hash + Eq, S> Drop for OwnedKeyFlight<K, S> {
     fn drop(&mut self) {
-        self.places.inner.keyspace.settle(&self.receipt, Settle::Refund(1));
+        self.places.keyspace.settle(&self.receipt, Settle::Refund(1));
     }
 }
 

@@ -1,16 +1,15 @@
 //! Calls that keep to a quota: for the client's side of a limit.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
 use std::task::Waker;
 
-use crate::keyed::key::ToKey;
-use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::token_bucket::TokenBucket;
-use crate::limiter::waiting::{AnyRequest, NO_LIMIT, WaitsInLine, block};
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::Asked;
+use crate::limiter::waiting::{AnyRequest, WaitsInLine, block};
+use crate::rule::rate::Quota;
 use crate::word::decision::Denied;
 
-/// A function that is called at a limited rate; see [`TokenBucket::limited`].
+/// A function that is called at a limited rate; from [`Ask::limited`].
 ///
 /// Each call takes one token. [`try_call`](Limited::try_call) is refused if there is none;
 /// [`blocking_call`](Limited::blocking_call) and (feature `tokio`) `call` wait for it.
@@ -19,41 +18,31 @@ pub struct Limited<'a, F> {
     pub(crate) action: F,
 }
 
-impl TokenBucket {
-    /// Returns a function of one argument that keeps to this bucket's quota. It may be async.
+impl<'a, B: Asked<'a, Rule = Quota> + Send + Sync + 'a> Ask<'a, B> {
+    /// Returns a function of one argument that keeps to this limit: for the calls of a client. It
+    /// may be async.
+    ///
+    /// Each call takes the tokens of the request, and waits for at most [`within`](Ask::within).
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Quota, TokenBucket};
+    /// use tollgate::{Quota, RateLimiter, TokenBucket};
     ///
     /// static CALLS: TokenBucket = TokenBucket::new(Quota::per_minute(2));
     ///
-    /// let ask = CALLS.limited(|question: &str| question.len());
+    /// let ask = CALLS.ask().limited(|question: &str| question.len());
     /// assert_eq!(ask.try_call("who?"), Ok(4));
     /// assert_eq!(ask.try_call("where?"), Ok(6));
     /// assert!(ask.try_call("when?").is_err());
-    /// ```
-    pub fn limited<F>(&self, action: F) -> Limited<'_, F> {
-        Limited { request: Box::new(self.n(1)), action }
-    }
-}
-
-impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
-    /// Returns a function of one argument that keeps to the quota of a key, such as an upstream.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
     ///
     /// let per_host = RateLimiter::<String>::new(Quota::per_minute(1));
-    /// let fetch = per_host.limited("example.org", |path: &str| format!("https://example.org{path}"));
+    /// let fetch = per_host.key("example.org").limited(|path: &str| format!("https://example.org{path}"));
     /// assert!(fetch.try_call("/").is_ok());
     /// assert!(fetch.try_call("/again").is_err());
     /// ```
-    pub fn limited<'a, Q: ToKey<K> + Sync + ?Sized, F>(&'a self, key: &'a Q, action: F) -> Limited<'a, F> {
-        Limited { request: Box::new(self.key(key)), action }
+    pub fn limited<F>(self, action: F) -> Limited<'a, F> {
+        Limited { request: Box::new(self), action }
     }
 }
 
@@ -76,13 +65,13 @@ impl<F> Limited<'_, F> {
     /// # Errors
     ///
     /// [`Denied`] at once, without a wait or a call, if the line is
-    /// [full](crate::BucketBuilder::max_waiting). A limiter may also refuse a new key, with
+    /// [full](crate::LimitBuilder::max_waiting). A limiter may also refuse a new key, with
     /// [`Reason::Full`](crate::Reason::Full).
     pub fn blocking_call<A, T>(&self, argument: A) -> Result<T, Denied>
     where
         F: Fn(A) -> T,
     {
-        let _ = block(&self.request, NO_LIMIT)?;
+        let _ = block(&self.request)?;
         Ok((self.action)(argument))
     }
 }

@@ -10,15 +10,16 @@ use crate::bucket::engine::Engine;
 use crate::bucket::line::caller_line::LineTurn;
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::Ledger;
-use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::all_of::TakeOne;
+use crate::limiter::asked::{Patience, Target};
+use crate::limiter::hook::DecisionHook;
 use crate::limiter::key_call::CallOptions;
-use crate::limiter::key_limit::KeyLimit;
-use crate::limiter::observer::DecisionHook;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::waiting::{AnyRequest, LineTicket, NextStep, Promise, Waiter, WaitsInLine};
+use crate::limiter::rule::Rule;
+use crate::limiter::waiting::{AnyRequest, LineTicket, NO_LIMIT, NextStep, Promise, Waiter, WaitsInLine};
 use crate::time::jitter::Jitter;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// Tokens that are there, or that are earned while their request waits in line.
 ///
@@ -102,32 +103,31 @@ impl fmt::Debug for Place {
 
 /// A request that owns its limiter and its key. Without a key it is for the bucket that all such
 /// requests share.
-struct OwnedRequest<K, S> {
-    limiter: RateLimiter<K, S>,
+struct OwnedRequest<K, R: Rule, S> {
+    limiter: RateLimiter<K, R, S>,
     key: Option<K>,
-    plan: Option<Plan>,
+    plan: Option<PlanTerms>,
     n: u64,
     max_waiting: usize,
 }
 
-impl<K, S> OwnedRequest<K, S> {
+impl<K, R: Rule, S> OwnedRequest<K, R, S> {
     fn options(&self) -> CallOptions<'_> {
         CallOptions { plan: self.plan.as_ref(), now: None }
     }
 }
 
-impl<K, S> WaitsInLine for OwnedRequest<K, S>
+impl<K, R, S> WaitsInLine for OwnedRequest<K, R, S>
 where
-    K: Hash + Eq + Clone,
-    S: BuildHasher,
+    K: Hash + Eq + Clone + Send + Sync,
+    R: Rule,
+    S: BuildHasher + Send + Sync,
 {
     fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
+        let patience = Patience { n: self.n, max_wait, max_waiting: self.max_waiting };
         match &self.key {
-            None => self.limiter.no_key(self.n).join(max_wait, self.max_waiting, waker),
-            Some(key) => {
-                let wish = (self.n, max_wait, self.max_waiting);
-                self.limiter.inner.join(key, self.options(), wish, waker)
-            }
+            None => self.limiter.shared().bucket().join(patience, self.options(), waker),
+            Some(key) => self.limiter.key(key).bucket().join(patience, self.options(), waker),
         }
     }
 
@@ -155,11 +155,16 @@ where
     fn jitter(&self) -> Jitter {
         Jitter::NONE
     }
+
+    fn patience(&self) -> u64 {
+        NO_LIMIT
+    }
 }
 
-impl<K, S> RateLimiter<K, S>
+impl<K, R, S> RateLimiter<K, R, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
+    R: Rule,
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Takes `n` tokens of a key, or a place in its line beside at most `max_waiting` others, if
@@ -167,7 +172,7 @@ where
     pub(crate) fn place(
         &self,
         key: Option<&K>,
-        plan: Option<&Plan>,
+        plan: Option<&PlanTerms>,
         n: u64,
         (max_wait, max_waiting): (u64, usize),
     ) -> Result<(Granted, Place), Denied> {
@@ -181,6 +186,7 @@ where
                 };
                 Ok((granted, Place::now(cancel)))
             }
+            Promise::Later(_) => unreachable!("a layer keeps no part"),
             Promise::Waits(ticket) => {
                 let granted = request.granted(&ticket);
                 Ok((granted, Place::in_line(Box::new(request), ticket)))
@@ -189,12 +195,15 @@ where
     }
 
     /// Takes `n` tokens of a key now, for a limiter without a debt.
-    pub(crate) fn place_now(&self, key: &K, plan: Option<&Plan>, n: u64) -> Result<(Granted, Place), Denied> {
-        let options = CallOptions { plan, now: None };
-        let limit = KeyLimit { inner: &self.inner, key, n, options };
-        let (granted, receipt) = Limit::take(&limit, Internal)?;
+    pub(crate) fn place_now(
+        &self,
+        key: &K,
+        plan: Option<&PlanTerms>,
+        n: u64,
+    ) -> Result<(Granted, Place), Denied> {
+        let (granted, receipt) = TakeOne::take(&self.key(key).n(n).under_terms(plan))?;
         let (limiter, key) = (self.clone(), key.clone());
         // The plan is in the receipt.
-        Ok((granted, Place::now(move || Limit::undo(&limiter.key(&key), &receipt))))
+        Ok((granted, Place::now(move || TakeOne::undo(&limiter.key(&key), &receipt))))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::inflight::controller::{Controller, EARLY_SAMPLES, Share, Verdict};
 use crate::inflight::seen::Seen;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 
 /// The share of the answers that the target is for, in thousandths.
 const PERMILLE: u16 = 900;

@@ -2,24 +2,30 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::bucket::reservation::{Hold, Reservation};
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
+use crate::limiter::ask::Ask;
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::CallOptions;
-use crate::limiter::verbs::UpTo;
-use crate::quota::error::InvalidQuota;
-use crate::quota::rate::Quota;
-use crate::time::clock::{Moment, nanos_of};
-use crate::word::by_refill::BUCKETS;
+use crate::limiter::keyed::Keyed;
+use crate::limiter::plan::Plan;
+use crate::limiter::rule::Rule;
+use crate::limiter::shared::Shared;
+use crate::limiter::verbs::InFull;
+use crate::rule::error::InvalidRule;
+use crate::rule::rate::Quota;
+use crate::time::clock::Moment;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::verb::Take;
 
-/// A token bucket for each key, in a lock-free map, all under one quota.
+/// A bucket for each key, in a lock-free map, all under one rule: a [`Quota`], or a [`Window`].
+///
+/// [`key`](RateLimiter::key) is a request with all options and verbs. The verbs of the limiter are
+/// its short forms.
 ///
 /// A key's bucket starts full when the key is first seen. At most
 /// [`max_keys`](crate::Builder::max_keys) buckets are held, 1,048,576 by default. Each takes about
@@ -51,6 +57,36 @@ use crate::word::plan::Plan;
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 ///
+/// A window for each key, by the calendar of UTC:
+///
+/// ```
+/// use tollgate::{RateLimiter, Window};
+///
+/// let daily = RateLimiter::<String, _>::new(Window::per_day(1_000).utc());
+/// assert_eq!(daily.try_acquire("ada")?.remaining(), 999);
+/// # Ok::<(), tollgate::Denied>(())
+/// ```
+///
+/// The rule is part of the type. Time to come is of quotas only, and a plan is one of the same rule:
+///
+/// ```compile_fail,E0599
+/// # use tollgate::{RateLimiter, Window};
+/// let _ = RateLimiter::<String, _>::new(Window::per_day(1_000)).key("ada").reserve();
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use tollgate::{RateLimiter, Window};
+/// let _ = RateLimiter::<String>::new(Window::per_day(1_000)); // write `RateLimiter::<String, _>`
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use tollgate::{Quota, RateLimiter, Window};
+/// let calls = RateLimiter::<String>::new(Quota::per_second(10));
+/// let gold = calls.plan(Quota::per_second(5)).unwrap();
+/// let daily = RateLimiter::<String, _>::new(Window::per_day(1_000));
+/// let _ = daily.key("ada").under(&gold).try_acquire();
+/// ```
+///
 /// Keys are looked up by their borrowed form; see [`ToKey`]:
 ///
 /// ```
@@ -61,92 +97,88 @@ use crate::word::plan::Plan;
 /// assert!(limiter.try_acquire("ada").is_err());
 /// assert!(limiter.try_acquire("bob").is_ok());
 /// ```
-pub struct RateLimiter<K, S = RandomState> {
+pub struct RateLimiter<K, R: Rule = Quota, S = RandomState> {
     pub(crate) inner: Arc<Inner<K, S>>,
+    pub(crate) built: R::Built,
 }
 
-impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
-    /// Takes `n` tokens of the key's bucket under a plan, all or none.
+impl<K, R: Rule, S> RateLimiter<K, R, S> {
+    /// Returns a request for one token of the key's bucket, with all options and verbs; see
+    /// [`Ask`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<String>::new(Quota::per_hour(5));
+    /// let ask = limiter.key("ada").n(3);
+    /// assert_eq!(ask.acquire_up_to().tokens(), 3);
+    /// assert_eq!(ask.acquire_up_to().tokens(), 2);
+    /// ```
+    #[inline]
+    pub fn key<'a, Q>(&'a self, key: &'a Q) -> Ask<'a, Keyed<'a, K, Q, R, S>>
+    where
+        K: Hash + Eq + Send + Sync,
+        Q: ToKey<K> + ?Sized,
+        S: BuildHasher + Send + Sync,
+    {
+        Ask::new(Keyed { inner: &self.inner, key, rule: PhantomData })
+    }
+
+    /// Returns a request for one token of the bucket that all requests without a key share.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<String>::new(Quota::per_hour(2));
+    /// assert!(limiter.shared().n(2).try_acquire().is_ok());
+    /// assert!(limiter.shared().try_acquire().is_err());
+    /// assert!(limiter.try_acquire("ada").is_ok());
+    /// ```
+    #[inline]
+    pub fn shared(&self) -> Ask<'_, Shared<'_, K, R, S>>
+    where
+        K: Hash + Eq + Send + Sync,
+        S: Send + Sync,
+    {
+        Ask::new(Shared { inner: &self.inner, rule: PhantomData })
+    }
+}
+
+impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
+    /// Takes one token of the key's bucket, if there is one. It is short for
+    /// `key(key).try_acquire()`.
     ///
     /// # Errors
     ///
-    /// [`Denied`] says when to come back. That is never, if `n` is over the plan's burst, or the
-    /// plan is of another limiter.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(100)).headroom(Quota::per_second(2_000))?.build();
-    /// let gold = limiter.plan(Quota::per_second(1_000).burst(2_000))?;
-    /// assert!(limiter.try_acquire_as(&7, 1_500, &gold).is_ok());
-    /// assert!(limiter.try_acquire_as(&7, 1_500, &gold).is_err());
-    /// # Ok::<(), tollgate::InvalidQuota>(())
-    /// ```
+    /// As [`try_acquire_n`](Self::try_acquire_n).
     #[inline]
-    pub fn try_acquire_as<Q>(&self, key: &Q, n: u64, plan: &Plan) -> Result<Granted, Denied>
-    where
-        Q: ToKey<K> + ?Sized,
-    {
-        self.key(key).n(n).under(plan).try_acquire()
+    pub fn try_acquire<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Granted, Denied> {
+        self.try_acquire_n(key, 1)
     }
 
-    /// Takes the tokens that are there in the key's bucket, from none to `n`, in one step.
+    /// Takes `n` tokens of the key's bucket, all or none. A take of 0 is always granted.
     ///
-    /// # Examples
+    /// # Errors
     ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(5));
-    /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 3);
-    /// assert_eq!(limiter.acquire_up_to(&1, 3).tokens(), 2);
-    /// ```
+    /// [`Denied`] says when to come back; with `n` over the burst, that is never. A new key may be
+    /// refused for want of room, with [`Reason::Full`](crate::Reason::Full).
     #[inline]
-    #[must_use = "it may be fewer than were asked for"]
-    pub fn acquire_up_to<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Granted {
-        self.inner.decide::<BUCKETS, _, _>(key, UpTo(n), CallOptions::NOW)
+    pub fn try_acquire_n<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Granted, Denied> {
+        self.inner.decide::<R, _, Q>(key, InFull(n), CallOptions::NOW)
     }
 
-    /// Gives `n` tokens back to the key's bucket; those above its burst are lost.
-    ///
-    /// All are lost if the key has no entry, because its bucket was full, and if the key
-    /// [shares](crate::WhenFull::Share) its bucket. Over any time `T`, a key is granted at most
-    /// `burst + rate * T` tokens and those refunded to it in `T`. A refund has no receipt: tokens
-    /// that were taken long ago come back although the bucket has been full since. A
-    /// [hold](Self::hold) that is settled gives back only the tokens that the bucket would still
-    /// have. Callers in line for the key's tokens move up.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
-    /// assert!(limiter.try_acquire(&1).is_ok());
-    /// limiter.refund(&1, 1);
-    /// assert!(limiter.try_acquire(&1).is_ok());
-    /// ```
-    pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.key(key).n(n).refund();
-    }
-
-    /// Returns the tokens that are there in the key's bucket, and takes none.
-    ///
-    /// A new key gets no entry.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
-    /// assert_eq!(limiter.peek(&1).remaining(), 5);
-    /// assert!(limiter.is_empty());
-    /// ```
+    /// Returns the tokens that are there in the key's bucket, and takes none; see [`Ask::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.key(key).peek()
+        self.inner.call(&self.inner.keyspace.store.pin(), key, CallOptions::NOW).peek(Take::Exactly(1))
+    }
+
+    /// Gives `n` tokens back to the key's bucket; see [`Ask::refund`].
+    pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
+        self.inner.call(&self.inner.keyspace.store.pin(), key, CallOptions::NOW).refund(n);
     }
 
     /// Forgets the key, and returns whether it had an entry.
@@ -166,6 +198,23 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     /// ```
     pub fn remove<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
         self.inner.remove(&self.inner.keyspace.store.pin(), key)
+    }
+
+    /// Returns whether the key has an entry.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
+    /// assert!(!limiter.contains(&1));
+    /// assert!(limiter.try_acquire(&1).is_ok());
+    /// assert!(limiter.contains(&1));
+    /// ```
+    #[must_use]
+    pub fn contains<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
+        self.inner.call(&self.inner.keyspace.store.pin(), key, CallOptions::NOW).is_held()
     }
 
     /// Forgets all keys, as [`remove`](Self::remove) does. It looks at every entry.
@@ -197,7 +246,76 @@ impl<K: Hash + Eq, S: BuildHasher> RateLimiter<K, S> {
     }
 }
 
-impl<K: Eq, S> RateLimiter<K, S> {
+impl<K, R: Rule, S> RateLimiter<K, R, S> {
+    /// Returns the rule in force, for every key that is under no plan.
+    #[must_use]
+    pub fn rule(&self) -> R {
+        R::in_force(self.built, &self.inner.keyspace.engine.source)
+    }
+
+    /// Returns the rule in force for the keys under a plan of this limiter.
+    ///
+    /// A quota is that of the plan, with its rate changed in proportion by each
+    /// [`set_rule`](Self::set_rule) since, and rounded down by at most a millionth. For a window,
+    /// for a plan of another limiter, and beyond the [bounds](Quota#bounds) of a quota, it is
+    /// [`Plan::rule`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(100));
+    /// let trial = limiter.plan(Quota::per_second(10))?;
+    /// limiter.set_rule(Quota::per_second(50))?;
+    /// assert_eq!(limiter.rule_under(&trial), Quota::per_second(5).burst(10));
+    /// # Ok::<(), tollgate::InvalidRule>(())
+    /// ```
+    #[must_use]
+    pub fn rule_under(&self, plan: &Plan<R>) -> R {
+        match plan.terms.limiter == self.inner.keyspace.id {
+            true => R::under(self.built, &plan.terms, &self.inner.keyspace.engine.source),
+            false => plan.rule(),
+        }
+    }
+
+    /// Compiles another rule for some of the keys, for [`Ask::under`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRule`] names the bound that does not hold. Of a quota: its burst fits into the
+    /// words, a tick of the limiter is worth at most 1/128 of the burst, and the burst fills in at
+    /// most 1/64 of the words' time range. Of a window: it is the limiter's window with another
+    /// limit, and the words hold the limit. [`headroom`](crate::Builder::headroom) makes room.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(100)).headroom(Quota::per_second(2_000))?.build();
+    /// let gold = limiter.plan(Quota::per_second(1_000).burst(2_000))?;
+    /// assert!(limiter.key(&7).n(1_500).under(&gold).try_acquire().is_ok());
+    /// assert!(limiter.key(&7).n(1_500).under(&gold).try_acquire().is_err());
+    ///
+    /// let error = limiter.plan(Quota::per_second(10_000)).unwrap_err();
+    /// assert!(error.to_string().starts_with("a burst of 10000 is over the bound of"));
+    /// # Ok::<(), tollgate::InvalidRule>(())
+    /// ```
+    pub fn plan(&self, rule: R) -> Result<Plan<R>, InvalidRule> {
+        let terms = rule.compile(self.built, &self.inner.keyspace)?;
+        Ok(Plan { terms, rule })
+    }
+
+    /// Returns a reading of the limiter's clock, for [`Ask::at`].
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.inner.keyspace.engine.clock.now()
+    }
+}
+
+impl<K: Eq, R: Rule, S> RateLimiter<K, R, S> {
     /// Returns the number of keys held. It may be off by concurrent changes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -210,53 +328,19 @@ impl<K: Eq, S> RateLimiter<K, S> {
         self.len() == 0
     }
 
-    /// Returns the quota in force, for every key that is under no plan.
-    #[must_use]
-    pub fn quota(&self) -> Quota {
-        self.inner.keyspace.engine.source.quota()
-    }
-
-    /// Returns the quota in force for the keys under a plan of this limiter.
+    /// Changes the rule of every key, together and at once, in constant time.
     ///
-    /// That is the plan's quota, with its rate changed in proportion by each
-    /// [`set_quota`](Self::set_quota) since, and rounded down by at most a millionth. For a plan of
-    /// another limiter, and beyond the [bounds](Quota#bounds) of a quota, it is [`Plan::quota`].
+    /// [`Limit::set_rule`](crate::Limit::set_rule) says which tokens are kept, how a raised burst
+    /// fills, and which windows are accepted. [Plans](Plan) of quotas change their rates in
+    /// proportion. A key that was evicted, full, under a smaller burst starts full under the larger
+    /// one.
     ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(100));
-    /// let trial = limiter.plan(Quota::per_second(10))?;
-    /// limiter.set_quota(Quota::per_second(50))?;
-    /// assert_eq!(limiter.quota_as(&trial), Quota::per_second(5).burst(10));
-    /// # Ok::<(), tollgate::InvalidQuota>(())
-    /// ```
-    #[must_use]
-    pub fn quota_as(&self, plan: &Plan) -> Quota {
-        let is_own = plan.limiter == self.inner.keyspace.id;
-        if !is_own {
-            return plan.quota();
-        }
-        match self.quota() {
-            Quota::BLOCKED => Quota::BLOCKED,
-            _ => plan.in_force(self.inner.keyspace.engine.source.counted_by()),
-        }
-    }
-
-    /// Changes rate and burst of every key, together and at once, in constant time.
-    ///
-    /// [`TokenBucket::set_quota`](crate::TokenBucket::set_quota) says which tokens are kept, and
-    /// how a raised burst fills. [Plans](Plan) change their rates in proportion. A key that was
-    /// evicted, full, under a smaller burst starts full under the larger one.
-    ///
-    /// [`Quota::BLOCKED`] pauses every key, and [`Quota::UNLIMITED`] ends the limit of the keys
-    /// that are under no plan.
+    /// [`Quota::BLOCKED`] and [`Window::blocked`](crate::Window::blocked) pause every key, and
+    /// [`Quota::UNLIMITED`] ends the limit of the keys that are under no plan.
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] if the words as built have no room for it; see
+    /// [`InvalidRule`] if the words as built have no room for it; see
     /// [`headroom`](crate::Builder::headroom).
     ///
     /// # Examples
@@ -265,44 +349,15 @@ impl<K: Eq, S> RateLimiter<K, S> {
     /// use tollgate::{Quota, RateLimiter};
     ///
     /// let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
-    /// limiter.set_quota(Quota::per_second(5))?;
+    /// limiter.set_rule(Quota::per_second(5))?;
     /// assert_eq!(limiter.peek(&1).remaining(), 5);
-    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
-    pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.inner.keyspace.set_quota(quota)
-    }
-
-    /// Compiles a quota for some of the keys, for [`try_acquire_as`](Self::try_acquire_as).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidQuota`] if the burst does not fit into the words, a tick of the limiter is worth
-    /// more than 1/128 of the burst, or the burst fills in more than 1/64 of the words' time range.
-    /// [`headroom`](crate::Builder::headroom) makes room.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(100));
-    /// let trial = limiter.plan(Quota::per_minute(10))?;
-    /// assert_eq!(trial.quota(), Quota::per_minute(10));
-    ///
-    /// let error = limiter.plan(Quota::per_second(1_000)).unwrap_err();
-    /// assert!(error.to_string().starts_with("a burst of 1000 is over the bound of 155 tokens"));
-    /// # Ok::<(), tollgate::InvalidQuota>(())
-    /// ```
-    pub fn plan(&self, quota: Quota) -> Result<Plan, InvalidQuota> {
-        self.inner.keyspace.plan(quota)
-    }
-
-    /// Returns a reading of the limiter's clock, for [`try_acquire_at`](Self::try_acquire_at).
-    #[inline]
-    #[must_use]
-    pub fn now(&self) -> Moment {
-        self.inner.keyspace.engine.clock.now()
+    pub fn set_rule(&self, rule: R) -> Result<(), InvalidRule> {
+        let keyspace = &self.inner.keyspace;
+        rule.set(self.built, &keyspace.engine)?;
+        keyspace.rule_was_set();
+        Ok(())
     }
 
     /// Returns the numbers of keys held, and of events so far.
@@ -325,93 +380,17 @@ impl<K: Eq, S> RateLimiter<K, S> {
     }
 }
 
-impl<K: Hash + Eq + Send + Sync, S: BuildHasher + Send + Sync> RateLimiter<K, S> {
-    /// Takes `n` tokens of the key's bucket that are there or will be.
-    ///
-    /// The bucket goes into debt, and later callers wait longer. See
-    /// [`TokenBucket::reserve`](crate::TokenBucket::reserve).
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] says when the reservation can be made; with `n` over the burst, that is never.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Clock, Quota, RateLimiter};
-    ///
-    /// let (clock, _mock) = Clock::mock();
-    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(10).burst(1)).clock(clock).build();
-    /// assert_eq!(limiter.reserve(&1, 1)?.commit().tokens(), 1);
-    /// assert_eq!(limiter.reserve(&1, 1)?.delay(), Duration::from_millis(100));
-    /// # Ok::<(), tollgate::Denied>(())
-    /// ```
-    pub fn reserve<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Result<Reservation<'_>, Denied> {
-        self.inner.reserve(key, CallOptions::NOW, n, u64::MAX)
-    }
-
-    /// Takes `n` tokens of the key's bucket, if they are due within `max_wait`.
-    ///
-    /// A longer wait is refused at once and takes nothing. See
-    /// [`TokenBucket::reserve_within`](crate::TokenBucket::reserve_within).
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
-    /// assert!(limiter.try_acquire(&1).is_ok());
-    /// assert!(limiter.reserve_within(&1, 1, Duration::from_secs(1)).is_err());
-    /// ```
-    pub fn reserve_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Result<Reservation<'_>, Denied>
-    where
-        Q: ToKey<K> + ?Sized,
-    {
-        self.inner.reserve(key, CallOptions::NOW, n, nanos_of(max_wait))
-    }
-
-    /// Takes `estimate` tokens for a cost that is not yet known, all or none.
-    ///
-    /// [`Hold::settle`] corrects the estimate once the cost is known.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire_n`](Self::try_acquire_n).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1_000));
-    /// let hold = limiter.hold(&1, 400)?;
-    /// assert_eq!(hold.settle(150), 0);
-    /// assert_eq!(limiter.peek(&1).remaining(), 850);
-    /// # Ok::<(), tollgate::Denied>(())
-    /// ```
-    pub fn hold<Q: ToKey<K> + ?Sized>(&self, key: &Q, estimate: u64) -> Result<Hold<'_>, Denied> {
-        self.inner.hold(key, CallOptions::NOW, estimate)
-    }
-}
-
-impl<K, S> Clone for RateLimiter<K, S> {
+impl<K, R: Rule, S> Clone for RateLimiter<K, R, S> {
     fn clone(&self) -> Self {
-        RateLimiter { inner: Arc::clone(&self.inner) }
+        RateLimiter { inner: Arc::clone(&self.inner), built: self.built }
     }
 }
 
 /// Prints no key.
-impl<K: Eq, S> fmt::Debug for RateLimiter<K, S> {
+impl<K: Eq, R: Rule, S> fmt::Debug for RateLimiter<K, R, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiter")
-            .field("quota", &format_args!("{}", self.inner.keyspace.engine.source.quota()))
+            .field("rule", &format_args!("{}", self.rule()))
             .field("when_full", &self.inner.keyspace.when_full)
             .field("stats", &self.stats())
             .finish_non_exhaustive()

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::bucket::receipt::Receipt;
-use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::all_of::{TakeOne, Tokens};
 use crate::limiter::place::Place;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// A reply, with the tokens that it granted.
 ///
@@ -21,7 +21,7 @@ use crate::word::plan::Plan;
 /// after all of that, by the count of references.
 pub(crate) struct Reply {
     result: Result<Granted, Denied>,
-    plan: Option<Plan>,
+    plan: Option<PlanTerms>,
     used: AtomicBool,
     refund: Box<dyn Fn() + Send + Sync>,
 }
@@ -30,7 +30,7 @@ impl Reply {
     /// `refund` gives the granted tokens back.
     pub(crate) fn new(
         result: Result<Granted, Denied>,
-        plan: Option<Plan>,
+        plan: Option<PlanTerms>,
         refund: impl Fn() + Send + Sync + 'static,
     ) -> Reply {
         Reply { result, plan, used: AtomicBool::new(false), refund: Box::new(refund) }
@@ -42,7 +42,7 @@ impl Reply {
     }
 
     /// Returns the plan of the request.
-    pub(crate) fn plan(&self) -> Option<Plan> {
+    pub(crate) fn plan(&self) -> Option<PlanTerms> {
         self.plan
     }
 
@@ -65,7 +65,7 @@ impl Reply {
     }
 
     /// Returns the reply as one of several limits, on the clock of its limiter.
-    pub(crate) fn on<'a>(&'a self, clock: &'a Clock) -> impl Limit + 'a {
+    pub(crate) fn on<'a>(&'a self, clock: &'a Clock) -> impl Tokens + 'a {
         Replied { reply: self, clock }
     }
 }
@@ -84,7 +84,7 @@ struct Replied<'a> {
     clock: &'a Clock,
 }
 
-impl Limit for Replied<'_> {
+impl TakeOne for Replied<'_> {
     fn clock(&self) -> &Clock {
         self.clock
     }
@@ -93,7 +93,7 @@ impl Limit for Replied<'_> {
         self.reply.result.map(drop)
     }
 
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
         self.reply.take().map(|granted| (granted, Receipt::void(Moment(0))))
     }
 

@@ -3,28 +3,23 @@
 use std::fmt;
 
 use crate::bucket::engine::Engine;
-use crate::bucket::live_terms::LiveTerms;
 use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
 use crate::keyed::overflow::WhenFull;
-use crate::limiter::observer::{DecisionHook, HookFn};
-use crate::quota::gate::Gate;
-use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
-use crate::quota::rate::Quota;
+use crate::limiter::hook::{DecisionHook, HookFn};
+use crate::limiter::rule::Rule;
+use crate::rule::error::InvalidRule;
+use crate::rule::layout::LayoutOptions;
+use crate::rule::rate::Quota;
 use crate::time::clock::Clock;
 use crate::time::jitter::Jitter;
-use crate::word::plan::Plan;
-use crate::word::terms::Terms;
 
+/// The settings of both builders.
 #[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) quota: Quota,
+pub(crate) struct Settings<R: Rule> {
+    pub(crate) rule: R,
+    pub(crate) room: R::Room,
     pub(crate) clock: Clock,
-    pub(crate) room: LayoutOptions,
-    /// Layout chosen for `quota`, `room` and the plans.
-    pub(crate) layout: Layout,
-    /// The numbers by which buckets count.
-    pub(crate) counted_by: RawQuota,
     pub(crate) initial: Option<u64>,
     pub(crate) shadow: bool,
     pub(crate) hook: Option<HookFn>,
@@ -33,14 +28,12 @@ pub(crate) struct Settings {
     pub(crate) max_waiting: usize,
 }
 
-impl Settings {
-    pub(crate) fn new(quota: Quota) -> Settings {
+impl<R: Rule> Settings<R> {
+    pub(crate) fn new(rule: R) -> Settings<R> {
         Settings {
-            quota,
+            rule,
+            room: rule.room(),
             clock: Clock::new(),
-            room: LayoutOptions::DEFAULT,
-            layout: quota.layout(),
-            counted_by: quota.numbers_or_usual(),
             initial: None,
             shadow: false,
             hook: None,
@@ -49,66 +42,33 @@ impl Settings {
         }
     }
 
-    pub(crate) fn with_room(&mut self, room: LayoutOptions) -> Result<(), QuotaError> {
-        self.room = room;
-        self.lay_out(room)
-    }
-
-    fn lay_out(&mut self, room: LayoutOptions) -> Result<(), QuotaError> {
-        self.counted_by = counted_by(self.quota, room);
-        self.layout = Layout::of(self.counted_by, room)?;
-        Ok(())
-    }
-
-    /// Makes room for plans, if the layout of the other options has none. The result does not
-    /// depend on the order in which the options are set.
-    pub(crate) fn make_room_for(&mut self, plans: &[Quota]) -> Result<(), QuotaError> {
-        self.lay_out(self.room)?;
-        if self.hold(plans).is_ok() {
-            return Ok(());
-        }
-        let rates = plans.iter().filter(|plan| plan.gate() == Gate::Counted).map(Quota::numbers);
-        let headroom = rates.chain(self.room.headroom).reduce(RawQuota::widest);
-        self.lay_out(LayoutOptions { headroom, ..self.room })?;
-        self.hold(plans)
-    }
-
-    /// Checks that the words hold plans.
-    fn hold(&self, plans: &[Quota]) -> Result<(), QuotaError> {
-        let terms = Terms::in_layout(self.counted_by, self.layout);
-        let own = Quota::of_numbers(self.counted_by);
-        plans.iter().try_for_each(|plan| Plan::compile(0, *plan, own, &terms, None).map(drop))
-    }
-
-    pub(crate) fn finish(self) -> (Engine, DecisionHook, Jitter) {
-        self.clock.calibrate();
-        let source = LiveTerms::of(self.counted_by, self.quota.gate(), self.layout);
-        let engine = Engine::new(source, self.clock, self.initial);
-        (engine, DecisionHook::new(self.shadow, self.hook), self.jitter)
+    pub(crate) fn finish(self) -> (R::Built, Engine, DecisionHook) {
+        let Settings { rule, room, clock, initial, shadow, hook, .. } = self;
+        clock.calibrate();
+        let (built, engine) = rule.engine(room, clock, initial);
+        (built, engine, DecisionHook::new(shadow, hook))
     }
 }
 
-/// Returns the numbers by which buckets count: those of the quota, if it is a rate, else those that
-/// it is to have room for.
-fn counted_by(quota: Quota, room: LayoutOptions) -> RawQuota {
-    match (quota.gate(), room.headroom) {
-        (Gate::Open | Gate::Shut, Some(head)) => head,
-        _ => quota.numbers_or_usual(),
+impl Settings<Quota> {
+    pub(super) fn set_max_debt(&mut self, tokens: u64) -> Result<(), InvalidRule> {
+        let options = LayoutOptions { max_debt: Some(tokens), ..self.room.options };
+        Ok(self.room.set(self.rule, options)?)
     }
 }
 
-impl fmt::Debug for Settings {
+impl<R: Rule> fmt::Debug for Settings<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("quota", &format_args!("{}", self.quota))
+            .field("rule", &format_args!("{}", self.rule))
+            .field("room", &self.room)
             .field("clock", &self.clock)
-            .field("max_debt", &self.room.max_debt)
             .field("initial", &self.initial)
             .field("shadow", &self.shadow)
             .field("hook", &self.hook.is_some())
             .field("jitter", &self.jitter)
             .field("max_waiting", &self.max_waiting)
-            .finish_non_exhaustive()
+            .finish()
     }
 }
 
@@ -194,15 +154,17 @@ macro_rules! common_setters {
             Self { settings: Settings { clock, ..self.settings }, ..self }
         }
 
-        /// Makes room for a later quota: `set_quota` and plans may go up to its rate and its burst.
+        /// Makes room for a later rule: [`set_rule`](Limit::set_rule) and plans may go up to it.
         ///
-        /// The word has 64 bits, so this costs precision. A tick is then the fraction of a token
-        /// that fits the faster rate and the larger burst of both quotas. [`Quota::UNLIMITED`] and
-        /// [`Quota::BLOCKED`] need no room.
+        /// Of a quota that is its rate and its burst, and of a window its limit. The word has 64
+        /// bits, so this costs precision. A tick is then the fraction of a token that fits the
+        /// faster rate and the larger burst of both quotas, and a sliding window has fewer
+        /// sub-windows. [`Quota::UNLIMITED`] and [`Quota::BLOCKED`] need no room.
         ///
         /// # Errors
         ///
-        /// [`InvalidQuota`] if no word holds both quotas.
+        /// [`InvalidRule`] if no word holds both rules, or `later` is not the same window with
+        /// another limit.
         ///
         /// # Examples
         ///
@@ -211,61 +173,16 @@ macro_rules! common_setters {
         ///
         /// let (night, day) = (Quota::per_second(1_000_000), Quota::per_second(100));
         /// let bucket = TokenBucket::builder(day).headroom(night)?.build();
-        /// bucket.set_quota(night)?;
-        /// assert_eq!(bucket.quota(), night);
+        /// bucket.set_rule(night)?;
+        /// assert_eq!(bucket.rule(), night);
         ///
-        /// let error = TokenBucket::new(day).set_quota(night).unwrap_err();
+        /// let error = TokenBucket::new(day).set_rule(night).unwrap_err();
         /// assert!(error.to_string().starts_with("a burst of 1000000 is over the bound of 155 tokens"));
-        /// # Ok::<(), tollgate::InvalidQuota>(())
+        /// # Ok::<(), tollgate::InvalidRule>(())
         /// ```
-        pub fn headroom(mut self, quota: Quota) -> Result<Self, InvalidQuota> {
-            if quota.gate() == Gate::Counted {
-                let room = LayoutOptions { headroom: Some(quota.numbers()), ..self.settings.room };
-                self.settings.with_room(room)?;
-            }
+        pub fn headroom(mut self, later: R) -> Result<Self, InvalidRule> {
+            self.settings.rule.make_headroom(&mut self.settings.room, later)?;
             self.tried()
-        }
-
-        /// Sets the largest debt in tokens, from 0 to 2^40.
-        ///
-        /// Debt is promised ahead by `reserve`, or to the callers in line, or owed after a
-        /// [`settle`](crate::Hold::settle). Callers in line beyond it wait without a promise. With
-        /// a debt below its cost, a plain take may pass the first caller in line.
-        ///
-        /// The default is one burst of the quota in force, at most the larger burst for which the
-        /// bucket was built. It is the tokens of 10 ms if these are more, as far as the word keeps
-        /// a range of 13 days, and 0 if no word has room for a burst.
-        ///
-        /// # Errors
-        ///
-        /// [`InvalidQuota`] if no word holds the burst and the debt.
-        ///
-        /// # Examples
-        ///
-        /// ```
-        /// use std::time::Duration;
-        /// use tollgate::{Clock, Quota, Reason, TokenBucket};
-        ///
-        /// let (clock, _mock) = Clock::mock();
-        /// let builder = TokenBucket::builder(Quota::per_second(10)).max_debt(3)?;
-        /// let bucket = builder.initial_tokens(0).clock(clock).build();
-        /// assert_eq!(bucket.reserve(3)?.commit().tokens(), 3);
-        /// let denied = bucket.reserve(1).unwrap_err();
-        /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Debt, Some(Duration::from_millis(100))));
-        /// # Ok::<(), Box<dyn std::error::Error>>(())
-        /// ```
-        pub fn max_debt(mut self, tokens: u64) -> Result<Self, InvalidQuota> {
-            self.settings.with_room(LayoutOptions { max_debt: Some(tokens), ..self.settings.room })?;
-            self.tried()
-        }
-
-        /// Starts a new bucket with `tokens` tokens, at most a full bucket; by default it is full.
-        ///
-        /// A limiter may evict a key to make room, once its bucket has been full for 2 s. That key
-        /// is new when it comes back. With no initial token, a key that is evicted between any two
-        /// of its rare requests may never be granted one.
-        pub fn initial_tokens(self, tokens: u64) -> Self {
-            Self { settings: Settings { initial: Some(tokens), ..self.settings }, ..self }
         }
 
         /// Sets shadow mode, in which no request is refused and no caller waits.
@@ -318,6 +235,53 @@ macro_rules! common_setters {
         pub fn on_decision(self, hook: impl Fn(&Result<Granted, Denied>) + Send + Sync + 'static) -> Self {
             Self { settings: Settings { hook: Some(Arc::new(hook)), ..self.settings }, ..self }
         }
+    };
+}
+
+/// The setters of both builders that are of quotas only.
+macro_rules! quota_setters {
+    () => {
+        /// Sets the largest debt in tokens, from 0 to 2^40.
+        ///
+        /// Debt is promised ahead by `reserve`, or to the callers in line, or owed after a
+        /// [`settle`](crate::Hold::settle). Callers in line beyond it wait without a promise. With
+        /// a debt below its cost, a plain take may pass the first caller in line.
+        ///
+        /// The default is one burst of the quota in force, at most the larger burst for which the
+        /// bucket was built. It is the tokens of 10 ms if these are more, as far as the word keeps
+        /// a range of 13 days, and 0 if no word has room for a burst.
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidRule`] if no word holds the burst and the debt.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use tollgate::{Clock, Quota, Reason, TokenBucket};
+        ///
+        /// let (clock, _mock) = Clock::mock();
+        /// let builder = TokenBucket::builder(Quota::per_second(10)).max_debt(3)?;
+        /// let bucket = builder.initial_tokens(0).clock(clock).build();
+        /// assert_eq!(bucket.ask().n(3).reserve()?.commit().tokens(), 3);
+        /// let denied = bucket.ask().reserve().unwrap_err();
+        /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Debt, Some(Duration::from_millis(100))));
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        pub fn max_debt(mut self, tokens: u64) -> Result<Self, InvalidRule> {
+            self.settings.set_max_debt(tokens)?;
+            self.tried()
+        }
+
+        /// Starts a new bucket with `tokens` tokens, at most a full bucket; by default it is full.
+        ///
+        /// A limiter may evict a key to make room, once its bucket has been full for 2 s. That key
+        /// is new when it comes back. With no initial token, a key that is evicted between any two
+        /// of its rare requests may never be granted one.
+        pub fn initial_tokens(self, tokens: u64) -> Self {
+            Self { settings: Settings { initial: Some(tokens), ..self.settings }, ..self }
+        }
 
         /// Sets the most callers that wait in the line of a bucket; by default there is no bound.
         ///
@@ -331,8 +295,8 @@ macro_rules! common_setters {
         /// use tollgate::{Quota, Reason, TokenBucket};
         ///
         /// let bucket = TokenBucket::builder(Quota::per_hour(1)).max_waiting(0).build();
-        /// assert!(bucket.blocking_acquire().is_ok());
-        /// let denied = bucket.blocking_acquire().unwrap_err();
+        /// assert!(bucket.ask().blocking_acquire().is_ok());
+        /// let denied = bucket.ask().blocking_acquire().unwrap_err();
         /// assert_eq!(denied.reason(), Reason::Line);
         /// ```
         pub fn max_waiting(self, callers: usize) -> Self {
@@ -345,4 +309,4 @@ macro_rules! common_setters {
         }
     };
 }
-pub(crate) use common_setters;
+pub(crate) use {common_setters, quota_setters};

@@ -3,8 +3,10 @@
 //! A verb is a type of scalars. So it costs no memory on the way to a function out of line, and the
 //! compiler makes one function for the plain call and a request value.
 
+use crate::bucket::atomic::ReadClock;
 use crate::bucket::engine::Done;
-use crate::limiter::observer::DecisionHook;
+use crate::bucket::lease::Spread;
+use crate::limiter::hook::DecisionHook;
 use crate::word::decision::{Denied, Granted};
 use crate::word::state::{Reading, Refill, TakeOutcome};
 use crate::word::verb::{Call, Take};
@@ -16,6 +18,12 @@ pub(crate) trait Verb: Copy {
 
     /// Returns the answer to a take that was decided.
     fn answer<P: Refill>(self, done: (TakeOutcome, Reading<P>)) -> Self::Answer;
+
+    /// Returns the answer of a spread bucket, if the verb takes from a lease.
+    #[inline(always)]
+    fn leased(self, _: Spread<'_>, _: impl ReadClock) -> Option<Self::Answer> {
+        None
+    }
 
     /// Returns the answer after the hook has seen the decision.
     fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Self::Answer;
@@ -44,7 +52,7 @@ pub(crate) struct Keep {
 }
 
 macro_rules! all_or_none {
-    ($verb:pat, $take:expr => $type:ty) => {
+    ($verb:pat, $take:expr => $type:ty $(, $leased:item)?) => {
         impl Verb for $type {
             type Answer = Result<Granted, Denied>;
 
@@ -58,6 +66,8 @@ macro_rules! all_or_none {
             fn answer<P: Refill>(self, done: (TakeOutcome, Reading<P>)) -> Self::Answer {
                 self.take().decision(done)
             }
+
+            $(#[inline(always)] $leased)?
 
             #[inline(always)]
             fn observed<P: Refill>(
@@ -76,36 +86,56 @@ macro_rules! all_or_none {
         }
     };
 }
-all_or_none!(InFull(n), Take::Exactly(n) => InFull);
+all_or_none!(
+    InFull(n),
+    Take::Exactly(n) => InFull,
+    fn leased(self, spread: Spread<'_>, read: impl ReadClock) -> Option<Self::Answer> {
+        Some(spread.take_leased(read, self.0))
+    }
+);
 all_or_none!(Keep { n, keep }, Take::Above { n, keep } => Keep);
 
 /// The tokens that are there, up to a number of them.
 #[derive(Clone, Copy)]
 pub(crate) struct UpTo(pub(crate) u64);
 
-impl Verb for UpTo {
-    type Answer = Granted;
-
-    #[inline(always)]
-    fn take(self) -> Take {
-        Take::UpTo(self.0)
-    }
-
-    #[inline(always)]
-    fn answer<P: Refill>(self, (outcome, reading): (TakeOutcome, Reading<P>)) -> Granted {
-        self.take().granted(outcome, &reading)
-    }
-
-    #[inline(always)]
-    fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Granted {
-        hook.observe_up_to(self.0, self.answer(done), self.take().decision(done))
-    }
-
-    fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Granted {
-        let granted = match done {
-            Ok(Done { outcome, reading, .. }) => call.granted(outcome, &reading),
-            Err(denied) => Granted::anyway(0, denied.remaining()),
-        };
-        hook.observe_up_to(self.0, granted, decision(call, done))
-    }
+/// The tokens that are there above `keep` hundredths of the burst, up to `n` of them.
+#[derive(Clone, Copy)]
+pub(crate) struct UpToAbove {
+    pub(crate) n: u64,
+    pub(crate) keep: u8,
 }
+
+macro_rules! up_to {
+    ($verb:pat, $take:expr => $type:ty) => {
+        impl Verb for $type {
+            type Answer = Granted;
+
+            #[inline(always)]
+            fn take(self) -> Take {
+                let $verb = self;
+                $take
+            }
+
+            #[inline(always)]
+            fn answer<P: Refill>(self, (outcome, reading): (TakeOutcome, Reading<P>)) -> Granted {
+                self.take().granted(outcome, &reading)
+            }
+
+            #[inline(always)]
+            fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Granted {
+                hook.observe_up_to(self.take().tokens(), self.answer(done), self.take().decision(done))
+            }
+
+            fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Granted {
+                let granted = match done {
+                    Ok(Done { outcome, reading, .. }) => call.granted(outcome, &reading),
+                    Err(denied) => Granted::anyway(0, denied.remaining()),
+                };
+                hook.observe_up_to(self.take().tokens(), granted, decision(call, done))
+            }
+        }
+    };
+}
+up_to!(UpTo(n), Take::UpTo(n) => UpTo);
+up_to!(UpToAbove { n, keep }, Take::UpToAbove { n, keep } => UpToAbove);

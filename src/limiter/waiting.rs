@@ -14,9 +14,13 @@ use crate::bucket::line::caller_line::LineTurn;
 use crate::bucket::line::word_bank::Waits;
 use crate::bucket::receipt::Receipt;
 use crate::keyed::lines::LineId;
-use crate::limiter::observer::DecisionHook;
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::{Asked, Patience};
+use crate::limiter::hook::DecisionHook;
+use crate::limiter::verbs::decision;
+use crate::time::clock::nanos_of;
 use crate::time::jitter::Jitter;
-use crate::word::decision::{Denied, Granted};
+use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::Origin;
 
 /// Longest wait of a caller that set none, in nanoseconds.
@@ -39,6 +43,8 @@ pub(crate) enum Promise {
         #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))] Receipt,
     ),
     Waits(LineTicket),
+    /// The tokens and the kept part are due after these nanoseconds, and the caller tries again.
+    Later(u64),
 }
 
 impl Promise {
@@ -49,17 +55,68 @@ impl Promise {
 }
 
 /// The tokens of a request, and the line in which it waits for them.
+///
+/// The functions are those of [`Target`], with every type erased.
 pub(crate) trait WaitsInLine {
     /// Takes the tokens now, or joins the line if they come within `max_wait` nanoseconds.
     fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied>;
-    /// Returns the turn of a caller, and the version of the terms. `fired`: its timer is over.
     fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64);
     fn leave(&self, ticket: &LineTicket);
-    /// Returns the grant of a caller that was served.
     fn granted(&self, ticket: &LineTicket) -> Granted;
     fn engine(&self) -> &Engine;
     fn hook(&self) -> &DecisionHook;
     fn jitter(&self) -> Jitter;
+    /// Returns the longest wait from now on, in nanoseconds.
+    fn patience(&self) -> u64;
+}
+
+impl<'a, B: Asked<'a>> WaitsInLine for Ask<'a, B> {
+    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
+        let (n, keep) = self.tokens();
+        if keep == 0 {
+            let patience = Patience { n, max_wait, max_waiting: usize::MAX };
+            return self.bucket().join(patience, self.options(), waker);
+        }
+        let (hook, (call, done)) = (self.bucket().hook(), self.bucket().run(self.take(), self.options()));
+        let decision = match decision(call, done) {
+            Err(denied) if denied.reason() == Reason::Empty && max_wait > 0 && !hook.is_shadow() => {
+                match denied.retry_after().map_or(u64::MAX, nanos_of) {
+                    wait if wait <= max_wait => return Ok(Promise::Later(wait)),
+                    wait => Err(Denied::late(n, wait - max_wait)),
+                }
+            }
+            decision => decision,
+        };
+        hook.observe(n, decision).map(Promise::granted)
+    }
+
+    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
+        self.bucket().look_at_turn(ticket, fired, waker)
+    }
+
+    fn leave(&self, ticket: &LineTicket) {
+        self.bucket().leave_line(ticket);
+    }
+
+    fn granted(&self, ticket: &LineTicket) -> Granted {
+        self.bucket().granted_in_line(ticket)
+    }
+
+    fn engine(&self) -> &Engine {
+        self.bucket().engine()
+    }
+
+    fn hook(&self) -> &DecisionHook {
+        self.bucket().hook()
+    }
+
+    fn jitter(&self) -> Jitter {
+        self.bucket().jitter()
+    }
+
+    fn patience(&self) -> u64 {
+        Ask::patience(self)
+    }
 }
 
 /// A request with every type erased.
@@ -93,6 +150,10 @@ impl<T: Deref<Target: WaitsInLine>> WaitsInLine for T {
     fn jitter(&self) -> Jitter {
         (**self).jitter()
     }
+
+    fn patience(&self) -> u64 {
+        (**self).patience()
+    }
 }
 
 /// The next step of a caller.
@@ -117,6 +178,11 @@ pub(crate) struct Waiter<T: WaitsInLine> {
 #[derive(Clone, Copy)]
 enum WaitStage {
     New,
+    /// Out of line, until the timer is over.
+    Later {
+        /// The clock reading up to which the caller is ready to wait.
+        until: u64,
+    },
     InLine {
         ticket: LineTicket,
         /// The clock reading up to which the caller is ready to wait.
@@ -128,8 +194,8 @@ enum WaitStage {
 }
 
 impl<T: WaitsInLine> Waiter<T> {
-    pub(crate) fn new(request: T, max_wait: u64) -> Waiter<T> {
-        Waiter { request, max_wait, stage: WaitStage::New }
+    pub(crate) fn new(request: T) -> Waiter<T> {
+        Waiter { max_wait: request.patience(), request, stage: WaitStage::New }
     }
 
     /// Returns a caller that is in line already, and waits there for as long as it takes.
@@ -144,16 +210,22 @@ impl<T: WaitsInLine> Waiter<T> {
             match &mut self.stage {
                 WaitStage::New => match self.request.join(self.max_wait, waker) {
                     Ok(Promise::Waits(ticket)) => {
-                        let until = match self.max_wait {
-                            NO_LIMIT => NO_LIMIT,
-                            max_wait => self.request.engine().clock.nanos().saturating_add(max_wait),
-                        };
-                        self.stage = WaitStage::InLine { ticket, until };
+                        self.stage = WaitStage::InLine { ticket, until: self.until() };
                         return NextStep::Sets(Duration::from_nanos(ticket.waits.wait));
+                    }
+                    Ok(Promise::Later(wait)) => {
+                        self.stage = WaitStage::Later { until: self.until() };
+                        let wait = self.request.jitter().added_to(Duration::from_nanos(wait));
+                        return NextStep::Sets(wait.min(Duration::from_nanos(self.max_wait)));
                     }
                     Ok(Promise::Granted(granted, _)) => return self.done(Ok(granted)),
                     Err(denied) => return self.done(Err(denied)),
                 },
+                WaitStage::Later { until } if fired => {
+                    let until = *until;
+                    self.begin_again(until);
+                }
+                WaitStage::Later { .. } => return NextStep::Waits,
                 WaitStage::InLine { ticket, until } => {
                     let (turn, version) = self.request.look(ticket, fired, waker);
                     match turn {
@@ -172,10 +244,8 @@ impl<T: WaitsInLine> Waiter<T> {
                             return self.serve(granted);
                         }
                         LineTurn::Joins => {
-                            if *until != NO_LIMIT {
-                                self.max_wait = until.saturating_sub(self.request.engine().clock.nanos());
-                            }
-                            self.stage = WaitStage::New;
+                            let until = *until;
+                            self.begin_again(until);
                         }
                     }
                 }
@@ -188,6 +258,22 @@ impl<T: WaitsInLine> Waiter<T> {
                 WaitStage::Done => unreachable!("a wait that is over is not polled again"),
             }
         }
+    }
+
+    /// Returns the clock reading up to which the caller is ready to wait.
+    fn until(&self) -> u64 {
+        match self.max_wait {
+            NO_LIMIT => NO_LIMIT,
+            max_wait => self.request.engine().clock.nanos().saturating_add(max_wait),
+        }
+    }
+
+    /// Begins again, with the rest of the time.
+    fn begin_again(&mut self, until: u64) {
+        if until != NO_LIMIT {
+            self.max_wait = until.saturating_sub(self.request.engine().clock.nanos());
+        }
+        self.stage = WaitStage::New;
     }
 
     fn done(&mut self, decision: Result<Granted, Denied>) -> NextStep {
@@ -244,9 +330,9 @@ thread_local! {
 }
 
 /// Waits in this thread.
-pub(crate) fn block<T: WaitsInLine>(request: T, max_wait: u64) -> Result<Granted, Denied> {
+pub(crate) fn block<T: WaitsInLine>(request: T) -> Result<Granted, Denied> {
     let waker = UNPARK.with(Waker::clone);
-    let mut waiter = Waiter::new(request, max_wait);
+    let mut waiter = Waiter::new(request);
     // `None` before the first timer, and beyond all times.
     let mut timer: Option<Instant> = None;
     loop {

@@ -10,7 +10,7 @@ use super::plans::public;
 use super::terms::quotas;
 use crate::bucket::atomic::Order;
 use crate::bucket::live_terms::LiveTerms;
-use crate::quota::layout::{Layout, LayoutOptions};
+use crate::rule::layout::{Layout, LayoutOptions};
 use crate::time::clock::Clock;
 use crate::time::tsc::{START, TimeLine};
 use crate::word::state::{Reading, State};

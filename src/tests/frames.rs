@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseResult;
 use super::reference::{Asked, Unit};
 use super::terms::{has_room, numbers, quotas, unit_of};
 use super::verbs::{Rooms, room_of, rooms};
-use crate::quota::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
+use crate::rule::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
 use crate::word::terms::Terms;
 
 const SECOND: u64 = 1_000_000_000;

@@ -9,8 +9,8 @@ use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::keyed::key::{PrehashedHasher, mix};
 use crate::keyed::removals::Removals;
 use crate::keyed::ring::{ClockRing, Probe};
-use crate::quota::layout::LayoutOptions;
-use crate::quota::rate::Quota;
+use crate::rule::layout::LayoutOptions;
+use crate::rule::rate::Quota;
 use crate::word::state::State;
 use crate::word::terms::Terms;
 

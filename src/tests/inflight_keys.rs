@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::random::Random;
 use crate::InflightLimiter;
-use crate::quota::layout::Layout;
-use crate::quota::window_layout::{MAX_PLACES, WindowLayout};
+use crate::rule::layout::Layout;
+use crate::rule::window_layout::{MAX_PLACES, WindowLayout};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::places::PlaceTerms;
 use crate::word::state::{Reading, State};

@@ -15,8 +15,8 @@ use super::strategies::{Step, own, reserves};
 use super::terms::{TABLE, numbers, unit_of};
 use super::verbs::{Bench, reservation, room_of, rooms};
 use crate::bucket::receipt::Receipt;
-use crate::quota::layout::{Layout, Widths};
-use crate::quota::rate::Quota;
+use crate::rule::layout::{Layout, Widths};
+use crate::rule::rate::Quota;
 use crate::word::verb::Take;
 
 fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {

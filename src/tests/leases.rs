@@ -8,7 +8,7 @@ use crate::bucket::engine::{Engine, Now};
 use crate::bucket::lease::{LeaseCells, Spread, thread_index};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Settle;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::time::clock::Clock;
 use crate::word::decision::Granted;
 use crate::word::verb::Take;

@@ -7,7 +7,7 @@ use crate::limiter::all_of::all_of;
 use crate::limiter::all_of::{Internal, Limit};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::waiting::NextStep;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Reason};
 

@@ -7,7 +7,7 @@ use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::table::Table;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::time::clock::Clock;
 use crate::word::state::State;
 

@@ -12,9 +12,9 @@ use super::reference::Asked;
 use super::reference::answers::answer;
 use super::reference::time::nanos;
 use super::terms::{numbers, quotas};
-use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
-use crate::quota::rate::Quota;
-use crate::word::plan::{Plan, PlanStart, Planned};
+use crate::rule::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
+use crate::rule::rate::Quota;
+use crate::word::plan::{PlanStart, PlanTerms, Planned};
 use crate::word::state::{Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
@@ -26,7 +26,7 @@ const HOUR: u64 = 3_600 * SECOND;
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     terms: Terms,
-    plan: Plan,
+    plan: PlanTerms,
     own: Asked,
     asked: Asked,
 }
@@ -41,7 +41,7 @@ impl Pair {
     fn new(own: Asked, asked: Asked, head: Option<Asked>) -> Result<Pair, QuotaError> {
         let room = LayoutOptions { headroom: head.map(numbers), max_debt: None };
         let terms = Layout::of(numbers(own), room).map(|layout| Terms::in_layout(numbers(own), layout))?;
-        let plan = Plan::compile(7, public(asked)?, public(own)?, &terms, None)?;
+        let plan = PlanTerms::compile(7, public(asked)?, public(own)?, &terms, None)?;
         Ok(Pair { terms, plan, own, asked })
     }
 
@@ -317,7 +317,7 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
     for start in [wrap - 1_000, u64::MAX - 1_000] {
         let since = PlanStart { nanos: 0, tick: start };
         let late =
-            Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
+            PlanTerms::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
         let by = |by: u64, passed| earned(late, start.wrapping_add(by), by, passed);
         for ticks in [500, 1_000, 1_500, 1 << 20] {
             let full = earned(pair.plan, 1 << 50, 0, ticks);
@@ -341,7 +341,8 @@ fn a_plan_earns_nothing_before_its_start() {
     let pair = Pair::new(own, asked, None).unwrap();
     let start = 77 * SECOND;
     let since = PlanStart { nanos: start, tick: pair.terms.tick(start) };
-    let late = Plan::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
+    let late =
+        PlanTerms::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
     let read = |nanos| Reading::new(pair.terms, nanos).under(late);
     let drained = |nanos| State::pack(&pair.terms, pair.terms.empty_level, pair.terms.tick(nanos));
     for behind in [0, 1, 3_000, 50_000_000, 10 * SECOND] {

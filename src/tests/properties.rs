@@ -17,7 +17,7 @@ use super::plans::{any_pair, pace_of};
 use super::terms::{numbers, quotas};
 use super::tiny::Either;
 use super::verbs::{room_of, rooms};
-use crate::quota::layout::MAX_NANOS;
+use crate::rule::layout::MAX_NANOS;
 use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};

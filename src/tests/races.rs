@@ -10,7 +10,7 @@ use crate::bucket::engine::{At, Engine, Now};
 use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::removals::Removals;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::by_refill::OwnRefill;
 use crate::word::decision::Granted;

@@ -14,7 +14,7 @@ use self::between::{gaps, keeps_between, quotas, verbs};
 use self::hot::Hot;
 use super::cases;
 use crate::bucket::receipt::Settle;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::word::verb::Take;
 
 proptest! {

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 pub(super) use self::either::Either;
 use self::spelled::{Came, Difference, Spelled, Tiny};
-use crate::quota::counts::CountWidths;
-use crate::quota::layout::{Layout, RawQuota, Widths};
-use crate::quota::rate::Quota;
-use crate::word::plan::{Plan, PlanStart};
+use crate::rule::counts::CountWidths;
+use crate::rule::layout::{Layout, RawQuota, Widths};
+use crate::rule::rate::Quota;
+use crate::word::plan::{PlanStart, PlanTerms};
 use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
@@ -51,7 +51,7 @@ fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     let limiters = quota(own.burst());
     let plans = RawQuota { tokens, nanos: limiters.nanos * times, burst };
     let from = (since > 0).then(|| PlanStart { nanos: terms.ticks.nanos_until(0, since), tick: since });
-    let plan = Plan::however_coarse(0, public(plans), public(limiters), &terms, from).expect("it fits");
+    let plan = PlanTerms::however_coarse(0, public(plans), public(limiters), &terms, from).expect("it fits");
     let refill = Either::Plan(Reading::new(terms, 0).under(plan).refill);
     let capacity = i128::from(terms.empty_level) + own.units(burst.into());
     let (up, down) = (i128::from(tokens) << terms.widths.scale, times.into());

@@ -6,8 +6,8 @@
 //! the length of a tick.
 
 use super::random::Random;
-use crate::quota::counts::{CountWidths, Counting};
-use crate::quota::layout::{Layout, RawQuota, Widths};
+use crate::rule::counts::{CountWidths, Counting};
+use crate::rule::layout::{Layout, RawQuota, Widths};
 use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};

@@ -18,11 +18,11 @@ use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::{Ledger, Reservation};
-use crate::quota::layout::{Layout, LayoutOptions};
-use crate::quota::rate::Quota;
+use crate::rule::layout::{Layout, LayoutOptions};
+use crate::rule::rate::Quota;
 use crate::time::clock::Moment;
 use crate::word::decision::Granted;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::State;
 use crate::word::verb::{Call, Take};
 
@@ -55,7 +55,7 @@ impl Bench {
     }
 
     /// Runs a step. Returns the decision, the receipt, and the clock reading that counted.
-    fn run(&self, read: impl ReadClock, take: Take, plan: Option<Plan>) -> (Decision, Receipt, u64) {
+    fn run(&self, read: impl ReadClock, take: Take, plan: Option<PlanTerms>) -> (Decision, Receipt, u64) {
         let call = Call { take, plan };
         let (done, committed) =
             self.committed(|| self.engine.charge(&self.bucket, Some(State::FULL), read, call));
@@ -66,11 +66,11 @@ impl Bench {
         (call.decision(outcome, reading), receipt, reading.at)
     }
 
-    fn settle(&self, plan: Option<Plan>, settle: Settle<'_>) -> u64 {
+    fn settle(&self, plan: Option<PlanTerms>, settle: Settle<'_>) -> u64 {
         self.engine.settle(&self.bucket, plan, settle).expect("it is never sealed")
     }
 
-    pub(super) fn run_now(&self, step: Take, plan: Option<Plan>) -> (Decision, Option<Receipt>) {
+    pub(super) fn run_now(&self, step: Take, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
         let (decision, receipt, _) = self.run(Now(&self.engine), step, plan);
         (decision, Some(receipt).filter(|receipt| receipt.units > 0))
     }
@@ -103,7 +103,7 @@ impl Bench {
 }
 
 impl Subject for Bench {
-    type Plan = Plan;
+    type PlanTerms = PlanTerms;
     type Taken = Receipt;
     const ZERO_PATIENCE_TAKES: bool = false;
 
@@ -115,28 +115,28 @@ impl Subject for Bench {
         self.engine.source.quota()
     }
 
-    fn look(&self, plan: Option<Plan>) -> Answer {
+    fn look(&self, plan: Option<PlanTerms>) -> Answer {
         answer(self.take(0, plan).0)
     }
 
-    fn take(&self, n: u64, plan: Option<Plan>) -> (Decision, Option<Receipt>) {
+    fn take(&self, n: u64, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
         self.run_now(Take::Exactly(n), plan)
     }
 
-    fn take_at(&self, now: Moment, n: u64, plan: Option<Plan>) -> (Decision, Option<u64>) {
+    fn take_at(&self, now: Moment, n: u64, plan: Option<PlanTerms>) -> (Decision, Option<u64>) {
         let (decision, _, at) = self.run(At(&self.engine, now), Take::Exactly(n), plan);
         (decision, Some(at))
     }
 
-    fn up_to(&self, n: u64, plan: Option<Plan>) -> (Decision, Option<Receipt>) {
+    fn up_to(&self, n: u64, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
         self.run_now(Take::UpTo(n), plan)
     }
 
-    fn above(&self, n: u64, percent: u8, plan: Option<Plan>) -> (Decision, Option<Receipt>) {
+    fn above(&self, n: u64, percent: u8, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
         self.run_now(Take::Above { n, keep: percent }, plan)
     }
 
-    fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<Plan>) -> Reserved<Receipt> {
+    fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<PlanTerms>) -> Reserved<Receipt> {
         let step = Take::Reserve { n, max_wait: patience.unwrap_or(u64::MAX) };
         let (decision, receipt, _) = self.run(Now(&self.engine), step, plan);
         let reservation = reservation(receipt, decision?);
@@ -145,7 +145,7 @@ impl Subject for Bench {
         Ok(Made { answer: answer(decision), delay, ready_at, kept })
     }
 
-    fn refund(&self, n: u64, plan: Option<Plan>) -> Option<bool> {
+    fn refund(&self, n: u64, plan: Option<PlanTerms>) -> Option<bool> {
         Some(self.committed(|| self.settle(plan, Settle::Refund(n))).1)
     }
 
@@ -160,7 +160,7 @@ impl Subject for Bench {
         (void, self.committed(|| self.settle(receipt.plan, Settle::Undo(&receipt))).1)
     }
 
-    fn charge(&self, n: u64, plan: Option<Plan>) -> u64 {
+    fn charge(&self, n: u64, plan: Option<PlanTerms>) -> u64 {
         self.settle(plan, Settle::Charge(n))
     }
 
@@ -168,7 +168,7 @@ impl Subject for Bench {
         self.engine.source.set(quota, &self.engine.clock).is_ok()
     }
 
-    fn plan(&self, quota: Quota) -> Option<Plan> {
+    fn plan(&self, quota: Quota) -> Option<PlanTerms> {
         let plan = self.engine.source.plan(0, quota, &self.engine.clock).ok()?;
         self.engine.admit_plan(plan.ticks_to_fill());
         Some(plan)

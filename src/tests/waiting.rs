@@ -15,7 +15,7 @@ use super::random::Random;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::token_bucket::TokenBucket;
 use crate::limiter::waiting::{AnyRequest, NO_LIMIT, NextStep, Waiter};
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Reason;
 

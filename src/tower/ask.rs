@@ -9,14 +9,14 @@ use std::time::Duration;
 use super::chain::Adjustment;
 use super::limiter::{AnyLimiter, DynLimiter, LimiterRequest, Question};
 use crate::keyed::keyspace::Stats;
-use crate::limiter::all_of::Limit;
+use crate::limiter::all_of::Tokens;
 use crate::limiter::place::Place;
 use crate::limiter::reply::Reply;
-use crate::quota::rate::Quota;
-use crate::quota::rule::Rule;
+use crate::rule::any_rule::AnyRule;
+use crate::rule::rate::Quota;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// The bucket of a request, as a layer names it to an [`AskLimiter`].
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> AnyLimiter<K> {
     ///         std::ptr::from_ref(self).addr()
     ///     }
     ///     fn quota(&self) -> Quota {
-    ///         self.0.quota()
+    ///         self.0.rule()
     ///     }
     ///     fn clock(&self) -> Clock {
     ///         Clock::new()
@@ -122,7 +122,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> AnyLimiter<K> {
     ///         bucket.key.into_iter().for_each(|key| self.0.refund(key, n));
     ///     }
     ///     fn charge(&self, bucket: AskedBucket<'_, IpAddr>, n: u64) {
-    ///         let hold = bucket.key.and_then(|key| self.0.hold(key, 0).ok());
+    ///         let hold = bucket.key.and_then(|key| self.0.key(key).n(0).hold().ok());
     ///         hold.into_iter().for_each(|hold| drop(hold.settle(n)));
     ///     }
     ///     fn peek(&self, bucket: AskedBucket<'_, IpAddr>) -> Granted {
@@ -154,7 +154,7 @@ struct Asked<L> {
 
 impl<K> LimiterRequest<K> {
     fn bucket(&self) -> AskedBucket<'_, K> {
-        AskedBucket { key: self.key.as_ref(), plan: self.plan.as_ref().map(Plan::quota) }
+        AskedBucket { key: self.key.as_ref(), plan: self.plan.as_ref().map(|plan| plan.quota()) }
     }
 
     /// Returns the reply, or a refusal of a request that was not asked for: a ban may have ended in
@@ -174,8 +174,8 @@ where
         self.id
     }
 
-    fn rule(&self, plan: Option<&Plan>) -> Rule {
-        plan.map_or_else(|| self.limiter.quota(), Plan::quota).into()
+    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule {
+        plan.map_or_else(|| self.limiter.quota(), |plan| plan.quota()).into()
     }
 
     fn stats(&self) -> Stats {
@@ -227,7 +227,7 @@ where
         self.limiter.peek(request.bucket())
     }
 
-    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn Limit)) {
+    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn Tokens)) {
         then(&request.replied().on(&self.clock));
     }
 }

@@ -9,14 +9,12 @@ use std::time::Duration;
 use super::own_quota::OwnQuotas;
 use super::stats::{LimitStats, count};
 use crate::keyed::overflow::WhenFull;
-use crate::limiter::all_of::Limit;
+use crate::limiter::all_of::TakeOne;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::window_limiter::WindowLimiter;
-use crate::quota::error::InvalidQuota;
-use crate::quota::rate::Quota;
-use crate::quota::rule::Rule;
-use crate::quota::window::Window;
-use crate::quota::window_error::InvalidWindow;
+use crate::rule::any_rule::AnyRule;
+use crate::rule::error::InvalidRule;
+use crate::rule::rate::Quota;
+use crate::rule::window::Window;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Reason};
 
@@ -79,7 +77,7 @@ impl<T> fmt::Debug for BanAfter<T> {
 /// limiter has no room is measured by a quota of its own.
 pub(crate) struct Bans<K> {
     /// `None` if the first refusal bans.
-    strikes: Option<WindowLimiter<K>>,
+    strikes: Option<RateLimiter<K, Window>>,
     banned: RateLimiter<K>,
     own: OwnQuotas<K>,
     begun: AtomicU64,
@@ -103,7 +101,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
             _ => {
                 let window = Window::try_per(before, window).and_then(sliding);
                 let window = window.map_err(|why| InvalidBan(BanFlaw::Window(why)))?;
-                let builder = WindowLimiter::builder(window).clock(clock.clone());
+                let builder = RateLimiter::builder(window).clock(clock.clone());
                 Some(builder.max_keys(max_keys).when_full(WhenFull::Deny).build())
             }
         };
@@ -121,13 +119,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
     }
 
     fn look(&self, key: &K) -> Option<Denied> {
-        let denied = Limit::look(&self.banned.key(key), self.banned.now()).err()?;
+        let denied = TakeOne::look(&self.banned.key(key), self.banned.now()).err()?;
         (denied.reason() == Reason::Empty).then_some(denied)
     }
 
     /// Returns whether a key without a bucket of its own is refused for its own requests: it has
     /// asked for more than a bucket of its own would have granted.
-    pub(crate) fn is_over_own(&self, key: &K, rule: Rule, n: u64) -> bool {
+    pub(crate) fn is_over_own(&self, key: &K, rule: AnyRule, n: u64) -> bool {
         self.own.refuses(key, rule, n)
     }
 
@@ -159,7 +157,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
 
     pub(crate) fn add_to(&self, stats: &mut LimitStats) {
         let banned = self.banned.stats();
-        let strikes = self.strikes.as_ref().map(WindowLimiter::stats).unwrap_or_default();
+        let strikes = self.strikes.as_ref().map(RateLimiter::stats).unwrap_or_default();
         stats.bans = self.begun.load(Ordering::Relaxed);
         stats.ban_keys = banned.keys + strikes.keys + self.own.keys();
         stats.unbanned_full = banned.refused_full + strikes.refused_full + self.own.uncounted();
@@ -175,8 +173,8 @@ pub(super) enum BanFlaw {
     NoRefusals,
     NoRoom,
     Unproved,
-    Window(InvalidWindow),
-    Duration(InvalidQuota),
+    Window(InvalidRule),
+    Duration(InvalidRule),
 }
 
 impl Error for InvalidBan {}

@@ -15,11 +15,10 @@ use super::decide::LayerState;
 use super::decision::Decision;
 use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
 use super::line::{Timer, WaitingBounds, WaitingLine};
+use super::plan::LayerPlan;
 use super::said::Said;
 use super::settle::{Answer, Cost};
 use crate::http::{Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject};
-use crate::limiter::window_key::Cap;
-use crate::word::plan::Plan;
 
 /// Completes a limit by the first limit's policy, which says how to report it.
 pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit> + Send + Sync>;
@@ -36,14 +35,12 @@ pub struct LayerBuilder<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
-    /// Chooses a [`Plan`] of the limiter for each request; see [`LimitBy::plan`].
-    pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
+    /// Chooses a [plan](LayerPlan) of the limiter for each request; see [`LimitBy::plan`].
+    pub fn plan<P: Into<LayerPlan>>(
+        self,
+        choose: impl Fn(Head<'_>) -> Option<P> + Send + Sync + 'static,
+    ) -> Self {
         self.with_first(|first| first.plan(choose))
-    }
-
-    /// Chooses a [`Cap`] of the limiter of windows for each request; see [`LimitBy::cap`].
-    pub fn cap(self, choose: impl Fn(Head<'_>) -> Option<Cap> + Send + Sync + 'static) -> Self {
-        self.with_first(|first| first.cap(choose))
     }
 
     /// Sets the treatment of requests without a key of the first limit: by default a rejection.

@@ -10,7 +10,7 @@ use super::key_future::{Replies, SearchFuture};
 use super::said::Said;
 use super::stats::{LimitCounters, LimitStats};
 use crate::http::{Check, Head, Policy};
-use crate::limiter::all_of::{Internal, Limit, Limits, take_all};
+use crate::limiter::all_of::{RequestAt, TakeOne, take_all};
 use crate::limiter::place::Place;
 use crate::word::decision::{Denied, Granted};
 
@@ -108,17 +108,17 @@ pub(crate) enum Adjustment {
 
 /// The limits that apply so far, the latest first. Each link is on the stack of its limit.
 pub(crate) struct LimitChain<'a> {
-    pub(crate) limit: &'a dyn Limit,
+    pub(crate) limit: &'a dyn TakeOne,
     pub(crate) before: Option<&'a LimitChain<'a>>,
     pub(crate) index: usize,
 }
 
-impl Limits for LimitChain<'_> {
-    fn limit_at(&self, index: usize, _: Internal) -> Option<&dyn Limit> {
+impl RequestAt for LimitChain<'_> {
+    fn request_at(&self, index: usize) -> Option<&dyn TakeOne> {
         match index.cmp(&self.index) {
             std::cmp::Ordering::Greater => None,
             std::cmp::Ordering::Equal => Some(self.limit),
-            std::cmp::Ordering::Less => self.before.and_then(|before| before.limit_at(index, Internal)),
+            std::cmp::Ordering::Less => self.before.and_then(|before| before.request_at(index)),
         }
     }
 }

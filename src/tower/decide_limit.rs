@@ -12,7 +12,7 @@ use super::said::Said;
 use super::stats::{LimitStats, count};
 use crate::http::{Head, Policy};
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn decide<'a>(
@@ -145,7 +145,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     /// Begins the question for a request, unless it is decided without: it has no key, or a banned
     /// one.
-    fn question(&self, key: Option<K>, plan: Option<Plan>, cost: u64) -> Option<Question> {
+    fn question(&self, key: Option<K>, plan: Option<PlanTerms>, cost: u64) -> Option<Question> {
         if key.is_none() && self.missing != OnMissingKey::Share || self.check_ban(key.as_ref()).is_some() {
             return None;
         }

@@ -7,8 +7,8 @@ use super::builder::LayerBuilder;
 use super::chain::Ban;
 use super::limit_by::LimitBy;
 use crate::http::{Head, Policy};
-use crate::limiter::token_bucket::TokenBucket;
-use crate::quota::rate::Quota;
+use crate::limiter::limit::TokenBucket;
+use crate::rule::rate::Quota;
 use crate::word::decision::Denied;
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {

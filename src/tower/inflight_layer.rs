@@ -16,7 +16,7 @@ use crate::http::{Exempt, Head, InvalidName, Policy};
 use crate::inflight::gate::{Inflight, Overloaded};
 use crate::inflight::outcome::Outcome;
 use crate::inflight::priority::Priority;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 
 /// A layer that limits the requests in flight by an [`Inflight`].
 ///

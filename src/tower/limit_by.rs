@@ -11,14 +11,14 @@ use super::ban::{BanAfter, BanFlaw, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
 use super::chain::Ban;
 use super::key_future::{FindKey, halves};
 use super::limiter::{AnyLimiter, DynLimiter};
+use super::plan::LayerPlan;
 use super::policies::Policies;
 use super::stats::LimitCounters;
 use super::top_keys::TopKeys;
 use crate::http::{Head, InvalidName, KeyFrom, Policy};
-use crate::limiter::window_key::Cap;
-use crate::quota::rule::Rule;
+use crate::rule::any_rule::AnyRule;
 use crate::word::decision::Denied;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// The treatment of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ pub enum OnMissingKey {
 }
 
 type Applies = dyn Fn(Head<'_>) -> bool + Send + Sync;
-type ChoosePlan = dyn Fn(Head<'_>) -> Option<Plan> + Send + Sync;
+type ChoosePlan = dyn Fn(Head<'_>) -> Option<PlanTerms> + Send + Sync;
 /// A function that sees the key of a refused request, its policy, and whether the key is banned.
 pub(crate) type SeeRefusal<K> = dyn Fn(Option<&K>, &Policy, &Denied, Ban) + Send + Sync;
 
@@ -336,16 +336,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
     /// quota. Take the tier from a layer that authenticates: a client can write any header. The
-    /// plan of a limiter that is [asked](AnyLimiter::asked) is a [`Plan::of`].
+    /// plan of a limiter that is [asked](AnyLimiter::asked) is its quota.
     #[must_use]
-    pub fn plan(self, choose: impl Fn(Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
+    pub fn plan<P: Into<LayerPlan>>(
+        self,
+        choose: impl Fn(Head<'_>) -> Option<P> + Send + Sync + 'static,
+    ) -> Self {
+        let choose = move |head: Head<'_>| choose(head).map(|plan| plan.into().0);
         LimitBy { plan: Some(Box::new(choose)), ..self }
-    }
-
-    /// Chooses a cap of the limiter of windows for each request. `None` is its own limit.
-    #[must_use]
-    pub fn cap(self, choose: impl Fn(Head<'_>) -> Option<Cap> + Send + Sync + 'static) -> Self {
-        self.plan(move |head| choose(head).map(|cap| cap.0))
     }
 
     /// Sets the treatment of requests without a key, which are rejected by default.
@@ -378,7 +376,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Returns the policy of a decision under a quota or a window.
-    pub(super) fn policy_of(&self, rule: Rule) -> Arc<Policy> {
+    pub(super) fn policy_of(&self, rule: AnyRule) -> Arc<Policy> {
         if rule == self.policy.rule() { self.policy.clone() } else { self.others.of(&self.policy, rule) }
     }
 }
@@ -409,7 +407,7 @@ mod tests {
     fn a_policy_is_made_once_for_each_quota() {
         let limit = LimitBy::new(RateLimiter::<u64>::new(Quota::per_second(10))).shared();
         for n in [10, 20, 30] {
-            let rule = Rule::from(Quota::per_second(n));
+            let rule = AnyRule::from(Quota::per_second(n));
             let (first, again) = (limit.policy_of(rule), limit.policy_of(rule));
             assert_eq!(first.rule(), rule);
             assert!(Arc::ptr_eq(&first, &again), "{n}/s");

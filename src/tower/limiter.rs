@@ -8,23 +8,24 @@ use std::sync::Arc;
 
 use super::chain::Adjustment;
 use crate::keyed::keyspace::Stats;
-use crate::limiter::all_of::{Internal, Limit};
-use crate::limiter::key_call::CallOptions;
+use crate::limiter::all_of::Tokens;
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::Asked;
 use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::reply::Reply;
-use crate::limiter::window_limiter::WindowLimiter;
-use crate::quota::rule::Rule;
-use crate::quota::window::Window;
+use crate::limiter::rule::Rule;
+use crate::rule::any_rule::AnyRule;
 use crate::time::clock::Clock;
+use crate::word::by_refill::WINDOWS;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 
 /// A request for `n` tokens of a key, perhaps under a plan, or of the bucket without a key.
 #[derive(Clone)]
 pub(crate) struct LimiterRequest<K> {
     pub(crate) key: Option<K>,
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<PlanTerms>,
     pub(crate) n: u64,
     /// The reply of a limiter that was asked.
     pub(crate) reply: Option<Arc<Reply>>,
@@ -37,7 +38,7 @@ pub(crate) type Question = Pin<Box<dyn Future<Output = Reply> + Send>>;
 pub(crate) trait DynLimiter<K>: Send + Sync {
     fn id(&self) -> u64;
     /// Returns the quota or the window in force, of keys under this plan or cap.
-    fn rule(&self, plan: Option<&Plan>) -> Rule;
+    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule;
     fn stats(&self) -> Stats;
     fn clock(&self) -> Clock;
     /// Returns whether the key has a bucket of its own.
@@ -60,12 +61,12 @@ pub(crate) trait DynLimiter<K>: Send + Sync {
     /// Returns the tokens that are there, and takes none.
     fn peek(&self, request: &LimiterRequest<K>) -> Granted;
     /// Calls `then` with the request as one of several limits.
-    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn Limit));
+    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn Tokens));
 }
 
 /// A limiter of buckets or of windows, whatever its hasher is, or one that a fleet shares.
 ///
-/// A [`RateLimiter`] and a [`WindowLimiter`] are turned into one, shared in an `Arc` or not. So is
+/// A [`RateLimiter`] of either rule is turned into one, shared in an `Arc` or not. So is
 /// an [`AskLimiter`](super::AskLimiter), by [`asked`](AnyLimiter::asked).
 pub struct AnyLimiter<K>(pub(crate) Arc<dyn DynLimiter<K>>);
 
@@ -75,73 +76,57 @@ impl<K> fmt::Debug for AnyLimiter<K> {
     }
 }
 
-macro_rules! any_limiter_from {
-    ($limiter:ident, |$from:ident| $buckets:expr, $window:expr) => {
-        impl<K, S> From<$limiter<K, S>> for AnyLimiter<K>
-        where
-            K: Hash + Eq + Clone + Send + Sync + 'static,
-            S: BuildHasher + Send + Sync + 'static,
-        {
-            fn from($from: $limiter<K, S>) -> AnyLimiter<K> {
-                AnyLimiter(Arc::new(Erased { window: $window, buckets: $buckets }))
-            }
-        }
-
-        impl<K, S> From<Arc<$limiter<K, S>>> for AnyLimiter<K>
-        where
-            K: Hash + Eq + Clone + Send + Sync + 'static,
-            S: BuildHasher + Send + Sync + 'static,
-        {
-            fn from(limiter: Arc<$limiter<K, S>>) -> AnyLimiter<K> {
-                $limiter::clone(&limiter).into()
-            }
-        }
-    };
-}
-
-any_limiter_from!(RateLimiter, |limiter| limiter, None);
-any_limiter_from!(WindowLimiter, |limiter| limiter.limiter, Some(limiter.window()));
-
-/// The keys of a limiter, and their window if it is one of windows.
-struct Erased<K, S> {
-    buckets: RateLimiter<K, S>,
-    window: Option<Window>,
-}
-
-impl<K, S> DynLimiter<K> for Erased<K, S>
+impl<K, R, S> From<RateLimiter<K, R, S>> for AnyLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
+    R: Rule,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn from(limiter: RateLimiter<K, R, S>) -> AnyLimiter<K> {
+        AnyLimiter(Arc::new(limiter))
+    }
+}
+
+impl<K, R, S> From<Arc<RateLimiter<K, R, S>>> for AnyLimiter<K>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    R: Rule,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn from(limiter: Arc<RateLimiter<K, R, S>>) -> AnyLimiter<K> {
+        AnyLimiter(limiter)
+    }
+}
+
+impl<K, R, S> DynLimiter<K> for RateLimiter<K, R, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    R: Rule,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn id(&self) -> u64 {
-        self.buckets.inner.keyspace.id
+        self.inner.keyspace.id
     }
 
-    fn rule(&self, plan: Option<&Plan>) -> Rule {
-        match self.window {
-            None => plan.map_or_else(|| self.buckets.quota(), |plan| self.buckets.quota_as(plan)).into(),
-            Some(window) => {
-                let limit = || self.buckets.inner.keyspace.engine.source.limit();
-                window.limited_to(plan.map_or_else(limit, |cap| cap.capacity)).into()
-            }
-        }
+    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule {
+        let source = &self.inner.keyspace.engine.source;
+        plan.map_or_else(|| RateLimiter::rule(self), |plan| R::under(self.built, plan, source)).into()
     }
 
     fn stats(&self) -> Stats {
-        self.buckets.stats()
+        RateLimiter::stats(self)
     }
 
     fn clock(&self) -> Clock {
-        self.buckets.inner.keyspace.engine.clock.clone()
+        self.inner.keyspace.engine.clock.clone()
     }
 
     fn holds(&self, key: &K) -> bool {
-        let pin = self.buckets.inner.keyspace.store.pin();
-        self.buckets.inner.call(&pin, key, CallOptions::NOW).is_held()
+        self.contains(key)
     }
 
     fn hash(&self, key: &K) -> u64 {
-        self.buckets.inner.hasher.hash_one(key)
+        self.inner.hasher.hash_one(key)
     }
 
     fn try_acquire(
@@ -149,61 +134,51 @@ where
         LimiterRequest { key, plan, n, .. }: &LimiterRequest<K>,
     ) -> Result<Granted, Denied> {
         match (key, plan) {
-            (Some(key), None) if self.window.is_some() => self.buckets.inner.try_acquire_in_window(key, *n),
-            (Some(key), None) => self.buckets.try_acquire_n(key, *n),
-            (Some(key), Some(plan)) => self.buckets.key(key).n(*n).under(plan).try_acquire(),
-            (None, _) => Limit::take(&self.buckets.no_key(*n), Internal).map(|(granted, _)| granted),
+            (Some(key), None) => self.try_acquire_n(key, *n),
+            (Some(key), plan) => self.key(key).n(*n).under_terms(plan.as_ref()).try_acquire(),
+            (None, _) => self.shared().n(*n).try_acquire(),
         }
     }
 
     fn place(&self, request: &LimiterRequest<K>, wait: (u64, usize)) -> Result<(Granted, Place), Denied> {
         let LimiterRequest { key, plan, n, .. } = request;
         match key {
-            Some(key) if self.window.is_some() => self.buckets.place_now(key, plan.as_ref(), *n),
+            Some(key) if R::WORDS == WINDOWS => self.place_now(key, plan.as_ref(), *n),
             // A window has no tokens to come, and all requests without a key have one line.
-            None if self.window.is_some() => self.buckets.place(None, None, *n, (0, 0)),
-            None => self.buckets.place(None, None, *n, (wait.0, usize::MAX)),
-            key => self.buckets.place(key.as_ref(), plan.as_ref(), *n, wait),
+            None if R::WORDS == WINDOWS => RateLimiter::place(self, None, None, *n, (0, 0)),
+            None => RateLimiter::place(self, None, None, *n, (wait.0, usize::MAX)),
+            key => RateLimiter::place(self, key.as_ref(), plan.as_ref(), *n, wait),
         }
     }
 
     fn adjust(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>, adjustment: Adjustment) {
-        let n = match adjustment {
-            Adjustment::Refund(n) | Adjustment::Charge(n) => n,
-        };
-        let Some(key) = key else {
-            let shared = self.buckets.no_key(n);
-            return match adjustment {
-                Adjustment::Refund(_) => shared.refund(),
-                Adjustment::Charge(_) => shared.charge(),
-            };
-        };
-        let limit = self.buckets.key(key);
-        let limit = plan.as_ref().map_or(limit, |plan| limit.under(plan));
-        match adjustment {
-            Adjustment::Refund(n) => limit.n(n).refund(),
-            // A hold of no token gives a forgotten key an entry.
-            Adjustment::Charge(n) => drop(limit.n(0).hold().map(|hold| hold.settle(n))),
-        }
+        let Some(key) = key else { return adjust(self.shared(), adjustment) };
+        adjust(self.key(key).under_terms(plan.as_ref()), adjustment);
     }
 
     fn peek(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>) -> Granted {
-        match (key, plan) {
-            (Some(key), None) => self.buckets.peek(key).0,
-            (Some(key), Some(plan)) => self.buckets.key(key).under(plan).peek().0,
-            (None, _) => self.buckets.no_key(0).peek().0,
+        match key {
+            Some(key) => self.key(key).under_terms(plan.as_ref()).peek().content(),
+            None => self.shared().peek().content(),
         }
     }
 
     fn with(
         &self,
         LimiterRequest { key, plan, n, .. }: &LimiterRequest<K>,
-        then: &mut dyn FnMut(&dyn Limit),
+        then: &mut dyn FnMut(&dyn Tokens),
     ) {
-        match (key, plan) {
-            (Some(key), None) => then(&self.buckets.key(key).n(*n)),
-            (Some(key), Some(plan)) => then(&self.buckets.key(key).n(*n).under(plan)),
-            (None, _) => then(&self.buckets.no_key(*n)),
+        match key {
+            Some(key) => then(&self.key(key).n(*n).under_terms(plan.as_ref())),
+            None => then(&self.shared().n(*n)),
         }
+    }
+}
+
+fn adjust<'a, B: Asked<'a>>(ask: Ask<'a, B>, adjustment: Adjustment) {
+    match adjustment {
+        Adjustment::Refund(n) => ask.n(n).refund(),
+        // A hold of no token gives a forgotten key an entry.
+        Adjustment::Charge(n) => drop(ask.n(0).hold().map(|hold| hold.settle(n))),
     }
 }

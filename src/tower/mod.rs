@@ -119,6 +119,7 @@ mod line;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod own_quota;
+mod plan;
 mod policies;
 mod said;
 mod service;
@@ -146,6 +147,7 @@ pub use inflight_stats::{InflightLayerStats, PriorityStats, prometheus_inflight}
 pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use limiter::AnyLimiter;
+pub use plan::LayerPlan;
 pub use service::{RateLimit, ResponseFuture};
 pub use settle::{Answer, Cost};
 pub use stats::{LayerStats, LimitStats, prometheus};

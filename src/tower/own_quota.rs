@@ -11,17 +11,42 @@ use papaya::HashMap;
 use super::stats::count;
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::window_limiter::WindowLimiter;
-use crate::quota::rule::Rule;
+use crate::rule::any_rule::AnyRule;
+use crate::rule::window::Window;
 use crate::time::clock::Clock;
 use crate::word::decision::Reason;
 
 /// The most rules, of plans or of changes, whose keys are counted. Reaching it forgets all counts.
 const MAX_RULES: usize = 8;
 
+/// The keys under one rule.
+enum OwnLimiter<K> {
+    Buckets(RateLimiter<K>),
+    Windows(RateLimiter<K, Window>),
+}
+
+impl<K> Clone for OwnLimiter<K> {
+    fn clone(&self) -> Self {
+        match self {
+            OwnLimiter::Buckets(limiter) => OwnLimiter::Buckets(limiter.clone()),
+            OwnLimiter::Windows(limiter) => OwnLimiter::Windows(limiter.clone()),
+        }
+    }
+}
+
+/// Runs an expression on the limiter of either rule.
+macro_rules! either {
+    ($own:expr, |$limiter:ident| $run:expr) => {
+        match $own {
+            OwnLimiter::Buckets($limiter) => $run,
+            OwnLimiter::Windows($limiter) => $run,
+        }
+    };
+}
+
 /// Buckets or windows of the keys without room, under each rule in force.
 pub(super) struct OwnQuotas<K> {
-    limiters: HashMap<Rule, RateLimiter<K>>,
+    limiters: HashMap<AnyRule, OwnLimiter<K>>,
     clock: Clock,
     /// The most keys under each rule.
     max_keys: usize,
@@ -36,8 +61,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OwnQuotas<K> {
 
     /// Takes `n` tokens of a key by its own measure. Returns whether it has too few, so that the
     /// key is refused for its own requests.
-    pub(super) fn refuses(&self, key: &K, rule: Rule, n: u64) -> bool {
-        match self.limiter(rule).key(key).n(n).try_acquire() {
+    pub(super) fn refuses(&self, key: &K, rule: AnyRule, n: u64) -> bool {
+        match either!(self.limiter(rule), |limiter| limiter.try_acquire_n(key, n)) {
             Ok(_) => false,
             Err(denied) if denied.reason() == Reason::Full => {
                 count(&self.uncounted);
@@ -47,7 +72,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OwnQuotas<K> {
         }
     }
 
-    fn limiter(&self, rule: Rule) -> RateLimiter<K> {
+    fn limiter(&self, rule: AnyRule) -> OwnLimiter<K> {
         let limiters = self.limiters.pin();
         if let Some(made) = limiters.get(&rule) {
             return made.clone();
@@ -57,24 +82,24 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> OwnQuotas<K> {
         }
         let (clock, keys) = (self.clock.clone(), self.max_keys);
         let made = match rule {
-            Rule::Bucket(quota) => {
+            AnyRule::Quota(quota) => {
                 let builder = RateLimiter::builder(quota).clock(clock);
-                builder.max_keys(keys).when_full(WhenFull::Deny).build()
+                OwnLimiter::Buckets(builder.max_keys(keys).when_full(WhenFull::Deny).build())
             }
-            Rule::Window(window) => {
-                let builder = WindowLimiter::builder(window).clock(clock);
-                builder.max_keys(keys).when_full(WhenFull::Deny).build().limiter
+            AnyRule::Window(window) => {
+                let builder = RateLimiter::builder(window).clock(clock);
+                OwnLimiter::Windows(builder.max_keys(keys).when_full(WhenFull::Deny).build())
             }
         };
         limiters.get_or_insert(rule, made).clone()
     }
 
     pub(super) fn forget(&self, key: &K) {
-        self.limiters.pin().values().for_each(|limiter| _ = limiter.remove(key));
+        self.limiters.pin().values().for_each(|own| _ = either!(own, |limiter| limiter.remove(key)));
     }
 
     pub(super) fn keys(&self) -> usize {
-        self.limiters.pin().values().map(|limiter| limiter.stats().keys).sum()
+        self.limiters.pin().values().map(|own| either!(own, |limiter| limiter.len())).sum()
     }
 
     pub(super) fn uncounted(&self) -> u64 {

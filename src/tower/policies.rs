@@ -5,13 +5,13 @@ use std::sync::Arc;
 use papaya::HashMap;
 
 use crate::http::Policy;
-use crate::quota::rule::Rule;
+use crate::rule::any_rule::AnyRule;
 
 /// The most rules that are kept. Reaching it drops all of them.
 const MAX_RULES: usize = 256;
 
 /// Formatted policies by rule. A reader takes no lock.
-pub(crate) struct Policies(HashMap<Rule, Arc<Policy>>);
+pub(crate) struct Policies(HashMap<AnyRule, Arc<Policy>>);
 
 impl Policies {
     pub(crate) fn new() -> Policies {
@@ -19,7 +19,7 @@ impl Policies {
     }
 
     /// Returns a policy for another rule, formatted for the first request only.
-    pub(crate) fn of(&self, policy: &Policy, rule: Rule) -> Arc<Policy> {
+    pub(crate) fn of(&self, policy: &Policy, rule: AnyRule) -> Arc<Policy> {
         match self.0.pin().get(&rule) {
             Some(made) => made.clone(),
             None => self.make(policy, rule),
@@ -27,7 +27,7 @@ impl Policies {
     }
 
     #[cold]
-    fn make(&self, policy: &Policy, rule: Rule) -> Arc<Policy> {
+    fn make(&self, policy: &Policy, rule: AnyRule) -> Arc<Policy> {
         let (made, others) = (Arc::new(policy.with_rule(rule)), self.0.pin());
         if others.len() >= MAX_RULES {
             others.clear();
@@ -46,7 +46,7 @@ mod tests {
     fn however_many_rules_there_are_few_are_kept() {
         let (policies, policy) = (Policies::new(), Policy::new("a", Quota::per_second(1)).expect("a name"));
         for n in 1..=10 * MAX_RULES as u64 {
-            let rule = Rule::from(Quota::per_second(n));
+            let rule = AnyRule::from(Quota::per_second(n));
             assert_eq!(policies.of(&policy, rule).rule(), rule);
             assert!(policies.0.len() <= MAX_RULES);
         }

@@ -3,8 +3,8 @@
 //! A type for each refill, and not a closure: a closure cannot be told to be inlined, and out of
 //! line a decision took a quarter longer.
 
-use crate::quota::counts::CountWidths;
-use crate::word::plan::{Plan, Planned};
+use crate::rule::counts::CountWidths;
+use crate::word::plan::{PlanTerms, Planned};
 use crate::word::state::{Reading, Refill};
 use crate::word::terms::Terms;
 use crate::word::window::WindowTerms;
@@ -20,7 +20,7 @@ pub(crate) trait ByRefill: Copy {
     /// The ticks of the reading count from the tick `begun`.
     fn at(self, reading: Reading, begun: u64) -> Option<Reading<Self::Refill>>;
 
-    fn under(self, plan: &Plan) -> Self::Under<'_>;
+    fn under(self, plan: &PlanTerms) -> Self::Under<'_>;
 }
 
 /// The refill of the terms themselves.
@@ -37,14 +37,14 @@ impl ByRefill for OwnRefill {
     }
 
     #[inline(always)]
-    fn under(self, plan: &Plan) -> PlannedRefill<'_> {
+    fn under(self, plan: &PlanTerms) -> PlannedRefill<'_> {
         PlannedRefill(plan)
     }
 }
 
 /// The refill under a plan. Its numbers are loaded where they are used.
 #[derive(Clone, Copy)]
-pub(crate) struct PlannedRefill<'p>(&'p Plan);
+pub(crate) struct PlannedRefill<'p>(&'p PlanTerms);
 
 impl ByRefill for PlannedRefill<'_> {
     type Refill = Planned;
@@ -56,7 +56,7 @@ impl ByRefill for PlannedRefill<'_> {
     }
 
     #[inline(always)]
-    fn under(self, plan: &Plan) -> PlannedRefill<'_> {
+    fn under(self, plan: &PlanTerms) -> PlannedRefill<'_> {
         PlannedRefill(plan)
     }
 }
@@ -75,7 +75,7 @@ impl<const COUNTING: u8> ByRefill for CountedRefill<COUNTING> {
     }
 
     #[inline(always)]
-    fn under(self, plan: &Plan) -> CappedRefill<COUNTING> {
+    fn under(self, plan: &PlanTerms) -> CappedRefill<COUNTING> {
         CappedRefill(self.0, plan.capacity)
     }
 }
@@ -95,7 +95,7 @@ impl<const COUNTING: u8> ByRefill for CappedRefill<COUNTING> {
     }
 
     #[inline(always)]
-    fn under(self, plan: &Plan) -> CappedRefill<COUNTING> {
+    fn under(self, plan: &PlanTerms) -> CappedRefill<COUNTING> {
         CappedRefill(self.0, plan.capacity)
     }
 }
@@ -113,27 +113,27 @@ pub(crate) const WINDOWS: u8 = 2;
 macro_rules! attempt_by {
     ($words:expr, $counting:expr, $counts:expr, |$by:ident| $run:expr, $otherwise:expr) => {
         match $counting {
-            Some($crate::quota::counts::Counting::Bucket)
+            Some($crate::rule::counts::Counting::Bucket)
                 if $words & $crate::word::by_refill::BUCKETS != 0 =>
             {
                 let $by = $crate::word::by_refill::OwnRefill;
                 $run
             }
-            Some($crate::quota::counts::Counting::SubWindows)
+            Some($crate::rule::counts::Counting::SubWindows)
                 if $words & $crate::word::by_refill::WINDOWS != 0 =>
             {
                 let $by =
                     $crate::word::by_refill::CountedRefill::<{ $crate::word::window::SUB_WINDOWS }>($counts);
                 $run
             }
-            Some($crate::quota::counts::Counting::FirstUse)
+            Some($crate::rule::counts::Counting::FirstUse)
                 if $words & $crate::word::by_refill::WINDOWS != 0 =>
             {
                 let $by =
                     $crate::word::by_refill::CountedRefill::<{ $crate::word::window::FIRST_USE }>($counts);
                 $run
             }
-            Some($crate::quota::counts::Counting::Weighted)
+            Some($crate::rule::counts::Counting::Weighted)
                 if $words & $crate::word::by_refill::WINDOWS != 0 =>
             {
                 let $by =

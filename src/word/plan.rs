@@ -8,34 +8,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::quota::gate::Gate;
-use crate::quota::layout::{QuotaError, RawQuota};
-use crate::quota::rate::Quota;
+use crate::rule::gate::Gate;
+use crate::rule::layout::{QuotaError, RawQuota};
+use crate::rule::rate::Quota;
 use crate::word::refilled::Refilled;
 use crate::word::state::{Reading, Refill};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
 
-/// A quota compiled for one limiter, from [`RateLimiter::plan`](crate::RateLimiter::plan).
+/// A rule compiled for some keys of one limiter: the numbers of a [`Plan`](crate::Plan).
 ///
-/// A plan is a plain value and `Copy`: nothing is registered. A key is under the plan that a call
-/// names, and keeps its tokens from plan to plan. Tokens earned since the key's last use count at
-/// the plan of the present call.
-///
-/// An empty bucket under one plan is empty under all. Where the limit of a key changes with its
-/// requests, as for tiers, a [`Cap`](crate::Cap) on a window is another limit on the same count.
-///
-/// A plan counts in ticks of the limiter. It is right to one tick and to one unit of its own, a
-/// small fraction of a token.
-///
-/// A plan is a ratio to the quota that was in force when the plan was made. A later
-/// [`set_quota`](crate::RateLimiter::set_quota) changes its rate in proportion; its burst stays.
-/// [`quota_as`](crate::RateLimiter::quota_as) returns the quota in force.
-///
-/// A plan made after a change counts from that change on. The time before the change earns nothing
-/// under the plan, also at a clock reading that is behind the change.
+/// Of a window it is another limit, on a count that does not depend on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct PlanTerms {
     /// The number of the limiter that the plan was made for.
     pub(crate) limiter: u64,
     quota: Quota,
@@ -62,25 +47,12 @@ pub(crate) struct PlanStart {
     pub(crate) tick: u64,
 }
 
-/// The number of a limiter of another crate.
-const FOREIGN: u64 = u64::MAX;
-
-impl Plan {
-    /// Returns a plan of a limiter that a layer [asks](crate::tower::AnyLimiter::asked).
-    ///
-    /// A limiter of this crate refuses it with [`Reason::ForeignPlan`](crate::Reason::ForeignPlan):
-    /// its plans are those of [`RateLimiter::plan`](crate::RateLimiter::plan).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Plan, Quota};
-    ///
-    /// assert_eq!(Plan::of(Quota::per_second(7)).quota(), Quota::per_second(7));
-    /// ```
-    #[must_use]
-    pub fn of(quota: Quota) -> Plan {
-        Plan::cap(FOREIGN, quota.capacity(), quota.numbers())
+impl PlanTerms {
+    /// Returns the plan of a limiter that is not of this crate. Each limiter of this crate refuses
+    /// it.
+    #[cfg(feature = "tower")]
+    pub(crate) fn of_no_limiter(quota: Quota) -> PlanTerms {
+        PlanTerms::cap(u64::MAX, quota.capacity(), quota.numbers())
     }
 
     /// The overflow set of a plan that shares the buckets of the limiter's own quota.
@@ -89,12 +61,22 @@ impl Plan {
     /// Returns a cap: another limit of a limiter of windows, whose counts do not depend on it.
     ///
     /// `numbers` are those of the limiter's own limit.
-    pub(crate) fn cap(limiter: u64, limit: u64, numbers: RawQuota) -> Plan {
+    pub(crate) fn cap(limiter: u64, limit: u64, numbers: RawQuota) -> PlanTerms {
         let quota = Quota::of_numbers(RawQuota { burst: limit, ..numbers });
-        let (capacity, overflow_set) = (limit, Plan::OWN_SET);
+        let (capacity, overflow_set) = (limit, PlanTerms::OWN_SET);
         // A limit of 0 is a count like any other.
         let gate = Gate::Counted;
-        Plan { limiter, quota, gate, own: numbers, factor: 0, shift: 0, capacity, since: None, overflow_set }
+        PlanTerms {
+            limiter,
+            quota,
+            gate,
+            own: numbers,
+            factor: 0,
+            shift: 0,
+            capacity,
+            since: None,
+            overflow_set,
+        }
     }
 
     /// Compiles a plan. `own` is the quota that the limiter's ticks count, by `terms`.
@@ -104,8 +86,8 @@ impl Plan {
         own: Quota,
         terms: &Terms,
         since: Option<PlanStart>,
-    ) -> Result<Plan, QuotaError> {
-        let plan = Plan::however_coarse(limiter, quota, own, terms, since)?;
+    ) -> Result<PlanTerms, QuotaError> {
+        let plan = PlanTerms::however_coarse(limiter, quota, own, terms, since)?;
         let raw = counted_by(quota, own);
         // `factor * 128 > units << shift`, which might overflow.
         if (u128::from(plan.factor) * 128 - 1) >> plan.shift >= u128::from(raw.burst) << terms.widths.fraction
@@ -125,7 +107,7 @@ impl Plan {
         own: Quota,
         terms: &Terms,
         since: Option<PlanStart>,
-    ) -> Result<Plan, QuotaError> {
+    ) -> Result<PlanTerms, QuotaError> {
         let raw = counted_by(quota, own);
         let RawQuota { tokens, nanos, burst } = raw;
         let widths = terms.widths;
@@ -145,7 +127,7 @@ impl Plan {
                 QuotaError::PlanFillsTooSlowly(raw)
             });
         };
-        Ok(Plan {
+        Ok(PlanTerms {
             limiter,
             quota,
             gate: quota.gate(),
@@ -158,13 +140,12 @@ impl Plan {
         })
     }
 
-    pub(crate) fn with_overflow_set(self, overflow_set: u8) -> Plan {
-        Plan { overflow_set, ..self }
+    pub(crate) fn with_overflow_set(self, overflow_set: u8) -> PlanTerms {
+        PlanTerms { overflow_set, ..self }
     }
 
     /// Returns the quota that the plan was made of.
-    #[must_use]
-    pub fn quota(&self) -> Quota {
+    pub(crate) fn quota(&self) -> Quota {
         self.quota
     }
 
@@ -212,9 +193,9 @@ fn counted_by(quota: Quota, own: Quota) -> RawQuota {
     if quota.gate() == Gate::Counted { quota.numbers() } else { own.numbers() }
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for PlanTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Plan({})", self.quota)
+        write!(f, "PlanTerms({})", self.quota)
     }
 }
 
@@ -276,12 +257,12 @@ pub(crate) struct Planned {
 }
 
 impl Reading {
-    pub(crate) fn under(self, plan: Plan) -> Reading<Planned> {
+    pub(crate) fn under(self, plan: PlanTerms) -> Reading<Planned> {
         let age = plan.since.map_or(i64::MAX, |since| self.age(since));
         // A limiter that is blocked is so under each plan.
         let gate = if self.refill.gate == Gate::Shut { Gate::Shut } else { plan.quota.gate() };
         let terms = Terms { gate, ..self.refill };
-        let Plan { factor, shift, capacity, .. } = plan;
+        let PlanTerms { factor, shift, capacity, .. } = plan;
         let refill = Planned { terms, factor, shift, capacity, tick: self.tick, begun: 0, age };
         Reading { refill, at: self.at, tick: self.tick }
     }
@@ -292,13 +273,13 @@ impl Reading {
     /// Returns `None` if the reading is behind the plan's start, or the ticks may have wrapped
     /// since: the loop decides then.
     #[inline(always)]
-    pub(super) fn attempted_under(self, plan: &Plan, begun: u64) -> Option<Reading<Planned>> {
+    pub(super) fn attempted_under(self, plan: &PlanTerms, begun: u64) -> Option<Reading<Planned>> {
         // Ticks that have not wrapped: the start is tested first, as few plans have one.
         let age = match plan.since {
             None => i64::MAX,
             Some(since) => signed(self.tick.wrapping_add(begun).wrapping_sub(since.tick)),
         };
-        let Plan { factor, shift, capacity, .. } = *plan;
+        let PlanTerms { factor, shift, capacity, .. } = *plan;
         let refill = Planned { terms: self.refill, factor, shift, capacity, tick: self.tick, begun, age };
         (age >= 0).then_some(Reading { refill, at: self.at, tick: self.tick })
     }

@@ -3,7 +3,7 @@
 //! A decision stores these numbers as they are at hand. The waits are computed when asked for, in
 //! `decision/waits.rs`, so that decisions do not pay for them.
 
-use crate::quota::counts::CountWidths;
+use crate::rule::counts::CountWidths;
 use crate::word::tick::TickScale;
 
 /// The level and the refill of a bucket, from a clock reading `from` on.

@@ -1,7 +1,7 @@
 //! The steps on a word. Pure: no atomics, no clock.
 
 use crate::fault::{Fault, injected};
-use crate::quota::gate::Gate;
+use crate::rule::gate::Gate;
 use crate::word::state::{Balance, Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
@@ -25,10 +25,16 @@ impl Balance {
         if refill.has(&self, need + keep) { self.took(refill, need) } else { self.refused(refill) }
     }
 
-    /// Takes the whole tokens that are there, up to `most` units.
+    /// Takes the whole tokens that are there above `keep` tokens, up to `most` units.
     #[inline(always)]
-    pub(super) fn take_up_to(self, refill: &impl Refill, most: u64) -> (TakeOutcome, Option<State>) {
-        match refill.terms().units(refill.available(self.level, self.lag)).min(most) {
+    pub(super) fn take_up_to(
+        self,
+        refill: &impl Refill,
+        most: u64,
+        keep: u64,
+    ) -> (TakeOutcome, Option<State>) {
+        let there = refill.available(self.level, self.lag).saturating_sub(keep);
+        match refill.terms().units(there).min(most) {
             0 => self.refused(refill),
             units => self.took(refill, units),
         }
@@ -195,16 +201,6 @@ impl State {
         self.at(refill, now).take_above(refill, need, keep)
     }
 
-    /// Takes the whole tokens that are there, up to `most` units.
-    pub(crate) fn take_up_to(
-        self,
-        refill: &impl Refill,
-        now: u64,
-        most: u64,
-    ) -> (TakeOutcome, Option<State>) {
-        self.at(refill, now).take_up_to(refill, most)
-    }
-
     /// Takes up to `most` units in whole tokens, on credit as far as the debt allows.
     pub(crate) fn charge_up_to(
         self,
@@ -220,18 +216,18 @@ impl State {
         }
     }
 
-    /// Takes `need` units that are there or will be earned. The debt must stay within its bound,
-    /// and `patient` must accept the balance for which the caller waits.
+    /// Takes `need` units that are there or will be earned above `keep` units. The debt must stay
+    /// within its bound, and `patient` must accept the balance for which the caller waits.
     pub(crate) fn reserve(
         self,
         refill: &impl Refill,
         now: u64,
-        need: u64,
+        (need, keep): (u64, u64),
         patient: impl Fn(&Balance) -> bool,
     ) -> (TakeOutcome, Option<State>) {
         let (terms, view) = (refill.terms(), self.at(refill, now));
         let possible = view.level >= need + refill.min_level()
-            && (view.level >= need + terms.empty_level || patient(&view));
+            && (view.level >= need + keep + terms.empty_level || patient(&view));
         if possible { view.took(refill, need) } else { view.refused(refill) }
     }
 

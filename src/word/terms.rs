@@ -6,10 +6,10 @@
 //!
 //! No sum or shift of the hot path overflows (proofs at the lines).
 
-use crate::quota::gate::Gate;
-use crate::quota::layout::{Layout, MAX_BURST, RawQuota, Widths};
+use crate::rule::gate::Gate;
+use crate::rule::layout::{Layout, MAX_BURST, RawQuota, Widths};
 #[cfg(test)]
-use crate::quota::layout::{LayoutOptions, QuotaError};
+use crate::rule::layout::{LayoutOptions, QuotaError};
 use crate::word::tick::TickScale;
 
 /// Largest lag of a reading behind the stamp that is jitter between cores, in nanoseconds: 4 s.

@@ -1,9 +1,12 @@
 //! The verbs, as data: each is one pure step on the word.
 
+use std::time::Duration;
+
 use crate::fault::{Fault, injected};
-use crate::quota::gate::Gate;
+use crate::rule::gate::Gate;
+use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Balance, Left, Reading, Refill, State, TakeOutcome};
 use crate::word::wait::Wait;
 
@@ -16,8 +19,10 @@ pub(crate) enum Take {
     Above { n: u64, keep: u8 },
     /// Up to `n` tokens: those that are there.
     UpTo(u64),
-    /// All of `n` tokens, if they are earned within `max_wait` nanoseconds.
-    Reserve { n: u64, max_wait: u64 },
+    /// Up to `n` tokens: those that are there above `keep` hundredths of the burst.
+    UpToAbove { n: u64, keep: u8 },
+    /// All of the tokens, now or later.
+    Reserve(Reserve),
     /// Up to `n` tokens as far as the debt allows. The tokens are used already, so there is no
     /// refusal.
     OnCredit(u64),
@@ -25,12 +30,27 @@ pub(crate) enum Take {
     Touch,
 }
 
+/// All of `n` tokens, if they and `keep` hundredths of the burst are earned within `max_wait`
+/// nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reserve {
+    pub(crate) n: u64,
+    pub(crate) keep: u8,
+    pub(crate) max_wait: u64,
+}
+
+impl From<Reserve> for Take {
+    fn from(reserve: Reserve) -> Take {
+        Take::Reserve(reserve)
+    }
+}
+
 /// Returns the tokens of `percent` hundredths of the burst in force, of the plan's burst, or of a
 /// window's limit.
 ///
 /// Rounded up to whole tokens. From 100 on, only a take of 0 tokens is granted.
 #[inline]
-fn kept(percent: u8, refill: &impl Refill) -> u64 {
+pub(crate) fn kept(percent: u8, refill: &impl Refill) -> u64 {
     let terms = refill.terms();
     if injected(Fault::KeptForgotten) {
         return 0;
@@ -41,6 +61,15 @@ fn kept(percent: u8, refill: &impl Refill) -> u64 {
 }
 
 impl Take {
+    /// Returns the take of all of `n` tokens now, if `keep` hundredths of the burst stay.
+    #[inline]
+    pub(crate) fn now(n: u64, keep: u8) -> Take {
+        match keep {
+            0 => Take::Exactly(n),
+            keep => Take::Above { n, keep },
+        }
+    }
+
     /// Returns the outcome of a take of tokens that are there now, on a bucket where the tokens
     /// decide.
     ///
@@ -50,15 +79,18 @@ impl Take {
         let units = |n| refill.terms().units(n);
         match self {
             // A take of 0 tokens is always granted.
-            Take::Exactly(0) | Take::UpTo(0) | Take::Above { n: 0, .. } => (view.untouched(), None),
+            Take::Exactly(0) | Take::UpTo(0) | Take::Above { n: 0, .. } | Take::UpToAbove { n: 0, .. } => {
+                (view.untouched(), None)
+            }
             Take::Exactly(n) => view.take(refill, units(n)),
             Take::Above { n, keep } => {
                 // At most 2^42 tokens, which need no bound.
                 let keep = kept(keep, refill) << refill.terms().widths.fraction;
                 view.take_above(refill, units(n), keep)
             }
-            Take::UpTo(n) => view.take_up_to(refill, units(n)),
-            Take::Reserve { .. } | Take::OnCredit(_) | Take::Touch => (view.untouched(), None),
+            Take::UpTo(n) => view.take_up_to(refill, units(n), 0),
+            Take::UpToAbove { n, keep } => view.take_up_to(refill, units(n), kept(keep, refill)),
+            Take::Reserve(_) | Take::OnCredit(_) | Take::Touch => (view.untouched(), None),
         }
     }
 
@@ -87,19 +119,30 @@ impl Take {
         let units = |n| refill.terms().units(n);
         match self {
             // A take of 0 tokens is always granted.
-            Take::Exactly(0) | Take::UpTo(0) | Take::Reserve { n: 0, .. } | Take::Above { n: 0, .. } => {
+            Take::Exactly(0) | Take::UpTo(0) | Take::UpToAbove { n: 0, .. } => {
+                (reading.view(state).untouched(), None)
+            }
+            Take::Reserve(Reserve { n: 0, .. }) | Take::Above { n: 0, .. } => {
                 (reading.view(state).untouched(), None)
             }
             Take::Exactly(n) => state.take(refill, *tick, units(n)),
             Take::Above { n, keep } => state.take_above(refill, *tick, units(n), units(kept(keep, refill))),
-            Take::UpTo(n) => state.take_up_to(refill, *tick, units(n)),
+            Take::UpTo(n) => state.at(refill, *tick).take_up_to(refill, units(n), 0),
+            Take::UpToAbove { n, keep } => {
+                state.at(refill, *tick).take_up_to(refill, units(n), kept(keep, refill))
+            }
             // A take of more than the burst is refused as a plain take is.
-            Take::Reserve { n, .. } if refill.is_over_the_burst(n) => state.take(refill, *tick, units(n)),
-            Take::Reserve { n, max_wait } => {
-                let goal = units(n) + refill.terms().empty_level;
+            Take::Reserve(Reserve { n, keep, .. })
+                if refill.is_over_the_burst(n.saturating_add(kept(keep, refill))) =>
+            {
+                state.take_above(refill, *tick, units(n), units(kept(keep, refill)))
+            }
+            Take::Reserve(Reserve { n, keep, max_wait }) => {
+                let keep = units(kept(keep, refill));
+                let goal = units(n) + keep + refill.terms().empty_level;
                 let wait = |view: &Balance| Wait::until(goal, view.level, view.lag, reading).nanos();
                 let patient = |view: &Balance| max_wait == u64::MAX || wait(view) <= max_wait;
-                state.reserve(refill, *tick, units(n), patient)
+                state.reserve(refill, *tick, (units(n), keep), patient)
             }
             Take::OnCredit(n) => state.charge_up_to(refill, *tick, units(n)),
             Take::Touch => {
@@ -114,7 +157,7 @@ impl Take {
     pub(crate) fn tokens(self) -> u64 {
         match self {
             Take::Exactly(n) | Take::UpTo(n) | Take::OnCredit(n) => n,
-            Take::Reserve { n, .. } | Take::Above { n, .. } => n,
+            Take::Reserve(Reserve { n, .. }) | Take::Above { n, .. } | Take::UpToAbove { n, .. } => n,
             Take::Touch => 0,
         }
     }
@@ -123,6 +166,7 @@ impl Take {
     pub(crate) fn in_full(self) -> Take {
         match self {
             Take::Above { .. } => self,
+            Take::UpToAbove { n, keep } => Take::Above { n, keep },
             take => Take::Exactly(take.tokens()),
         }
     }
@@ -136,9 +180,12 @@ impl Take {
             take if refill.terms().gate != Gate::Counted => {
                 take.tokens() == 0 || refill.terms().gate == Gate::Shut
             }
-            Take::Exactly(n) | Take::Reserve { n, .. } => n == 0 || refill.is_over_the_burst(n),
-            Take::Above { n, keep } => {
+            Take::Exactly(n) => n == 0 || refill.is_over_the_burst(n),
+            Take::Above { n, keep } | Take::Reserve(Reserve { n, keep, .. }) => {
                 n == 0 || refill.is_over_the_burst(n.saturating_add(kept(keep, refill)))
+            }
+            Take::UpToAbove { n, keep } => {
+                n == 0 || refill.is_over_the_burst(kept(keep, refill).saturating_add(1))
             }
             Take::UpTo(n) => n == 0,
         }
@@ -163,13 +210,32 @@ impl Take {
         match self {
             Take::Exactly(n) => Denied::exactly(n, outcome, reading),
             Take::Above { n, keep } => Denied::above(n, kept(keep, &reading.refill), outcome, reading),
-            Take::Reserve { n, .. } if reading.refill.is_over_the_burst(n) => {
-                Denied::too_many(n, outcome, reading)
+            Take::Reserve(Reserve { n, keep, max_wait }) => {
+                let kept = kept(keep, &reading.refill);
+                match reading.refill.is_over_the_burst(n.saturating_add(kept)) {
+                    true => Denied::too_many(n, outcome, reading),
+                    false => Denied::in_debt(n, kept, max_wait, outcome, &reading),
+                }
             }
-            Take::Reserve { n, max_wait } => Denied::in_debt(n, max_wait, outcome, &reading),
             // No token is there, so the wait is for one.
+            Take::UpToAbove { keep, .. } => Denied::above(1, kept(keep, &reading.refill), outcome, reading),
             Take::UpTo(_) | Take::OnCredit(_) | Take::Touch => Denied::empty(1, outcome, &reading),
         }
+    }
+
+    /// Returns the wait before this can be granted, of a bucket of which nothing was taken.
+    fn wait<P: Refill>(self, seen: TakeOutcome, reading: Reading<P>) -> Option<Duration> {
+        let need = match self {
+            Take::Above { n: 0, .. } => 0,
+            Take::Above { n, keep } => n.saturating_add(kept(keep, &reading.refill)),
+            take => take.tokens(),
+        };
+        let there = match reading.refill.terms().gate {
+            Gate::Counted => reading.refill.available(seen.level, seen.lag) >= need,
+            Gate::Open => true,
+            Gate::Shut => need == 0,
+        };
+        if there { Some(Duration::ZERO) } else { self.denied(seen, reading).retry_after() }
     }
 
     #[inline(always)]
@@ -185,7 +251,7 @@ impl Take {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) take: Take,
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<PlanTerms>,
 }
 
 impl From<Take> for Call {
@@ -199,15 +265,15 @@ impl From<Take> for Call {
 macro_rules! by_refill {
     ($reading:expr, $plan:expr, |$by:ident| $run:expr) => {
         match ($reading.refill.widths.counts.counting, $plan) {
-            ($crate::quota::counts::Counting::Bucket, None) => {
+            ($crate::rule::counts::Counting::Bucket, None) => {
                 let $by = $reading;
                 $run
             }
-            ($crate::quota::counts::Counting::Bucket, Some(plan)) => {
+            ($crate::rule::counts::Counting::Bucket, Some(plan)) => {
                 let $by = $reading.under(plan);
                 $run
             }
-            ($crate::quota::counts::Counting::Places, _) => {
+            ($crate::rule::counts::Counting::Places, _) => {
                 let $by = $crate::word::places::PlaceTerms::of($reading);
                 $run
             }
@@ -244,6 +310,13 @@ impl Call {
 
     pub(crate) fn decision(self, outcome: TakeOutcome, reading: Reading) -> Result<Granted, Denied> {
         by_refill!(reading, self.plan, |by| self.take.decision((outcome, by)))
+    }
+
+    /// Returns a bucket of which nothing was taken, as this take sees it.
+    pub(crate) fn snapshot(self, seen: TakeOutcome, reading: Reading) -> Snapshot {
+        by_refill!(reading, self.plan, |by| {
+            Snapshot::new(Take::Exactly(0).granted(seen, &by), self.take.wait(seen, by))
+        })
     }
 }
 

@@ -14,12 +14,12 @@
 //! may then count its old tokens for one more window: a grant is late, never early.
 
 use crate::fault::{Fault, injected};
-use crate::quota::counts::{CountWidths, Counting};
-use crate::quota::gate::Gate;
-use crate::quota::layout::Widths;
-use crate::quota::window_layout::FIRST_USE_TICKS;
+use crate::rule::counts::{CountWidths, Counting};
+use crate::rule::gate::Gate;
+use crate::rule::layout::Widths;
+use crate::rule::window_layout::FIRST_USE_TICKS;
 use crate::word::calendar;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::refilled::Refilled;
 use crate::word::state::{Balance, Reading, Refill, State};
 use crate::word::terms::{EVICTION_GRACE, Terms};
@@ -69,7 +69,7 @@ impl Reading {
 
 impl<const COUNTING: u8> WindowTerms<COUNTING> {
     /// Returns the same reading, of a word that counts windows, perhaps under a cap.
-    pub(crate) fn of(reading: Reading, cap: Option<Plan>) -> Reading<WindowTerms<COUNTING>> {
+    pub(crate) fn of(reading: Reading, cap: Option<PlanTerms>) -> Reading<WindowTerms<COUNTING>> {
         let mut by = WindowTerms::at(reading, reading.refill.widths.counts);
         if let Some(cap) = cap {
             by.refill.terms.capacity = cap.capacity;

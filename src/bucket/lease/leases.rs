@@ -14,7 +14,7 @@ use super::leased_terms::{LeaseClock, LeasedTerms};
 use crate::bucket::atomic::{Bucket, BucketRef, ReadClock};
 use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
-use crate::quota::gate::Gate;
+use crate::rule::gate::Gate;
 use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
 use crate::word::decision::Granted;
 use crate::word::state::{Reading, State};

@@ -58,6 +58,7 @@ mod leased_terms;
 mod leases;
 mod verbs;
 
+#[cfg(test)]
 pub(crate) use cells::thread_index;
 pub(crate) use leases::{LeaseCells, Spread};
 pub(crate) use verbs::Mode;

@@ -1,5 +1,6 @@
 //! The verbs on a bucket that may be spread.
 
+use super::cells::thread_index;
 use super::leased_terms::LeasedTerms;
 use super::leases::Spread;
 use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
@@ -11,7 +12,7 @@ use crate::word::by_refill::OwnRefill;
 #[cfg(test)]
 use crate::word::decision::exactly;
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, Take};
 
@@ -59,7 +60,7 @@ impl<W: BucketRef> Mode<'_, W> {
     }
 
     /// Settles a take, and returns the tokens charged.
-    pub(crate) fn settle(self, engine: &Engine, plan: Option<Plan>, settle: Settle<'_>) -> u64 {
+    pub(crate) fn settle(self, engine: &Engine, plan: Option<PlanTerms>, settle: Settle<'_>) -> u64 {
         match self {
             Mode::Plain(word) => engine.settle(word, plan, settle).unwrap_or(0),
             Mode::Spread(spread) => spread.settle(settle),
@@ -70,7 +71,7 @@ impl<W: BucketRef> Mode<'_, W> {
     pub(crate) fn give_back(
         self,
         engine: &Engine,
-        plan: Option<Plan>,
+        plan: Option<PlanTerms>,
         units: u64,
         mark: Mark,
     ) -> Option<Mark> {
@@ -87,6 +88,28 @@ impl<W: BucketRef> Mode<'_, W> {
 }
 
 impl Spread<'_> {
+    /// Takes `n` tokens, of the lease of this core if it has them.
+    #[inline(always)]
+    pub(crate) fn take_leased(self, read: impl ReadClock, n: u64) -> Result<Granted, Denied> {
+        if self.cells.is_drained() {
+            return self.take_drained(read, n);
+        }
+        let own = thread_index();
+        match self.cells.of(own).take(n) {
+            Some(granted) => Ok(granted),
+            None => self.acquire_anyhow(own, read, n),
+        }
+    }
+
+    /// Takes tokens of a bucket that has none to lease.
+    #[inline(never)]
+    fn take_drained(self, read: impl ReadClock, n: u64) -> Result<Granted, Denied> {
+        match self.attempt_drained(read, n) {
+            Ok(done) => Take::Exactly(n).decision(done),
+            Err(_) => self.acquire_anyhow(thread_index(), read, n),
+        }
+    }
+
     /// Attempts once to take `n` tokens of a drained bucket, as of a plain one.
     #[inline(always)]
     pub(crate) fn attempt_drained(

@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::task::Waker;
 
 use crate::bucket::atomic::BucketRef;
-use crate::bucket::engine::{Done, Engine, Now};
+use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::lease::Mode;
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
 use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
 use crate::fault::{Fault, injected};
-use crate::quota::gate::Gate;
+use crate::rule::gate::Gate;
+use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
-use crate::word::verb::{Call, Take, by_refill};
+use crate::word::verb::{Call, Reserve, Take, by_refill};
 use crate::word::wait::Wait;
 
 /// A bucket as a line uses it, and the latest reading.
@@ -22,7 +23,7 @@ pub(crate) struct WordBank<'a, W> {
     pub(crate) engine: &'a Engine,
     /// The bucket; `None` if it is lost.
     pub(crate) mode: Option<Mode<'a, W>>,
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<PlanTerms>,
     /// State from which a bucket starts that was never charged.
     pub(crate) initial: Option<State>,
     reading: Reading,
@@ -32,7 +33,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
     pub(crate) fn new(
         engine: &'a Engine,
         mode: Option<Mode<'a, W>>,
-        plan: Option<Plan>,
+        plan: Option<PlanTerms>,
         initial: Option<State>,
     ) -> WordBank<'a, W> {
         WordBank { engine, mode, plan, initial, reading: engine.read() }
@@ -115,15 +116,16 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         (line.look(self, place.id, event, waker, wakes), version)
     }
 
-    /// Reserves tokens behind a line. It is refused while callers in line have no place.
+    /// Reserves tokens behind a line, at an earlier reading if there is one. It is refused while
+    /// callers in line have no place.
     pub(crate) fn reserve(
         &mut self,
         line: Option<&mut CallerLine>,
-        n: u64,
-        max_wait: u64,
+        (wanted, at): (Reserve, Option<Moment>),
         wakes: &mut Wakes,
     ) -> Option<Result<Done, Denied>> {
         let tail = line.map_or(0, |line| line.serve(self, wakes));
+        let n = wanted.n;
         // No limit and a pause decide whatever the line is.
         let counted = gate_of(&self.reading, self.plan) == Gate::Counted;
         if tail > 0 && counted && !injected(Fault::ReserveOvertakes) {
@@ -132,8 +134,12 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
             let terms = &self.reading.refill;
             return Some(Err(Denied::over_debt(n, terms.tokens(debt.cast_unsigned()), self.nanos(behind))));
         }
-        let call = Call { take: Take::Reserve { n, max_wait }, plan: self.plan };
-        self.mode?.charge(self.engine, self.initial, Now(self.engine), call).map(Ok)
+        let (call, engine) = (Call { take: wanted.into(), plan: self.plan }, self.engine);
+        let done = match at {
+            None => self.mode?.charge(engine, self.initial, Now(engine), call),
+            Some(at) => self.mode?.charge(engine, self.initial, At(engine, at), call),
+        };
+        done.map(Ok)
     }
 }
 
@@ -203,7 +209,7 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
             return Credit::TooLong;
         }
         let n = self.reading.refill.tokens(units);
-        let call = Call { take: Take::Reserve { n, max_wait: u64::MAX }, plan: self.plan };
+        let call = Call { take: Take::Reserve(Reserve { n, keep: 0, max_wait: u64::MAX }), plan: self.plan };
         let Some(done) = mode.charge(self.engine, self.initial, Now(self.engine), call) else {
             return Credit::Lost;
         };
@@ -233,7 +239,7 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
 }
 
 /// Returns whether tokens decide at a reading.
-fn gate_of(reading: &Reading, plan: Option<Plan>) -> Gate {
+fn gate_of(reading: &Reading, plan: Option<PlanTerms>) -> Gate {
     by_refill!(*reading, plan, |by| by.refill.terms().gate)
 }
 

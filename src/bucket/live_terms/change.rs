@@ -4,13 +4,13 @@ use std::sync::PoisonError;
 
 use super::{Change, LiveTerms, pending};
 use crate::bucket::version::{NUMBER, marked};
-use crate::quota::gate::Gate;
-use crate::quota::layout::{QuotaError, RawQuota};
-use crate::quota::rate::Quota;
-use crate::quota::window_layout::WindowError;
+use crate::rule::gate::Gate;
+use crate::rule::layout::{QuotaError, RawQuota};
+use crate::rule::rate::Quota;
+use crate::rule::window_layout::WindowError;
 use crate::sync::Ordering;
 use crate::time::clock::Clock;
-use crate::word::plan::{Plan, PlanStart};
+use crate::word::plan::{PlanStart, PlanTerms};
 use crate::word::terms::Terms;
 
 impl LiveTerms {
@@ -27,9 +27,9 @@ impl LiveTerms {
     }
 
     /// Compiles a cap on top of the limit in force.
-    pub(crate) fn cap(&self, limiter: u64, limit: u64) -> Result<Plan, WindowError> {
+    pub(crate) fn cap(&self, limiter: u64, limit: u64) -> Result<PlanTerms, WindowError> {
         self.counts().check(limit)?;
-        Ok(Plan::cap(limiter, limit, self.numbers.load()))
+        Ok(PlanTerms::cap(limiter, limit, self.numbers.load()))
     }
 
     /// Puts another limit of a window into force, if the counts can hold it.
@@ -98,12 +98,12 @@ impl LiveTerms {
     }
 
     /// Compiles a plan on top of the quota in force.
-    pub(crate) fn plan(&self, limiter: u64, quota: Quota, clock: &Clock) -> Result<Plan, QuotaError> {
+    pub(crate) fn plan(&self, limiter: u64, quota: Quota, clock: &Clock) -> Result<PlanTerms, QuotaError> {
         let _setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.latest(clock);
         let terms = self.terms(number);
         let start = self.start(number).load(Ordering::Acquire);
         let since = (number > 0).then(|| PlanStart { nanos: start, tick: terms.tick(start) });
-        Plan::compile(limiter, quota, self.counted_by(), &terms, since)
+        PlanTerms::compile(limiter, quota, self.counted_by(), &terms, since)
     }
 }

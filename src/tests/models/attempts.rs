@@ -9,7 +9,7 @@ use super::explore;
 use super::regime::{FAST, drain, earned, fast, regimes, set, slow, start, step, step_and_drain};
 use super::world::World;
 use crate::bucket::atomic::{BucketRef, Order};
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
 

@@ -12,7 +12,7 @@ use super::world::{SECOND, World, fixed};
 use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::engine::{At, Done};
 use crate::bucket::live_terms::LiveTerms;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::clock::{Clock, Moment};
 use crate::word::by_refill::OwnRefill;

@@ -13,9 +13,9 @@ use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Done;
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::idle;
-use crate::quota::rate::Quota;
-use crate::quota::window::Window;
-use crate::word::plan::Plan;
+use crate::rule::rate::Quota;
+use crate::rule::window::Window;
+use crate::word::plan::PlanTerms;
 use crate::word::state::State;
 use crate::word::verb::Take;
 use crate::word::window::{ANY, WindowTerms};
@@ -213,9 +213,9 @@ fn a_refund_on_a_sealed_bucket_is_lost() {
 }
 
 /// Returns a plan of one token every 100 s.
-fn slow_plan(world: &World) -> Plan {
+fn slow_plan(world: &World) -> PlanTerms {
     let (slow, own) = (Quota::every(Duration::from_secs(100)), Quota::every(Duration::from_secs(10)));
-    Plan::compile(0, slow, own, &world.engine.read().refill, None).unwrap()
+    PlanTerms::compile(0, slow, own, &world.engine.read().refill, None).unwrap()
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn attempts_under_a_plan_and_an_evictor() {
 }
 
 /// Returns a plan of the own quota.
-fn own_plan(world: &World) -> Plan {
+fn own_plan(world: &World) -> PlanTerms {
     let own = Quota::every(Duration::from_secs(10));
-    Plan::compile(0, own, own, &world.engine.read().refill, None).unwrap()
+    PlanTerms::compile(0, own, own, &world.engine.read().refill, None).unwrap()
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::table::scene::{self, ADA, BOB};
 use super::world::{World, fixed_counts};
 use crate::bucket::engine::Now;
 use crate::bucket::receipt::Settle;
-use crate::quota::window_layout::WindowLayout;
+use crate::rule::window_layout::WindowLayout;
 use crate::word::verb::{Call, Take};
 
 /// Returns a world in which the key may have `limit` places in use, and has `count`.

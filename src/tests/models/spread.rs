@@ -15,7 +15,7 @@ use crate::bucket::engine::{Engine, Now};
 use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::bucket::receipt::Settle;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 
 /// The time that earns one token, in nanoseconds.

@@ -10,9 +10,9 @@ use crate::bucket::atomic::{BucketRef, Order};
 use crate::bucket::engine::{At, Done};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::time::clock::Moment;
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::verb::{Call, Take};
 
 /// The time that earns one token, in nanoseconds.
@@ -236,9 +236,9 @@ fn a_reading_from_before_mints_nothing() {
 }
 
 /// Returns a plan of a token every 5 s: twice the limiter's own rate.
-fn fast_plan(world: &World) -> Plan {
+fn fast_plan(world: &World) -> PlanTerms {
     let (fast, own) = (Quota::every(Duration::from_secs(5)).burst(2), Quota::every(Duration::from_secs(10)));
-    Plan::compile(0, fast, own, &world.engine.read().refill, None).unwrap()
+    PlanTerms::compile(0, fast, own, &world.engine.read().refill, None).unwrap()
 }
 
 /// Both tokens of the bucket are reserved. A plan earns two tokens in 10 s, and one is taken under

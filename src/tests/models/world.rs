@@ -16,16 +16,16 @@ use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::removals::{Removals, Shard};
-use crate::quota::gate::Gate;
-use crate::quota::layout::{Layout, LayoutOptions, RawQuota};
-use crate::quota::rate::Quota;
-use crate::quota::window::Window;
-use crate::quota::window_layout::WindowLayout;
+use crate::rule::gate::Gate;
+use crate::rule::layout::{Layout, LayoutOptions, RawQuota};
+use crate::rule::rate::Quota;
+use crate::rule::window::Window;
+use crate::rule::window_layout::WindowLayout;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::by_refill::{ByRefill, CountedRefill, OwnRefill};
 use crate::word::decision::{Denied, Granted};
-use crate::word::plan::Plan;
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    pub(super) fn take_as(&self, plan: Option<Plan>) {
+    pub(super) fn take_as(&self, plan: Option<PlanTerms>) {
         let call = Call { take: Take::Exactly(1), plan };
         if let Ok(done) = protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), call)
         {
@@ -223,7 +223,7 @@ impl World {
     }
 
     /// Takes a token of the key under a plan, by an attempt, and at length if that misses.
-    pub(super) fn take_under(&self, plan: Plan) {
+    pub(super) fn take_under(&self, plan: PlanTerms) {
         let (seat, by) = (Seat { world: self, room: true }, OwnRefill.under(&plan));
         let attempt = |bucket: &Bucket| {
             bucket.attempt_by(Order::WordFirst, self.now(), Take::Exactly(1), by).ok().map(own)

@@ -9,7 +9,7 @@ use proptest::test_runner::TestCaseResult;
 use super::hot::Hot;
 use crate::bucket::live_terms::Change;
 use crate::bucket::receipt::Settle;
-use crate::quota::rate::Quota;
+use crate::rule::rate::Quota;
 use crate::word::decision::Reason;
 use crate::word::verb::Take;
 

@@ -1,7 +1,7 @@
 //! The steps of docs/design.md, spelled out in plain integers.
 
 use super::either::Either;
-use crate::quota::layout::Widths;
+use crate::rule::layout::Widths;
 use crate::word::terms::Terms;
 
 /// A tiny bucket: a tick earns `up / down` units.

@@ -4,18 +4,21 @@ use super::{Denied, Reason, Wait};
 use crate::word::state::{Reading, Refill, TakeOutcome};
 
 impl Denied {
-    /// Returns the refusal of a reservation of `n` tokens that exceeds the bound on debt, or the
-    /// caller's `max_wait`.
+    /// Returns the refusal of a reservation of `n` tokens above `kept` ones that exceeds the bound
+    /// on debt, or the caller's `max_wait`.
     pub(crate) fn in_debt<P: Refill>(
         n: u64,
+        kept: u64,
         max_wait: u64,
         outcome: TakeOutcome,
         reading: &Reading<P>,
     ) -> Denied {
         let terms = reading.refill.terms();
         let wait = |above| Wait::until(terms.units(n) + above, outcome.level, outcome.lag, reading).nanos();
-        let (debt, deadline) =
-            (wait(reading.refill.min_level()), wait(terms.empty_level).saturating_sub(max_wait));
+        let (debt, deadline) = (
+            wait(reading.refill.min_level()),
+            wait(terms.empty_level + terms.units(kept)).saturating_sub(max_wait),
+        );
         let remaining = reading.refill.available(outcome.level, outcome.lag);
         let denied = match debt > 0 {
             true => {

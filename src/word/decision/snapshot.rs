@@ -4,58 +4,65 @@ use std::time::Duration;
 
 use super::Granted;
 
-/// The content of a bucket, from [`peek`](crate::TokenBucket::peek). No token was taken.
+/// The content of a bucket, from [`peek`](crate::Ask::peek). No token was taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub struct Snapshot(pub(crate) Granted);
+pub struct Snapshot {
+    content: Granted,
+    retry: Option<Duration>,
+}
 
 impl Snapshot {
+    /// `content` is the grant of no token. The request that looked can be granted after `retry`.
+    pub(crate) fn new(content: Granted, retry: Option<Duration>) -> Snapshot {
+        Snapshot { content, retry }
+    }
+
+    /// Returns the content as the grant of no token.
+    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
+    pub(crate) fn content(self) -> Granted {
+        self.content
+    }
+
+    /// Returns the time from the look until the request can be granted, with its tokens, its kept
+    /// part and its plan, if none is taken before; 0 if it can be now, `None` if it never can.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
+    /// let _ = bucket.try_acquire_n(8)?;
+    /// let ask = bucket.ask().n(5);
+    /// assert_eq!(ask.peek().retry_after(), Some(Duration::from_millis(300)));
+    /// assert_eq!(ask.keep(50).peek().retry_after(), Some(Duration::from_millis(800)));
+    /// assert_eq!(ask.n(11).peek().retry_after(), None);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry
+    }
+
     /// Returns the whole tokens in the bucket.
     #[inline]
     pub fn remaining(&self) -> u64 {
-        self.0.remaining()
+        self.content.remaining()
     }
 
     /// Returns the time from the look until the bucket has one token more than
     /// [`remaining`](Snapshot::remaining), if none is taken; `None` if it is full.
     #[must_use]
     pub fn next_token(&self) -> Option<Duration> {
-        self.0.next_token()
-    }
-
-    /// Returns the time from the look until `n` tokens can be taken, if none is taken before; 0 if
-    /// they are there, `None` if the bucket never holds as many.
-    ///
-    /// It is exact: see [`Granted::time_to`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Clock, Quota, RateLimiter};
-    ///
-    /// let (clock, _mock) = Clock::mock();
-    /// let limiter = RateLimiter::<String>::builder(Quota::per_minute(60)).clock(clock).build();
-    /// let _ = limiter.try_acquire_n("ada", 60)?;
-    /// assert_eq!(limiter.peek("ada").time_to(20), Some(Duration::from_secs(20)));
-    /// assert_eq!(limiter.peek("bob").next_token(), None);
-    /// # Ok::<(), tollgate::Denied>(())
-    /// ```
-    #[must_use]
-    pub fn time_to(&self, n: u64) -> Option<Duration> {
-        self.0.time_to(n)
+        self.content.next_token()
     }
 
     /// Returns the time from the look until the bucket is full, if no more is taken; 0 if it is
     /// full.
     pub fn reset_after(&self) -> Duration {
-        self.0.reset_after()
-    }
-}
-
-/// A take of 0 tokens is always granted and serves as a look.
-impl From<Granted> for Snapshot {
-    fn from(granted: Granted) -> Snapshot {
-        Snapshot(granted)
+        self.content.reset_after()
     }
 }

@@ -10,9 +10,9 @@
 use std::time::Duration;
 
 use super::Granted;
-use crate::quota::counts::CountWidths;
+use crate::rule::counts::CountWidths;
 #[cfg(feature = "http")]
-use crate::quota::layout::RawQuota;
+use crate::rule::layout::RawQuota;
 use crate::word::plan::ticks_after;
 use crate::word::refilled::Refilled;
 use crate::word::state::Refill;

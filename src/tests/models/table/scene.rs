@@ -12,7 +12,7 @@ use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::table::{Insertion, SlotRef, Table};
-use crate::quota::window::Window;
+use crate::rule::window::Window;
 use crate::sync::{OnceLock, yield_now};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Denied;

@@ -1,5 +1,6 @@
-//! Quotas, and their layout in 64 bits.
+//! Rules: quotas and windows, their text, and their layout in 64 bits.
 
+pub(crate) mod any_rule;
 pub(crate) mod counts;
 pub(crate) mod error;
 mod from_text;
@@ -9,12 +10,11 @@ pub(crate) mod period;
 mod proportion;
 mod quota_text;
 pub(crate) mod rate;
-pub(crate) mod rule;
 #[cfg(feature = "serde")]
 mod serde;
 mod utc_offset;
 pub(crate) mod window;
 mod window_check;
-pub(crate) mod window_error;
+mod window_error;
 pub(crate) mod window_layout;
 mod window_text;

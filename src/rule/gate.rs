@@ -1,7 +1,7 @@
 //! Quotas that are no rate: nothing is refused, or all.
 
-use crate::quota::layout::RawQuota;
-use crate::quota::rate::Quota;
+use crate::rule::layout::RawQuota;
+use crate::rule::rate::Quota;
 
 /// Whether the tokens of a bucket decide, or the name of its quota does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Quota {
     /// }
     /// // The tokens were counted: under the limiter's own quota none is left.
     /// assert_eq!(limiter.peek("ada").remaining(), 0);
-    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
     pub const UNLIMITED: Quota = Quota { tokens: u64::MAX, nanos: 1, burst: u64::MAX };
 
@@ -88,7 +88,7 @@ impl Quota {
     /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Blocked, None));
     /// bucket.set_quota(quota)?;
     /// assert_eq!(bucket.peek().remaining(), 6);
-    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
     pub const BLOCKED: Quota = Quota { tokens: 0, nanos: 1, burst: 0 };
 

@@ -1,31 +1,49 @@
-//! The errors of a quota, and their sentences.
+//! The error of a rule, and the sentences of a quota's.
 
 use std::error::Error;
 use std::fmt;
 
-use crate::quota::layout::{MAX_BURST, QuotaError, RawQuota};
+use crate::rule::layout::{MAX_BURST, QuotaError, RawQuota};
+use crate::rule::window_layout::WindowError;
 
-/// A quota that cannot be held, or a text that is no quota. The message names the given value and
-/// the bound.
+/// A quota or a window that cannot be held, or a text that is neither. The message names the given
+/// value and the bound.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{InvalidRule, Quota, Window};
+///
+/// let error: InvalidRule = "0/s".parse::<Quota>().unwrap_err();
+/// assert!(error.to_string().ends_with("a quota of 0 tokens grants nothing: the least is 1"));
+/// let error: InvalidRule = Window::per_day(5).with_limit(0).unwrap_err();
+/// assert_eq!(error.to_string(), "a limit of 0 tokens grants nothing: the least is 1");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct InvalidQuota(Cause);
+pub struct InvalidRule(Cause);
 
-impl From<QuotaError> for InvalidQuota {
-    fn from(flaw: QuotaError) -> InvalidQuota {
-        InvalidQuota(Cause::Bound(flaw))
+impl From<QuotaError> for InvalidRule {
+    fn from(flaw: QuotaError) -> InvalidRule {
+        InvalidRule(Cause::Quota(flaw))
     }
 }
 
-impl From<TextError> for InvalidQuota {
-    fn from(error: TextError) -> InvalidQuota {
-        InvalidQuota(Cause::Text(error))
+impl From<WindowError> for InvalidRule {
+    fn from(flaw: WindowError) -> InvalidRule {
+        InvalidRule(Cause::Window(flaw))
+    }
+}
+
+impl From<TextError> for InvalidRule {
+    fn from(error: TextError) -> InvalidRule {
+        InvalidRule(Cause::Text(error))
     }
 }
 
 #[derive(Clone, PartialEq, Eq)]
 enum Cause {
-    Bound(QuotaError),
+    Quota(QuotaError),
+    Window(WindowError),
     Text(TextError),
 }
 
@@ -50,18 +68,19 @@ pub(super) fn fault_of(error: impl Error) -> String {
     error.to_string()
 }
 
-impl Error for InvalidQuota {}
+impl Error for InvalidRule {}
 
-impl fmt::Debug for InvalidQuota {
+impl fmt::Debug for InvalidRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InvalidQuota").field(&self.to_string()).finish()
+        f.debug_tuple("InvalidRule").field(&self.to_string()).finish()
     }
 }
 
-impl fmt::Display for InvalidQuota {
+impl fmt::Display for InvalidRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::Bound(flaw) => flaw.fmt(f),
+            Cause::Quota(flaw) => flaw.fmt(f),
+            Cause::Window(flaw) => flaw.fmt(f),
             Cause::Text(error) => error.fmt(f),
         }
     }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::quota::period::{Period, parts, read_count, read_period};
-use crate::quota::quota_text::check_case;
-use crate::quota::utc_offset::UtcOffset;
-use crate::quota::window::{Kind, Window};
-use crate::quota::window_layout::{MONTH, WindowError, check};
+use crate::rule::period::{Period, parts, read_count, read_period};
+use crate::rule::quota_text::check_case;
+use crate::rule::utc_offset::UtcOffset;
+use crate::rule::window::{Kind, Window};
+use crate::rule::window_layout::{MONTH, WindowError, check};
 
 /// Writes the [text form](Window#text).
 impl fmt::Display for Window {

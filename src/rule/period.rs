@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::quota::layout::QuotaError;
+use crate::rule::layout::QuotaError;
 
 pub(crate) const DAY: u64 = 86_400_000_000_000;
 

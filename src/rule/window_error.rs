@@ -1,54 +1,11 @@
-//! The errors of a window, and their sentences.
+//! The sentences of the errors of a window.
 
-use std::error::Error;
 use std::fmt;
 
-use crate::quota::error::TextError;
-use crate::quota::layout::MAX_BURST;
-use crate::quota::period::Period;
-use crate::quota::utc_offset::UtcOffset;
-use crate::quota::window_layout::WindowError;
-
-/// A window that cannot be held, or a text that is no window. The message names the given value and
-/// the bound.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct InvalidWindow(Flaw);
-
-impl From<WindowError> for InvalidWindow {
-    fn from(flaw: WindowError) -> InvalidWindow {
-        InvalidWindow(Flaw::Window(flaw))
-    }
-}
-
-impl From<TextError> for InvalidWindow {
-    fn from(error: TextError) -> InvalidWindow {
-        InvalidWindow(Flaw::Text(error))
-    }
-}
-
-#[derive(Clone, PartialEq, Eq)]
-enum Flaw {
-    Window(WindowError),
-    Text(TextError),
-}
-
-impl Error for InvalidWindow {}
-
-impl fmt::Debug for InvalidWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InvalidWindow").field(&self.to_string()).finish()
-    }
-}
-
-impl fmt::Display for InvalidWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Flaw::Window(flaw) => flaw.fmt(f),
-            Flaw::Text(error) => error.fmt(f),
-        }
-    }
-}
+use crate::rule::layout::MAX_BURST;
+use crate::rule::period::Period;
+use crate::rule::utc_offset::UtcOffset;
+use crate::rule::window_layout::WindowError;
 
 impl fmt::Display for WindowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,6 +58,9 @@ impl fmt::Display for WindowError {
                 f,
                 "a limit of {limit} is over the bound of {most} tokens that there is room for: build with headroom"
             ),
+            WindowError::AnotherWindow(window, built) => {
+                write!(f, "{window} is not {built} with another limit: the words count one period in one way")
+            }
         }
     }
 }

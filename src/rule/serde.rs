@@ -1,14 +1,14 @@
-//! Feature `serde`: a [`Quota`], a [`Window`] or a [`Rule`] in its text form.
+//! Feature `serde`: a [`Quota`], a [`Window`] or a [`AnyRule`] in its text form.
 
 use std::fmt;
 
 use ::serde::de::{Deserialize, Deserializer, Error, Visitor};
 use ::serde::ser::{Serialize, Serializer};
 
-use crate::quota::from_text;
-use crate::quota::rate::Quota;
-use crate::quota::rule::Rule;
-use crate::quota::window::Window;
+use crate::rule::any_rule::AnyRule;
+use crate::rule::from_text;
+use crate::rule::rate::Quota;
+use crate::rule::window::Window;
 
 macro_rules! in_text_form {
     ($value:ident, $expected:expr) => {
@@ -44,4 +44,4 @@ macro_rules! in_text_form {
 
 in_text_form!(Quota, from_text::QUOTA);
 in_text_form!(Window, from_text::WINDOW);
-in_text_form!(Rule, from_text::RULE);
+in_text_form!(AnyRule, from_text::RULE);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::quota::window_layout::WindowError;
+use crate::rule::window_layout::WindowError;
 
 /// Minutes to the east of UTC: quarter hours, from -12 to 14 hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

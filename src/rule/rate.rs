@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::quota::error::InvalidQuota;
-use crate::quota::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
+use crate::rule::error::InvalidRule;
+use crate::rule::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 
 /// A rate of tokens, and a burst: the tokens that can be saved up.
 ///
@@ -167,7 +167,7 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] names the number and the bound it is out of.
+    /// [`InvalidRule`] names the number and the bound it is out of.
     ///
     /// # Examples
     ///
@@ -180,9 +180,9 @@ impl Quota {
     ///
     /// let error = Quota::try_per(100, Duration::from_secs(1), 1 << 41).unwrap_err();
     /// assert_eq!(error.to_string(), "a burst of 2199023255552 is over the bound of 2^40 = 1099511627776 tokens");
-    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
-    pub fn try_per(tokens: u64, period: Duration, burst: u64) -> Result<Quota, InvalidQuota> {
+    pub fn try_per(tokens: u64, period: Duration, burst: u64) -> Result<Quota, InvalidRule> {
         Ok(Quota::check(tokens, period, burst)?.0)
     }
 
@@ -269,7 +269,7 @@ impl AtMost {
     ///
     /// # Errors
     ///
-    /// [`InvalidQuota`] names the number and the bound it is out of.
+    /// [`InvalidRule`] names the number and the bound it is out of.
     ///
     /// # Examples
     ///
@@ -282,9 +282,9 @@ impl AtMost {
     ///
     /// let error = minute.try_burst(60).unwrap_err().to_string();
     /// assert_eq!(error, "a burst of 60 is not below the limit of 60 tokens: nothing would be earned");
-    /// # Ok::<(), tollgate::InvalidQuota>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
-    pub fn try_burst(self, tokens: u64) -> Result<Quota, InvalidQuota> {
+    pub fn try_burst(self, tokens: u64) -> Result<Quota, InvalidRule> {
         Ok(self.check(tokens)?)
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::quota::utc_offset::UtcOffset;
-use crate::quota::window_error::InvalidWindow;
-use crate::quota::window_layout::{FIRST_USE_TICKS, MONTH, WindowError, WindowLayout, check};
+use crate::rule::error::InvalidRule;
+use crate::rule::utc_offset::UtcOffset;
+use crate::rule::window_layout::{FIRST_USE_TICKS, MONTH, WindowError, WindowLayout, check};
 
 /// A limit of tokens in a period: a fixed, a sliding or a weighted window.
 ///
@@ -25,7 +25,7 @@ use crate::quota::window_layout::{FIRST_USE_TICKS, MONTH, WindowError, WindowLay
 ///
 /// A window that was left alone for any time reads as unused. In a limiter of many keys one call
 /// looks at all of them for that, each 9 hours at the most often: 0.3 s for a million keys in the
-/// map. With a [janitor](crate::WindowLimiter::janitor) no call does.
+/// map. With a [janitor](crate::RateLimiter::janitor) no call does.
 ///
 /// A fixed window is the interval refill of other limiters: the bucket that is filled to its
 /// capacity at the end of each interval. It suits quotas that are sold or announced. A sliding
@@ -154,7 +154,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] names the number and the bound it is out of.
+    /// [`InvalidRule`] names the number and the bound it is out of.
     ///
     /// # Examples
     ///
@@ -165,7 +165,7 @@ impl Window {
     /// let error = Window::try_per(0, Duration::from_secs(1)).unwrap_err();
     /// assert_eq!(error.to_string(), "a limit of 0 tokens grants nothing: the least is 1");
     /// ```
-    pub fn try_per(limit: u64, period: Duration) -> Result<Window, InvalidWindow> {
+    pub fn try_per(limit: u64, period: Duration) -> Result<Window, InvalidRule> {
         Ok(Window::checked(limit, period.as_nanos())?)
     }
 
@@ -211,7 +211,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] names the number and the bound it is out of.
+    /// [`InvalidRule`] names the number and the bound it is out of.
     ///
     /// # Examples
     ///
@@ -221,7 +221,7 @@ impl Window {
     /// let error = Window::per_day(9).try_utc_offset(15 * 60).unwrap_err().to_string();
     /// assert_eq!(error, "an offset of utc+15 is out of the bounds from utc-12 to utc+14, in quarter hours");
     /// ```
-    pub fn try_utc_offset(self, minutes: i16) -> Result<Window, InvalidWindow> {
+    pub fn try_utc_offset(self, minutes: i16) -> Result<Window, InvalidRule> {
         Ok(self.with_offset(UtcOffset::minutes(minutes)).check()?)
     }
 
@@ -244,7 +244,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] names the number and the bound it is out of.
+    /// [`InvalidRule`] names the number and the bound it is out of.
     ///
     /// # Examples
     ///
@@ -258,7 +258,7 @@ impl Window {
     ///      late. Say granularity 20m if that is meant, or take Quota::at_most(5000, 1h)"
     /// );
     /// ```
-    pub fn try_sliding(self) -> Result<Window, InvalidWindow> {
+    pub fn try_sliding(self) -> Result<Window, InvalidRule> {
         Ok(self.of_kind(Kind::Sliding).check()?)
     }
 
@@ -267,7 +267,7 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] if the limit leaves no room for that many sub-windows.
+    /// [`InvalidRule`] if the limit leaves no room for that many sub-windows.
     ///
     /// # Examples
     ///
@@ -284,9 +284,9 @@ impl Window {
     ///     error,
     ///     "a limit of 5000 leaves 3 sub-windows of 20m, over the bound of 1m: take Quota::at_most(5000, 1h)"
     /// );
-    /// # Ok::<(), tollgate::InvalidWindow>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
-    pub fn granularity(self, longest: Duration) -> Result<Window, InvalidWindow> {
+    pub fn granularity(self, longest: Duration) -> Result<Window, InvalidRule> {
         let longest = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Ok(self.of_kind(Kind::SlidingBy(longest)).check()?)
     }
@@ -306,8 +306,8 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] names the number and the bound it is out of.
-    pub fn try_weighted(self) -> Result<Window, InvalidWindow> {
+    /// [`InvalidRule`] names the number and the bound it is out of.
+    pub fn try_weighted(self) -> Result<Window, InvalidRule> {
         Ok(self.of_kind(Kind::Weighted).check()?)
     }
 
@@ -315,12 +315,36 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`InvalidWindow`] names the number and the bound it is out of.
-    pub fn with_limit(self, limit: u64) -> Result<Window, InvalidWindow> {
+    /// [`InvalidRule`] names the number and the bound it is out of.
+    pub fn with_limit(self, limit: u64) -> Result<Window, InvalidRule> {
         Ok(Window { limit, top: limit, ..self }.check()?)
     }
 
-    /// Returns the limit, in tokens.
+    /// Returns the same window with a limit of 0: each request for a token is refused.
+    ///
+    /// A limiter to which it is [set](crate::RateLimiter::set_rule) keeps its counts, and the window
+    /// goes on. The refusals are those of [`Quota::BLOCKED`](crate::Quota::BLOCKED).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Reason, Window, WindowCounter};
+    ///
+    /// let hour = Window::per_hour(5);
+    /// let counter = WindowCounter::new(hour);
+    /// assert!(counter.try_acquire_n(2).is_ok());
+    /// counter.set_rule(hour.blocked())?;
+    /// assert_eq!(counter.try_acquire().unwrap_err().reason(), Reason::Blocked);
+    /// counter.set_rule(hour)?;
+    /// assert_eq!(counter.peek().remaining(), 3);
+    /// # Ok::<(), tollgate::InvalidRule>(())
+    /// ```
+    #[must_use]
+    pub const fn blocked(self) -> Window {
+        Window { limit: 0, ..self }
+    }
+
+    /// Returns the limit, in tokens; 0 of a window that is [blocked](Window::blocked).
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit

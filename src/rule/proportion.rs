@@ -1,6 +1,6 @@
 //! A rate that changes in proportion to another.
 
-use crate::quota::layout::RawQuota;
+use crate::rule::layout::RawQuota;
 
 /// The least period in which a rate is told that is no whole number of tokens in its own period:
 /// rounded up to a nanosecond, it is right to a millionth.

@@ -3,13 +3,12 @@
 
 use std::str::FromStr;
 
-use crate::quota::error::{InvalidQuota, TextError};
-use crate::quota::rate::Quota;
-use crate::quota::rule::{InvalidRule, Rule};
-use crate::quota::window::Window;
-use crate::quota::window_error::InvalidWindow;
-use crate::quota::window_text::{ANY_KIND, KINDS};
-use crate::quota::{quota_text, window_text};
+use crate::rule::any_rule::AnyRule;
+use crate::rule::error::{InvalidRule, TextError};
+use crate::rule::rate::Quota;
+use crate::rule::window::Window;
+use crate::rule::window_text::{ANY_KIND, KINDS};
+use crate::rule::{quota_text, window_text};
 
 pub(super) const QUOTA: &str = "a quota such as \"100/s burst 200\"";
 const STRICT: &str = "a quota such as \"at most 5000/h burst 500\"";
@@ -18,20 +17,20 @@ pub(super) const RULE: &str = "a rule such as \"100/s burst 200\" or \"1000/d fi
 
 /// Reads the [text form](Quota#text).
 impl FromStr for Quota {
-    type Err = InvalidQuota;
+    type Err = InvalidRule;
 
-    fn from_str(text: &str) -> Result<Quota, InvalidQuota> {
+    fn from_str(text: &str) -> Result<Quota, InvalidRule> {
         quota_text::read(text).map_err(|fault| {
             let form = if quota_text::is_strict(text) { STRICT } else { QUOTA };
             let fault = match kind_of_window(text) {
                 _ if window_text::read(text).is_ok() => {
-                    "it is a window: parse it as Window or Rule".to_owned()
+                    "it is a window: parse it as Window or AnyRule".to_owned()
                 }
                 Some((word, kind)) if word == kind => {
-                    format!("{kind:?} is a word of windows, which Window and Rule read")
+                    format!("{kind:?} is a word of windows, which Window and AnyRule read")
                 }
                 Some((word, kind)) => {
-                    format!("{word:?} is not {kind:?}, a word of windows, which Window and Rule read")
+                    format!("{word:?} is not {kind:?}, a word of windows, which Window and AnyRule read")
                 }
                 None => fault,
             };
@@ -42,12 +41,12 @@ impl FromStr for Quota {
 
 /// Reads the [text form](Window#text).
 impl FromStr for Window {
-    type Err = InvalidWindow;
+    type Err = InvalidRule;
 
-    fn from_str(text: &str) -> Result<Window, InvalidWindow> {
+    fn from_str(text: &str) -> Result<Window, InvalidRule> {
         window_text::read(text).map_err(|fault| {
             let fault = match quota_text::read(text) {
-                Ok(_) => format!("it is a quota: parse it as Quota or Rule, or say {ANY_KIND}"),
+                Ok(_) => format!("it is a quota: parse it as Quota or AnyRule, or say {ANY_KIND}"),
                 Err(_) => fault,
             };
             error(text, WINDOW, fault).into()
@@ -55,17 +54,17 @@ impl FromStr for Window {
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for AnyRule {
     type Err = InvalidRule;
 
-    fn from_str(text: &str) -> Result<Rule, InvalidRule> {
+    fn from_str(text: &str) -> Result<AnyRule, InvalidRule> {
         match kind_of_window(text) {
-            Some(_) => window_text::read(text)
-                .map(Rule::Window)
-                .map_err(|fault| InvalidRule::Window(error(text, RULE, fault).into())),
-            None => quota_text::read(text)
-                .map(Rule::Bucket)
-                .map_err(|fault| InvalidRule::Quota(error(text, RULE, fault).into())),
+            Some(_) => {
+                window_text::read(text).map(AnyRule::Window).map_err(|fault| error(text, RULE, fault).into())
+            }
+            None => {
+                quota_text::read(text).map(AnyRule::Quota).map_err(|fault| error(text, RULE, fault).into())
+            }
         }
     }
 }

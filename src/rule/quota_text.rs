@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::quota::error::fault_of;
-use crate::quota::gate::Gate;
-use crate::quota::period::{Period, parts, read_count, read_period};
-use crate::quota::rate::{AtMost, Quota};
+use crate::rule::error::fault_of;
+use crate::rule::gate::Gate;
+use crate::rule::period::{Period, parts, read_count, read_period};
+use crate::rule::rate::{AtMost, Quota};
 
 /// Writes the text form, always with the burst: `100/s burst 100`.
 impl fmt::Display for Quota {

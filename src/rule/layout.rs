@@ -12,7 +12,7 @@
 //! * the stamp's range is at least 2^46 ns, and at least 64 times the time to fill the bucket from
 //!   its deepest debt or 2^62 ns.
 
-use crate::quota::counts::CountWidths;
+use crate::rule::counts::CountWidths;
 
 /// A burst is at most 2^40 tokens.
 pub(crate) const MAX_BURST: u64 = 1 << 40;

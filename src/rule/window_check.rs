@@ -1,9 +1,9 @@
 //! The edges and the layout of a window, and the check of its bounds.
 
-use crate::quota::counts::Counting;
-use crate::quota::period::DAY;
-use crate::quota::window::{Kind, Window};
-use crate::quota::window_layout::{MIN_SUB_WINDOWS, WindowError, WindowLayout, check};
+use crate::rule::counts::Counting;
+use crate::rule::period::DAY;
+use crate::rule::window::{Kind, Window};
+use crate::rule::window_layout::{MIN_SUB_WINDOWS, WindowError, WindowLayout, check};
 
 impl Window {
     /// Returns the nanoseconds to add to Unix time so that edges are at multiples of the period;
@@ -26,10 +26,18 @@ impl Window {
         matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))
     }
 
-    /// Returns this window with another limit, which the same word has room for.
-    #[cfg(feature = "tower")]
+    /// Returns this window with the limit in force; 0 while it is blocked.
     pub(crate) fn limited_to(self, limit: u64) -> Window {
-        Window { limit, ..self }
+        let top = if limit == 0 { self.top } else { limit };
+        Window { limit, top, ..self }
+    }
+
+    /// Returns the limit of this window for words that were built for another limit of the same.
+    pub(crate) fn limit_of(self, built: Window) -> Result<u64, WindowError> {
+        match (self.nanos, self.kind) == (built.nanos, built.kind) {
+            true => Ok(self.limit),
+            false => Err(WindowError::AnotherWindow(self, built)),
+        }
     }
 
     /// Returns this window with room in its word for limits up to `top`.

@@ -1,0 +1,407 @@
+//! A request: a bucket, the tokens, the options, and every verb.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::bucket::reservation::{Hold, Reservation};
+use crate::limiter::asked::Asked;
+use crate::limiter::key_call::CallOptions;
+use crate::limiter::plan::Plan;
+use crate::limiter::verbs::{InFull, Keep, UpTo, UpToAbove};
+use crate::limiter::waiting::block;
+use crate::rule::rate::Quota;
+use crate::time::clock::{Moment, nanos_of};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted};
+use crate::word::plan::PlanTerms;
+use crate::word::verb::{Reserve, Take};
+
+/// A request for tokens of a bucket: from [`RateLimiter::key`](crate::RateLimiter::key),
+/// [`Pinned::key`](crate::Pinned::key), [`Limit::ask`](crate::Limit::ask) or
+/// [`RateLimiter::shared`](crate::RateLimiter::shared).
+///
+/// It is for one token now, under the limiter's own rule. Options change that; a verb decides. The
+/// value is `Copy` and takes nothing by itself: each verb decides anew. [`all_of`](crate::all_of)
+/// takes several requests together.
+///
+/// # Options and verbs
+///
+/// Each option has a meaning for each verb.
+///
+/// | | [`n`](Self::n) | [`under`](Self::under) | [`keep`](Self::keep) | [`at`](Self::at) | [`within`](Self::within) |
+/// |---|---|---|---|---|---|
+/// | [`try_acquire`](Self::try_acquire) | all or none | the plan decides | the part stays | decides at that moment | waits 0 |
+/// | [`acquire_up_to`](Self::acquire_up_to) | at most | the plan decides | the part stays | decides at that moment | waits 0 |
+/// | [`peek`](Self::peek) | `retry_after` is for them | as seen under the plan | `retry_after` counts it | as it was then | waits 0 |
+/// | [`refund`](Self::refund) | so many come back | up to the plan's burst | the tokens are for all | the tokens come back now | waits 0 |
+/// | [`hold`](Self::hold) | the estimate | the plan decides | the part stays | decides at that moment | waits 0 |
+/// | [`reserve`](Self::reserve) | all of them | the plan decides | due when the part stays | the delay counts from it | longest delay |
+/// | [`acquire`](Self::blocking_acquire), [`limited`](Self::limited) | all of them | the plan decides | waits out of line, until the part stays | the wait counts from it | longest wait |
+///
+/// A plan of another limiter, or on a bucket without plans, is refused with
+/// [`Reason::ForeignPlan`](crate::Reason::ForeignPlan); it gives nothing back.
+///
+/// # Price
+///
+/// `try_acquire` of a request costs the instructions of the limiter's own
+/// [`try_acquire`](crate::RateLimiter::try_acquire); a kept part and `acquire_up_to` 1.1 times as
+/// many, and a plan 1.5 times.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Quota, RateLimiter};
+///
+/// let limiter = RateLimiter::<String>::builder(Quota::per_hour(10)).headroom(Quota::per_hour(100))?.build();
+/// let gold = limiter.plan(Quota::per_hour(100))?;
+///
+/// let upload = limiter.key("ada").n(30).under(&gold);
+/// assert_eq!(upload.try_acquire()?.remaining(), 70);
+/// upload.refund();
+/// assert_eq!(upload.peek().remaining(), 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+#[must_use = "a request takes nothing before a verb"]
+pub struct Ask<'a, B: Asked<'a>> {
+    bucket: B,
+    n: u64,
+    plan: Option<&'a PlanTerms>,
+    keep: u8,
+    at: Option<Moment>,
+    /// Nanoseconds.
+    within: u64,
+}
+
+impl<'a, B: Asked<'a>> Ask<'a, B> {
+    #[inline(always)]
+    pub(super) fn new(bucket: B) -> Self {
+        Ask { bucket, n: 1, plan: None, keep: 0, at: None, within: u64::MAX }
+    }
+
+    /// Sets the number of tokens; by default 1.
+    #[inline]
+    pub fn n(self, n: u64) -> Self {
+        Ask { n, ..self }
+    }
+
+    /// Sets the plan; by default the rule of the limiter decides, or its
+    /// [`plan_for`](crate::Builder::plan_for).
+    #[inline]
+    pub fn under(self, plan: &'a Plan<B::Rule>) -> Self {
+        Ask { plan: Some(&plan.terms), ..self }
+    }
+
+    /// Leaves `percent` of the burst to other requests: a priority in one bucket.
+    ///
+    /// The tokens are granted if the kept part is left after the take. So requests of a low
+    /// priority leave that part to those of a high one.
+    ///
+    /// * The part is a percentage of the burst in force, of the plan's burst, or of a window's
+    ///   limit. It is rounded up to whole tokens: 50 % of a burst of 5 are 3 tokens. 0 % keeps
+    ///   nothing. From 100 % on only a take of 0 tokens is granted.
+    /// * [`retry_after`](Denied::retry_after) is exact: the time until the tokens and the kept ones
+    ///   are there, if no more are taken. It is `None` if both together are more than the burst.
+    /// * [`remaining`](Granted::remaining) counts all tokens, those that are kept too.
+    /// * A caller that waits with a kept part has no place in line: requests without one are served
+    ///   first. It tries again when the tokens and the kept ones are due.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// let limiter = RateLimiter::<String>::builder(Quota::per_second(10)).clock(clock).build();
+    /// // Batches leave half of the burst to the other requests of the account.
+    /// let batch = limiter.key("ada").keep(50);
+    /// assert_eq!((0..10).filter(|_| batch.try_acquire().is_ok()).count(), 5);
+    /// let denied = batch.try_acquire().unwrap_err();
+    /// assert_eq!((denied.remaining(), denied.retry_after()), (5, Some(Duration::from_millis(100))));
+    /// assert_eq!(batch.n(10).acquire_up_to().tokens(), 0);
+    /// assert_eq!(batch.reserve()?.delay(), Duration::from_millis(100));
+    /// assert_eq!((0..10).filter(|_| limiter.try_acquire("ada").is_ok()).count(), 5);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    #[inline]
+    pub fn keep(self, percent: u8) -> Self {
+        Ask { keep: percent, ..self }
+    }
+
+    /// Decides at an earlier reading of the limiter's clock: one
+    /// [`now`](crate::RateLimiter::now) serves many decisions.
+    ///
+    /// If the reading is more than jitter (4 s at most) away from the bucket's last decision, or
+    /// the bucket was never used, the clock is read as well. A reading of any age, also one of
+    /// before the clock was set back, grants no token that is not there now. Time that passed since
+    /// is earned later, not lost. `now` must be a reading, not a future time: within the jitter,
+    /// tokens not earned yet would be granted.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    ///
+    /// let (connections, bytes) = (TokenBucket::new(Quota::per_second(10)), TokenBucket::new(Quota::per_second(10_000)));
+    /// let now = connections.now();
+    /// assert!(connections.ask().at(now).try_acquire().is_ok());
+    /// assert!(bytes.ask().n(1_500).at(now).try_acquire().is_ok());
+    /// ```
+    #[inline]
+    pub fn at(self, now: Moment) -> Self {
+        Ask { at: Some(now), ..self }
+    }
+
+    /// Sets the longest wait of a verb that waits; by default it is not bounded. A longer wait is
+    /// refused at once and takes nothing, with [`Reason::Deadline`](crate::Reason::Deadline).
+    ///
+    /// Any other verb waits for 0 s, whatever is set here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, Reason, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
+    /// let _ = bucket.try_acquire_n(10)?;
+    /// let ask = bucket.ask().n(2);
+    /// let denied = ask.within(Duration::from_millis(150)).reserve().unwrap_err();
+    /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Deadline, Some(Duration::from_millis(50))));
+    /// assert!(ask.within(Duration::from_millis(200)).reserve().is_ok());
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    #[inline]
+    pub fn within(self, max_wait: Duration) -> Self {
+        Ask { within: nanos_of(max_wait), ..self }
+    }
+
+    /// Takes the tokens, all or none. A take of 0 is always granted.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when to come back; with more tokens than the burst, that is never. A new key
+    /// may be refused for want of room, with [`Reason::Full`](crate::Reason::Full).
+    #[inline(always)]
+    pub fn try_acquire(self) -> Result<Granted, Denied> {
+        match self.keep {
+            0 => self.bucket.decide(InFull(self.n), self.options()),
+            keep => self.bucket.decide(Keep { n: self.n, keep }, self.options()),
+        }
+    }
+
+    /// Takes the tokens that are there, from none to all of them, in one step.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let bytes = TokenBucket::builder(Quota::per_second(1_000)).clock(clock).build();
+    /// let part = bytes.ask().n(700);
+    /// assert_eq!(part.acquire_up_to().tokens(), 700);
+    /// assert_eq!(part.acquire_up_to().tokens(), 300);
+    /// assert_eq!(part.acquire_up_to().tokens(), 0);
+    /// ```
+    #[inline(always)]
+    #[must_use = "it may be fewer than were asked for"]
+    pub fn acquire_up_to(self) -> Granted {
+        match self.keep {
+            0 => self.bucket.decide(UpTo(self.n), self.options()),
+            keep => self.bucket.decide(UpToAbove { n: self.n, keep }, self.options()),
+        }
+    }
+
+    /// Returns the content of the bucket, and takes nothing.
+    ///
+    /// A new key gets no entry.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// assert_eq!(limiter.key(&1).peek().remaining(), 5);
+    /// assert!(limiter.is_empty());
+    /// ```
+    pub fn peek(self) -> Snapshot {
+        self.bucket.peek(self.take(), self.options())
+    }
+
+    /// Gives the tokens back, as many as fit below the burst, or as a window still counts, the
+    /// newest first.
+    ///
+    /// All are lost if the key has no entry, because its bucket was full, and if the key
+    /// [shares](crate::WhenFull::Share) its bucket. Over any time `T`, a bucket grants at most the
+    /// tokens of its law and those refunded to it in `T`. A refund has no receipt: tokens that were
+    /// taken long ago come back although the bucket has been full since, and tokens of an earlier
+    /// window come back to the present one. A [hold](Self::hold) that is settled gives back only
+    /// the tokens that the bucket would still have. Callers in line for the tokens move up. The
+    /// refund of a reservation counts from its own time, not from when it is ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Clock, Quota, TokenBucket};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let bucket = TokenBucket::builder(Quota::per_second(5)).clock(clock).build();
+    /// let _ = bucket.try_acquire_n(3)?;
+    /// bucket.ask().n(2).refund();
+    /// assert_eq!(bucket.peek().remaining(), 4);
+    /// bucket.ask().n(100).refund();
+    /// assert_eq!(bucket.peek().remaining(), 5);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn refund(self) {
+        self.bucket.refund(self.n, self.options());
+    }
+
+    /// Takes the tokens for a cost that is not yet known, [settled](Hold::settle) when it is.
+    ///
+    /// It is also the way for a cost above the burst: `hold()` of one token, then `settle(n)`. The
+    /// rest is owed, up to [`max_debt`](crate::LimitBuilder::max_debt), before the next token is
+    /// granted. Of a window a shortfall is counted above the limit, as far as the word has room,
+    /// and forgotten with the window.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1_000));
+    /// let hold = limiter.key(&1).n(400).hold()?;
+    /// assert_eq!(hold.settle(150), 0);
+    /// assert_eq!(limiter.peek(&1).remaining(), 850);
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn hold(self) -> Result<Hold<'a>, Denied> {
+        // The later settlement needs a bucket with a level.
+        let take = if self.n == 0 { Take::Touch } else { self.take() };
+        let (granted, receipt) = self.bucket.hold(take, self.options())?;
+        Ok(Hold::new(self.bucket.ledger(), receipt, granted))
+    }
+
+    /// Sets the plan by its numbers.
+    #[cfg(feature = "tower")]
+    pub(crate) fn under_terms(self, plan: Option<&'a PlanTerms>) -> Self {
+        Ask { plan, ..self }
+    }
+
+    #[inline(always)]
+    pub(super) fn options(&self) -> CallOptions<'a> {
+        CallOptions { plan: self.plan, now: self.at }
+    }
+
+    /// Returns the take of all tokens now.
+    pub(super) fn take(&self) -> Take {
+        Take::now(self.n, self.keep)
+    }
+
+    pub(super) fn bucket(&self) -> B {
+        self.bucket
+    }
+
+    /// Returns the tokens, and the percentage that is kept.
+    pub(super) fn tokens(&self) -> (u64, u8) {
+        (self.n, self.keep)
+    }
+
+    /// Returns the longest wait from now on, in nanoseconds.
+    pub(super) fn patience(&self) -> u64 {
+        match (self.at, self.within) {
+            (None, within) | (_, within @ u64::MAX) => within,
+            (Some(Moment(at)), within) => {
+                within.saturating_sub(self.bucket.engine().clock.nanos().saturating_sub(at))
+            }
+        }
+    }
+}
+
+impl<'a, B: Asked<'a, Rule = Quota>> Ask<'a, B> {
+    /// Reserves the tokens that are there or will be earned: the bucket goes into debt.
+    ///
+    /// Each reservation has a time of its own, in order of arrival, behind the callers that wait in
+    /// line. The debt is bounded by [`max_debt`](crate::LimitBuilder::max_debt), one burst by
+    /// default. (The word of a few quotas above 10^11 tokens a second, or with bursts that take
+    /// decades to fill, has no room for debt.) Plain takes never go into debt. A reservation of 0
+    /// always succeeds, due at once. With [`within`](Self::within) zero the call is a plain take.
+    ///
+    /// A reservation takes the mutex of the line. It is refused, with
+    /// [`Reason::Debt`](crate::Reason::Debt), while callers wait for whom the debt has no room.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that the tokens are more than the burst
+    /// and never come.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(10).burst(1)).clock(clock).build();
+    /// assert_eq!(limiter.key(&1).reserve()?.commit().tokens(), 1);
+    /// assert_eq!(limiter.key(&1).reserve()?.delay(), Duration::from_millis(100));
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn reserve(self) -> Result<Reservation<'a>, Denied> {
+        let wanted = Reserve { n: self.n, keep: self.keep, max_wait: self.within };
+        let (granted, receipt) = self.bucket.reserve(wanted, self.options())?;
+        Ok(Reservation::new(self.bucket.ledger(), receipt, granted))
+    }
+
+    /// Waits for the tokens in this thread, and takes them.
+    ///
+    /// The length of the sleep is computed on the limiter's clock. The sleep itself is on the
+    /// system's clock.
+    ///
+    /// Threads are served first come, first served, beside tasks that [wait](crate::_guide#wait).
+    /// Any number may wait, unless [`max_waiting`](crate::LimitBuilder::max_waiting) is set. A
+    /// change of the rule moves the times of waiting threads.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, without a sleep, if the line is full, if the tokens are more than the
+    /// burst (see [`hold`](Self::hold) for a cost that is larger), or if the wait is longer than
+    /// [`within`](Self::within). After a lower rate was set, such a wait is refused late. A limiter
+    /// may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, Reason, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
+    /// for _ in 0..3 {
+    ///     bucket.ask().blocking_acquire()?; // the second and third a millisecond later each
+    /// }
+    ///
+    /// let slow = TokenBucket::new(Quota::per_hour(1));
+    /// assert!(slow.ask().blocking_acquire().is_ok());
+    /// let denied = slow.ask().within(Duration::from_millis(5)).blocking_acquire().unwrap_err();
+    /// assert_eq!(denied.reason(), Reason::Deadline); // now, not in 5 ms
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn blocking_acquire(self) -> Result<Granted, Denied> {
+        block(self)
+    }
+}
+
+/// Never prints the key.
+impl<'a, B: Asked<'a>> fmt::Debug for Ask<'a, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask").field("n", &self.n).field("keep", &self.keep).finish_non_exhaustive()
+    }
+}
