@@ -100,7 +100,7 @@ async fn run(options: Options, bucket: TokenBucket) -> Result<String, BoxError> 
     // A limited call borrows its bucket, and tasks may live as long as the process. So the bucket
     // does, too.
     let bucket: &TokenBucket = Box::leak(Box::new(bucket));
-    let fetch = Arc::new(bucket.limited(move |request: u64| {
+    let fetch = Arc::new(bucket.ask().limited(move |request: u64| {
         let upstream = upstream.clone();
         async move { upstream.get(request).await }
     }));

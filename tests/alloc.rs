@@ -16,7 +16,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use tollgate::{
     Clock, Inflight, InflightLimiter, MockClock, Outcome, Priority, Quota, RateLimiter, TokenBucket,
-    WhenFull, Window, WindowCounter, WindowLimiter, all_of,
+    WhenFull, Window, WindowCounter, all_of,
 };
 
 fn allocates_nothing(what: &str, work: impl FnOnce()) {
@@ -62,32 +62,37 @@ fn the_verbs_allocate_nothing() {
     let key = "the key of some length";
     assert!(limiter.try_acquire(key).is_ok());
     // The first reservation that waits makes the lines of callers.
-    drop((limiter.reserve(key, 9), limiter.reserve(key, 9)));
+    drop((limiter.key(key).n(9).reserve(), limiter.key(key).n(9).reserve()));
     for round in 0..20 {
         let now = limiter.now();
         allocates_nothing("a verb of a bucket", || {
-            let _ = black_box((bucket.try_acquire_at(now, 2), bucket.acquire_up_to(2)));
-            let (kept, dropped) = (bucket.reserve(3), bucket.reserve(2));
+            let _ = black_box((bucket.ask().n(2).at(now).try_acquire(), bucket.ask().n(2).acquire_up_to()));
+            let (kept, dropped) = (bucket.ask().n(3).reserve(), bucket.ask().n(2).reserve());
             drop(dropped);
             let _ = black_box(kept.map(|kept| (kept.delay(), kept.ready_at(), kept.commit())));
-            let _ = black_box(bucket.hold(1).map(|hold| hold.settle(round)));
+            let _ = black_box(bucket.ask().hold().map(|hold| hold.settle(round)));
             bucket.refund(1);
-            bucket.set_quota(Quota::per_second(10 + round % 2)).unwrap();
+            bucket.set_rule(Quota::per_second(10 + round % 2)).unwrap();
         });
         allocates_nothing("a verb of a key", || {
-            let _ = black_box((limiter.try_acquire_at(now, key, 2), limiter.acquire_up_to(key, 2)));
-            let _ = black_box(limiter.try_acquire_as(key, 2, &plan).map_err(|denied| denied.retry_after()));
-            let (kept, dropped) = (limiter.reserve(key, 3), limiter.reserve(key, 2));
+            let _ = black_box((
+                limiter.key(key).n(2).at(now).try_acquire(),
+                limiter.key(key).n(2).acquire_up_to(),
+            ));
+            let _ = black_box(
+                limiter.key(key).n(2).under(&plan).try_acquire().map_err(|denied| denied.retry_after()),
+            );
+            let (kept, dropped) = (limiter.key(key).n(3).reserve(), limiter.key(key).n(2).reserve());
             drop(dropped);
             let _ = black_box(kept.map(|kept| (kept.delay(), kept.ready_at(), kept.commit())));
-            let _ = black_box(limiter.hold(key, 1).map(|hold| hold.settle(round)));
+            let _ = black_box(limiter.key(key).hold().map(|hold| hold.settle(round)));
             limiter.refund(key, 1);
-            limiter.set_quota(Quota::per_second(10 + round % 2)).unwrap();
+            limiter.set_rule(Quota::per_second(10 + round % 2)).unwrap();
         });
         allocates_nothing("several limits", || {
-            let limits = (bucket.n(2), limiter.key(key).n(2), limiter.key(key).under(&plan));
+            let limits = (bucket.ask().n(2), limiter.key(key).n(2), limiter.key(key).under(&plan));
             let _ = black_box(all_of(limits).try_acquire().map_err(|denied| denied.retry_after()));
-            let _ = black_box(all_of(&[bucket.n(1), bucket.n(1)][..]).try_acquire());
+            let _ = black_box(all_of(&[bucket.ask(), bucket.ask()][..]).try_acquire());
         });
         mock.advance(Duration::from_millis(150));
     }
@@ -164,7 +169,7 @@ fn a_decision_on_a_known_key_allocates_nothing() {
             for key in &keys {
                 decide(pinned.try_acquire(key.as_str()));
                 decide(pinned.try_acquire_n(key.as_str(), 0));
-                let _ = black_box(pinned.peek(key.as_str()));
+                let _ = black_box(pinned.key(key.as_str()).peek());
             }
         });
         mock.advance(Duration::from_millis(500));
@@ -246,7 +251,7 @@ fn a_limiter_without_a_key_is_small_and_so_is_its_first_key() {
     // A set of two lines of 64 bytes, and a line to align it.
     let (empty, limiter) = heap(|| RateLimiter::<u64>::builder(quota).inline(1).unwrap().build());
     check("a table", 192, empty, &|| limiter.try_acquire(&1).is_ok(), 0);
-    let (empty, limiter) = heap(|| WindowLimiter::<u64>::new(window));
+    let (empty, limiter) = heap(|| RateLimiter::<u64, _>::new(window));
     check("windows", 0, empty, &|| limiter.try_acquire(&1).is_ok(), papayas);
     let (empty, limiter) = heap(|| InflightLimiter::<u64>::builder(2).build().unwrap());
     check("requests in flight", 0, empty, &|| limiter.try_enter(&1).is_ok(), papayas);
@@ -308,7 +313,7 @@ fn a_table_allocates_nothing_once_it_is_built() {
         let asks: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
         let beside = measure(|| {
             keys.iter().for_each(|key| _ = limiter.try_acquire(key.as_str()));
-            drop(limiter.reserve("new", 1));
+            drop(limiter.key("new").reserve());
             limiter.clear();
         });
         // 1,024 shared buckets, as many counts of removals, and 64 parts of the lines of callers.
@@ -332,13 +337,16 @@ fn a_table_allocates_nothing_once_it_is_built() {
                 assert!(black_box(granted) >= 6_000);
             });
             allocates_nothing("the rest", || {
-                let _ = black_box((limiter.reserve("new", 1).map(drop), limiter.hold("other", 1).map(drop)));
+                let _ = black_box((
+                    limiter.key("new").reserve().map(drop),
+                    limiter.key("other").hold().map(drop),
+                ));
                 limiter.refund("other", 1);
                 let _ = black_box((limiter.remove("new"), limiter.peek("unknown"), limiter.stats()));
                 if round == 2 {
                     limiter.clear();
                 }
-                limiter.set_quota(Quota::per_second(2 + round % 2)).unwrap();
+                limiter.set_rule(Quota::per_second(2 + round % 2)).unwrap();
             });
             mock.advance(Duration::from_secs(8));
             allocates_nothing("a sweep", || {

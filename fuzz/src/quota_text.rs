@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use tollgate::{InvalidQuota, Quota, Rule, Window};
+use tollgate::{AnyRule, InvalidRule, Quota, Window};
 
 use crate::bytes::Bytes;
 use crate::reference::Asked;
@@ -226,11 +226,11 @@ impl Case {
                     assert!(!text.contains(['+', '-']), "a sign is read in {text:?}");
                     is_made_anew(text, quota);
                 }
-                let (window, rule) = (any::<Window>(text), any::<Rule>(text));
+                let (window, rule) = (any::<Window>(text), any::<AnyRule>(text));
                 // A rule is one or the other.
                 match rule {
-                    Some(Rule::Bucket(quota)) => assert_eq!(text.parse(), Ok(quota), "{text:?}"),
-                    Some(Rule::Window(read)) => assert_eq!(window, Some(read), "{text:?}"),
+                    Some(AnyRule::Quota(quota)) => assert_eq!(text.parse(), Ok(quota), "{text:?}"),
+                    Some(AnyRule::Window(read)) => assert_eq!(window, Some(read), "{text:?}"),
                     None => {
                         assert!(window.is_none() && text.parse::<Quota>().is_err(), "{text:?} is no rule")
                     }
@@ -313,7 +313,7 @@ fn quotes_a_part(text: &str, message: &str) -> bool {
 
 fn made(text: &Text) {
     let (written, says) = (text.write(), text.says());
-    let parsed: Result<Quota, InvalidQuota> = written.parse();
+    let parsed: Result<Quota, InvalidRule> = written.parse();
     let (tokens, nanos, burst) = match says {
         Ok(says) => says,
         Err((part, wanted)) => {

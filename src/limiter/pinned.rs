@@ -1,7 +1,7 @@
 //! A limiter with a guard that serves many calls.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::marker::PhantomData;
 
 use crate::keyed::key::{KeyQuery, ToKey};
@@ -13,10 +13,11 @@ use crate::limiter::keyed::{Keyed, PinnedKey};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
 use crate::limiter::verbs::InFull;
+use crate::rule::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
 /// A [`RateLimiter`] with a guard that serves many calls; see [`RateLimiter::pin`].
-pub struct Pinned<'a, K, R, S> {
+pub struct Pinned<'a, K, R = Quota, S = RandomState> {
     inner: &'a Inner<K, S>,
     pin: StoreGuard<'a, K>,
     rule: PhantomData<R>,

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::plans::public;
 use super::terms::{compile, quotas};
+use crate::limiter::limit::WindowCounter;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::window_counter::WindowCounter;
 use crate::rule::layout::{Layout, LayoutOptions};
 use crate::rule::rate::Quota;
 use crate::rule::window::Window;
@@ -63,7 +63,7 @@ proptest! {
         let limiter = builder.clock(clock).build();
         let Ok(compiled) = limiter.plan(quota) else { return Ok(()) };
         let told = match plan {
-            true => some_taken(quota, &mock, |n| limiter.try_acquire_as(&1, n, &compiled), times, (left, n)),
+            true => some_taken(quota, &mock, |n| limiter.key(&1).n(n).under(&compiled).try_acquire(), times, (left, n)),
             false => some_taken(quota, &mock, |n| limiter.try_acquire_n(&1, n), times, (left, n)),
         };
         let Some((granted, exact)) = told else { return Ok(()) };
@@ -83,10 +83,10 @@ proptest! {
         }
         // A look at the same time tells the same.
         let look = match plan {
-            true => limiter.key(&1).under(&compiled).peek(),
-            false => limiter.peek(&1),
+            true => limiter.key(&1).n(n).under(&compiled).peek(),
+            false => limiter.key(&1).n(n).peek(),
         };
-        prop_assert_eq!((look.time_to(n), look.next_token()), (granted.time_to(n), granted.next_token()));
+        prop_assert_eq!((nanos(look.retry_after()), look.next_token()), (exact, granted.next_token()));
     }
 
     /// So is the time of a window of each kind.
@@ -102,7 +102,7 @@ proptest! {
         let counter = WindowCounter::builder(window).clock(clock).build();
         for (seconds, tokens) in steps {
             mock.advance(Duration::from_millis(seconds * 997));
-            let granted = counter.acquire_up_to(tokens);
+            let granted = counter.ask().n(tokens).acquire_up_to();
             let n = n.min(limit);
             let exact = match counter.try_acquire_n(n) {
                 Err(denied) => nanos(denied.retry_after()),
@@ -112,7 +112,7 @@ proptest! {
                 }
             };
             prop_assert_eq!((nanos(granted.time_to(n)), granted.time_to(limit + 1)), (exact, None), "{}", window);
-            prop_assert_eq!(counter.peek().time_to(n), granted.time_to(n), "{}", window);
+            prop_assert_eq!(counter.ask().n(n).peek().retry_after(), granted.time_to(n), "{}", window);
         }
     }
 }

@@ -3,8 +3,7 @@
 use std::task::Waker;
 
 use crate::keyed::overflow::WhenFull;
-use crate::limiter::all_of::all_of;
-use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::all_of::{TakeOne, all_of};
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::waiting::NextStep;
 use crate::rule::rate::Quota;
@@ -16,11 +15,11 @@ use crate::word::decision::{Denied, Reason};
 fn more_than_the_burst_of_no_key_is_too_many_at_once() {
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).initial_tokens(0).clock(Clock::mock().0);
     let limiter = limiter.build();
-    let denied = limiter.no_key(11).look(Moment(0)).unwrap_err();
+    let denied = limiter.shared().n(11).look(Moment(0)).unwrap_err();
     assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
     // The look passes on an empty bucket that is unused: such a bucket starts to earn at its first
     // take.
-    assert!(limiter.no_key(10).look(Moment(0)).is_ok());
+    assert!(limiter.shared().n(10).look(Moment(0)).is_ok());
 }
 
 #[test]
@@ -30,9 +29,9 @@ fn a_take_of_no_key_is_undone_where_another_limit_refuses() {
     let (limiter, full) = (builder().build(), builder().max_keys(0).when_full(WhenFull::Deny).build());
     // The look at the other limit does not show that it has no room. Only the take does.
     for left in [10, 7] {
-        let denied = all_of((limiter.no_key(4), full.key(&1))).try_acquire().unwrap_err();
-        assert_eq!((denied.which(), limiter.no_key(0).peek().remaining()), (1, left));
-        assert!(limiter.no_key(3).take(Internal).is_ok());
+        let denied = all_of((limiter.shared().n(4), full.key(&1))).try_acquire().unwrap_err();
+        assert_eq!((denied.which(), limiter.shared().peek().remaining()), (1, left));
+        assert!(limiter.shared().n(3).try_acquire().is_ok());
     }
 }
 
@@ -41,9 +40,9 @@ fn a_take_of_no_key_is_undone_where_another_limit_refuses() {
 fn a_place_in_line_gives_its_tokens_back_unless_it_is_used() {
     let second = 1_000_000_000;
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
-    assert!(limiter.try_acquire_n(&1, 10).is_ok() && limiter.no_key(10).take(Internal).is_ok());
+    assert!(limiter.try_acquire_n(&1, 10).is_ok() && limiter.shared().n(10).try_acquire().is_ok());
     let waits = || {
-        let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.no_key(1).take(Internal).unwrap_err()];
+        let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.shared().try_acquire().unwrap_err()];
         denied.map(|denied| denied.retry_after().map(|wait| wait.as_millis()))
     };
     let places = |max_wait| [Some(&1), None].map(|key| limiter.place(key, None, 5, (max_wait, usize::MAX)));
@@ -84,7 +83,7 @@ fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
     for (shadow, max_wait) in [(false, 0), (true, 1_000_000_000)] {
         let builder = RateLimiter::<u64>::builder(Quota::per_second(10)).shadow(shadow);
         let limiter = builder.clock(Clock::mock().0).build();
-        assert!(limiter.no_key(8).take(Internal).is_ok());
+        assert!(limiter.shared().n(8).try_acquire().is_ok());
         let place = |n| {
             let (_, place) = limiter.place(None, None, n, (max_wait, usize::MAX))?;
             let told = place.told().as_nanos();
@@ -101,15 +100,15 @@ fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
 #[test]
 fn tokens_of_no_key_are_given_back_and_charged_on_credit() {
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
-    let left = || limiter.no_key(0).peek().remaining();
-    assert!(limiter.no_key(10).take(Internal).is_ok());
-    limiter.no_key(4).refund();
+    let left = || limiter.shared().peek().remaining();
+    assert!(limiter.shared().n(10).try_acquire().is_ok());
+    limiter.shared().n(4).refund();
     assert_eq!(left(), 4);
-    limiter.no_key(6).charge();
-    let denied = limiter.no_key(1).take(Internal).unwrap_err();
+    assert_eq!(limiter.shared().n(0).hold().unwrap().settle(6), 0);
+    let denied = limiter.shared().try_acquire().unwrap_err();
     assert_eq!((left(), denied.retry_after().map(|wait| wait.as_millis())), (0, Some(300)));
     // An unused bucket is charged as well.
     let unused = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
-    unused.no_key(3).charge();
-    assert_eq!(unused.no_key(0).peek().remaining(), 7);
+    assert_eq!(unused.shared().n(0).hold().unwrap().settle(3), 0);
+    assert_eq!(unused.shared().peek().remaining(), 7);
 }

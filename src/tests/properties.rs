@@ -20,7 +20,7 @@ use super::verbs::{room_of, rooms};
 use crate::rule::layout::MAX_NANOS;
 use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
-use crate::word::verb::{Give, Take};
+use crate::word::verb::{Give, Reserve, Take};
 
 type Came = (TakeOutcome, Option<State>);
 
@@ -63,7 +63,7 @@ impl Scene {
             (self.run(Take::Exactly(n)), empty_level),
             (self.run(Take::UpTo(n)), empty_level),
             (self.run(self.above()), empty_level + self.terms().units(self.kept())),
-            (self.run(Take::Reserve { n, max_wait }), lowest),
+            (self.run(Take::Reserve(Reserve { n, keep: 0, max_wait })), lowest),
             (Take::OnCredit(n).apply(self.state, &self.reading), lowest),
         ]
     }
@@ -225,7 +225,7 @@ proptest! {
             }
         }
         let Scene { n, max_wait, .. } = scene;
-        let all = [Take::Exactly(n), Take::Reserve { n, max_wait }, scene.above()];
+        let all = [Take::Exactly(n), Take::Reserve(Reserve { n, keep: 0, max_wait }), scene.above()];
         for (outcome, _) in all.map(|take| scene.run(take)) {
             prop_assert!(!outcome.granted || scene.terms().tokens(outcome.taken) == n, "all or nothing: {:?}", outcome);
         }
@@ -261,7 +261,7 @@ proptest! {
         durations(Take::Exactly(n), &scene);
         durations(Take::UpTo(n), &scene);
         durations(scene.above(), &scene);
-        durations(Take::Reserve { n, max_wait }, &scene);
+        durations(Take::Reserve(Reserve { n, keep: 0, max_wait }), &scene);
         durations(Take::Touch, &scene);
         black_box(Take::OnCredit(n).apply(state, &reading));
         black_box(scene.gives());
@@ -283,7 +283,7 @@ fn retry_after_is_exact() {
         // It leaves room for `n` tokens.
         let keep = max_wait % (100 * (scene.burst() - n) / scene.burst() + 1);
         let above = Take::Above { n, keep: keep as u8 };
-        let takes = [Take::Exactly(n), Take::UpTo(n), above, Take::Reserve { n, max_wait }];
+        let takes = [Take::Exactly(n), Take::UpTo(n), above, Take::Reserve(Reserve { n, keep: 0, max_wait })];
         for (take, waits) in takes.into_iter().zip(&waits) {
             waits.set(waits.get() + u32::from(is_exact(scene, take)?));
         }
@@ -348,9 +348,9 @@ fn steps_for_z3() {
         line.extend([state.word(), now, scene.n, need, before, since]);
         for (outcome, next) in [
             state.take(&terms, now, need.max(1)),
-            state.take_up_to(&terms, now, need),
+            state.at(&terms, now).take_up_to(&terms, need, 0),
             state.charge_up_to(&terms, now, need),
-            state.reserve(&terms, now, need.max(1), |_| true),
+            state.reserve(&terms, now, (need.max(1), 0), |_| true),
         ] {
             line.extend([outcome.granted.into(), outcome.taken, outcome.level, outcome.lag]);
             line.push(next.map_or(u64::MAX, State::word));

@@ -15,7 +15,7 @@ use crate::time::clock::{Clock, MockClock};
 use crate::word::by_refill::OwnRefill;
 use crate::word::decision::Granted;
 use crate::word::state::{Reading, Refill, State};
-use crate::word::verb::Take;
+use crate::word::verb::{Reserve, Take};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -218,7 +218,12 @@ fn a_step_of_a_bucket_without_leases_reads_the_clock_once() {
     let (world, readings) = (World::new(), Cell::new(0));
     let count = at_first(0, &readings, || ());
     let read = Beside(world.now(), &count);
-    for take in [Take::UpTo(3), Take::Exactly(3), Take::Reserve { n: 3, max_wait: 0 }, Take::UpTo(2_000)] {
+    for take in [
+        Take::UpTo(3),
+        Take::Exactly(3),
+        Take::Reserve(Reserve { n: 3, keep: 0, max_wait: 0 }),
+        Take::UpTo(2_000),
+    ] {
         readings.set(0);
         assert!(world.spread().run(read, take).outcome.granted);
         assert_eq!(readings.get(), 1, "{take:?}");

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Quota;
-use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::all_of::TakeOne;
+use crate::limiter::limit::TokenBucket;
 use crate::limiter::reply::Reply;
-use crate::limiter::token_bucket::TokenBucket;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted, Reason};
 
@@ -32,14 +32,14 @@ fn granted_tokens_go_back_unless_a_take_has_used_them() {
         (
             "taken",
             |reply, clock| {
-                reply.on(clock).take(Internal).unwrap();
+                reply.on(clock).take().unwrap();
             },
             0,
         ),
         (
             "taken, and undone",
             |reply, clock| {
-                let (_, receipt) = reply.on(clock).take(Internal).unwrap();
+                let (_, receipt) = reply.on(clock).take().unwrap();
                 reply.on(clock).undo(&receipt);
             },
             1,

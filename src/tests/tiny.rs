@@ -141,11 +141,14 @@ fn every_take_of_what_is_there_is_the_one_spelled_out() {
     try_all("take up to", |tiny, state, now, spelled| {
         let most = tiny.burst() + 1;
         for need in (1..=most).map(|n| tiny.terms.units(n)) {
-            let ours = came(state.take_up_to(&tiny.refill, now, need));
-            let taken = spelled.tokens_above(spelled.empty_level, need.into());
-            assert_eq!(ours, spelled.takes(taken), "{state:?} {now} {need} {spelled:?}");
+            for kept in [0, 1, most / 2, most - 1, most] {
+                let ours = came(state.at(&tiny.refill, now).take_up_to(&tiny.refill, need, kept));
+                let floor = spelled.empty_level + i128::from(tiny.terms.units(kept));
+                let theirs = spelled.takes(spelled.tokens_above(floor, need.into()));
+                assert_eq!(ours, theirs, "{state:?} {now} {need} {kept} {spelled:?}");
+            }
         }
-        most
+        most * 5
     });
 }
 
@@ -182,18 +185,22 @@ fn every_charge_of_tiny_layouts_is_the_one_spelled_out() {
 #[test]
 fn every_reservation_of_tiny_layouts_is_the_one_spelled_out() {
     try_all("reserve", |tiny, state, now, spelled| {
-        for need in (1..=tiny.burst()).map(|n| tiny.terms.units(n)) {
-            let delay = spelled.delay(need.into());
+        let mut steps = 0;
+        let burst = tiny.burst();
+        for (n, kept) in (1..=burst).flat_map(|n| [(n, 0), (n, (burst - n).div_ceil(2)), (n, burst - n)]) {
+            let (need, keep) = (tiny.terms.units(n), tiny.terms.units(kept));
+            let delay = spelled.delay((need + keep).into());
             for max_wait in [0, 1, (delay - 1).max(0), delay, i128::MAX] {
-                let goal = need + tiny.terms.empty_level;
+                let goal = need + keep + tiny.terms.empty_level;
                 let ticks = |view: &Balance| tiny.refill.ticks_until(now, goal, view.level, view.lag);
                 let patient = |view: &Balance| i128::from(ticks(view)) <= max_wait;
-                let ours = came(state.reserve(&tiny.refill, now, need, patient));
-                let theirs = spelled.reserve(need.into(), max_wait);
-                assert_eq!(ours, theirs, "{state:?} {now} {need} {max_wait} {spelled:?}");
+                let ours = came(state.reserve(&tiny.refill, now, (need, keep), patient));
+                let theirs = spelled.reserve(need.into(), keep.into(), max_wait);
+                assert_eq!(ours, theirs, "{state:?} {now} {need} {keep} {max_wait} {spelled:?}");
+                steps += 1;
             }
         }
-        tiny.burst() * 5
+        steps
     });
 }
 

@@ -24,7 +24,7 @@ use crate::time::clock::Moment;
 use crate::word::decision::Granted;
 use crate::word::plan::PlanTerms;
 use crate::word::state::State;
-use crate::word::verb::{Call, Take};
+use crate::word::verb::{Call, Reserve, Take};
 
 /// One bucket and its engine. The tests see the word of the bucket.
 pub(super) struct Bench {
@@ -103,7 +103,7 @@ impl Bench {
 }
 
 impl Subject for Bench {
-    type PlanTerms = PlanTerms;
+    type Plan = PlanTerms;
     type Taken = Receipt;
     const ZERO_PATIENCE_TAKES: bool = false;
 
@@ -137,7 +137,7 @@ impl Subject for Bench {
     }
 
     fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<PlanTerms>) -> Reserved<Receipt> {
-        let step = Take::Reserve { n, max_wait: patience.unwrap_or(u64::MAX) };
+        let step = Take::Reserve(Reserve { n, keep: 0, max_wait: patience.unwrap_or(u64::MAX) });
         let (decision, receipt, _) = self.run(Now(&self.engine), step, plan);
         let reservation = reservation(receipt, decision?);
         let kept = Some(receipt).filter(|receipt| receipt.units > 0);
@@ -296,7 +296,7 @@ fn a_reservation_of_nothing_is_due_at_once() {
     assert!(bench.reserve(5, None, None).is_ok() && bench.reserve(3, None, None).is_ok());
     let before = bench.bucket.state();
     let (decision, receipt, _) =
-        bench.run(Now(&bench.engine), Take::Reserve { n: 0, max_wait: u64::MAX }, None);
+        bench.run(Now(&bench.engine), Take::Reserve(Reserve { n: 0, keep: 0, max_wait: u64::MAX }), None);
     assert!(reservation(receipt, decision.unwrap()).delay().is_zero());
     bench.settle(None, Settle::Cancel(&receipt));
     assert_eq!(bench.bucket.state(), before);

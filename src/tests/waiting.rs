@@ -12,8 +12,8 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use super::random::Random;
+use crate::limiter::limit::TokenBucket;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::token_bucket::TokenBucket;
 use crate::limiter::waiting::{AnyRequest, NO_LIMIT, NextStep, Waiter};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
@@ -40,10 +40,12 @@ impl Target {
         }
     }
 
-    fn request(self, n: u64) -> AnyRequest<'static> {
+    /// Returns a request that waits for at most some nanoseconds.
+    fn request(self, n: u64, max_wait: u64) -> AnyRequest<'static> {
+        let within = Duration::from_nanos(max_wait);
         match self {
-            Target::Bucket(bucket) => Box::new(bucket.n(n)),
-            Target::Key(limiter) => Box::new(limiter.key(&7).n(n)),
+            Target::Bucket(bucket) => Box::new(bucket.ask().n(n).within(within)),
+            Target::Key(limiter) => Box::new(limiter.key(&7).n(n).within(within)),
         }
     }
 
@@ -57,8 +59,8 @@ impl Target {
     /// Reserves tokens, and returns the nanoseconds until they are earned.
     fn reserve(self, n: u64) -> Option<u64> {
         let reservation = match self {
-            Target::Bucket(bucket) => bucket.reserve(n),
-            Target::Key(limiter) => limiter.reserve(&7, n),
+            Target::Bucket(bucket) => bucket.ask().n(n).reserve(),
+            Target::Key(limiter) => limiter.key(&7).n(n).reserve(),
         };
         let delay = reservation.ok().map(|reservation| {
             let delay = reservation.delay();
@@ -70,8 +72,8 @@ impl Target {
 
     fn set_quota(self, quota: Quota) {
         match self {
-            Target::Bucket(bucket) => bucket.set_quota(quota),
-            Target::Key(limiter) => limiter.set_quota(quota),
+            Target::Bucket(bucket) => bucket.set_rule(quota),
+            Target::Key(limiter) => limiter.set_rule(quota),
         }
         .expect("a slower quota fits");
     }
@@ -237,7 +239,7 @@ impl Run {
         let patience = 1 + self.random.below(3 * fill + 10 * MILLISECOND);
         let within = self.random.below(3) == 0;
         let max_wait = if within { patience } else { NO_LIMIT };
-        let waiter = Waiter::new(self.target.request(n), max_wait);
+        let waiter = Waiter::new(self.target.request(n, max_wait));
         let waker = Waker::from(Arc::new(Woken(id, self.woken.clone())));
         let until = if within { self.now + patience } else { u64::MAX };
         self.callers.insert(id, Caller { waiter, n, waker, timer: u64::MAX, until });

@@ -8,12 +8,11 @@ use std::time::Duration;
 use super::random::Random;
 use super::walk::{Choose, KINDS, Walk};
 use crate::bucket::receipt::Receipt;
-use crate::limiter::all_of::{Internal, Limit};
-use crate::rule::window::Window;
+use crate::limiter::all_of::TakeOne;
 use crate::rule::window_layout::WindowLayout;
 use crate::time::wall::WallShift;
 use crate::word::calendar::{first_day, month_at, month_of, month_start};
-use crate::{Clock, Denied, Granted, Moment, WindowCounter, WindowLimiter, all_of};
+use crate::{Clock, Denied, Granted, Moment, RateLimiter, Window, WindowCounter, all_of};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -185,21 +184,24 @@ fn a_window_keeps_its_counts_under_other_limits_and_refunds() {
 /// The windows of a walk over long idle times, as a limiter of two keys or a counter.
 enum Alone {
     Counter(Box<WindowCounter>),
-    Keys(WindowLimiter<u64>),
+    Keys(RateLimiter<u64, Window>),
 }
 
 impl Alone {
     fn take(&self, key: u64, n: u64, how: u64) -> bool {
         match self {
             Alone::Counter(counter) => match how {
-                0 => counter.try_acquire_at(counter.now(), n).is_ok(),
-                1 => counter.peek().remaining() >= n && counter.acquire_up_to(n).tokens() == n,
-                2 => all_of([counter.n(n)]).try_acquire().is_ok(),
+                0 => counter.ask().n(n).at(counter.now()).try_acquire().is_ok(),
+                1 => counter.peek().remaining() >= n && counter.ask().n(n).acquire_up_to().tokens() == n,
+                2 => all_of([counter.ask().n(n)]).try_acquire().is_ok(),
                 _ => counter.try_acquire_n(n).is_ok(),
             },
             Alone::Keys(limiter) => match how {
-                0 => limiter.try_acquire_at(limiter.now(), &key, n).is_ok(),
-                1 => limiter.peek(&key).remaining() >= n && limiter.acquire_up_to(&key, n).tokens() == n,
+                0 => limiter.key(&key).n(n).at(limiter.now()).try_acquire().is_ok(),
+                1 => {
+                    limiter.peek(&key).remaining() >= n
+                        && limiter.key(&key).n(n).acquire_up_to().tokens() == n
+                }
                 2 => limiter.pin().try_acquire_n(&key, n).is_ok(),
                 3 => all_of([limiter.key(&key).n(n)]).try_acquire().is_ok(),
                 _ => limiter.try_acquire_n(&key, n).is_ok(),
@@ -248,7 +250,7 @@ fn walk_alone(random: &mut Random) -> u64 {
     let alone = match random.below(3) {
         0 => Alone::Counter(Box::new(WindowCounter::builder(window).clock(clock).build())),
         store => {
-            let builder = WindowLimiter::builder(window).clock(clock);
+            let builder = RateLimiter::builder(window).clock(clock);
             Alone::Keys(if store == 1 { builder.inline(8).unwrap() } else { builder.max_keys(8) }.build())
         }
     };
@@ -315,7 +317,7 @@ fn an_old_moment_opens_no_window_whatever_its_age() {
         let Some(window) = any_window(&mut random) else { continue };
         let (clock, mock) = Clock::mock();
         let store = random.below(3);
-        let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
+        let builder = RateLimiter::<u64, _>::builder(window).clock(clock.clone());
         let limiter = if store == 1 { builder.inline(8).unwrap() } else { builder }.build();
         let counter = WindowCounter::builder(window).clock(clock).build();
         let range = range_of(window);
@@ -332,8 +334,8 @@ fn an_old_moment_opens_no_window_whatever_its_age() {
             }
             let then = Moment(counter.now().0 - age);
             let taken = match store {
-                0 => counter.try_acquire_at(then, 1).is_ok() || counter.try_acquire().is_ok(),
-                _ => limiter.try_acquire_at(then, &1, 1).is_ok() || limiter.try_acquire(&1).is_ok(),
+                0 => counter.ask().at(then).try_acquire().is_ok() || counter.try_acquire().is_ok(),
+                _ => limiter.key(&1).at(then).try_acquire().is_ok() || limiter.try_acquire(&1).is_ok(),
             };
             assert!(!taken, "{window}: granted at a moment {age} ns ago");
             ages += 1;
@@ -345,7 +347,7 @@ fn an_old_moment_opens_no_window_whatever_its_age() {
 /// A limit that lets others take while it is asked, and refuses.
 struct Refuses<F>(Clock, F);
 
-impl<F: Fn()> Limit for Refuses<F> {
+impl<F: Fn()> TakeOne for Refuses<F> {
     fn clock(&self) -> &Clock {
         &self.0
     }
@@ -354,7 +356,7 @@ impl<F: Fn()> Limit for Refuses<F> {
         Ok(())
     }
 
-    fn take(&self, _: Internal) -> Result<(Granted, Receipt), Denied> {
+    fn take(&self) -> Result<(Granted, Receipt), Denied> {
         (self.1)();
         Err(Denied::full(1, 0, None))
     }
@@ -373,7 +375,7 @@ fn an_undone_take_leaves_no_start_behind() {
         mock.advance(50 * second);
         assert!(counter.try_acquire_n(5).is_ok());
     });
-    assert!(all_of((counter.n(1), &refuses)).try_acquire().is_err());
+    assert!(all_of((counter.ask(), &refuses)).try_acquire().is_err());
     assert!(counter.try_acquire().is_ok());
     mock.advance(20 * second);
     let denied = counter.try_acquire_n(6).expect_err("11 in 20 s");
@@ -419,7 +421,7 @@ fn an_undone_take_grants_nothing_more_than_its_absence() {
                 }
             });
             let n = 1 + inner.borrow_mut().below(limit);
-            assert!(all_of((counter.n(n), &refuses)).try_acquire().is_err());
+            assert!(all_of((counter.ask().n(n), &refuses)).try_acquire().is_err());
             undone += 1;
             // The law counts the grants that were not undone.
             let log = log.borrow();

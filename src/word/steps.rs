@@ -27,7 +27,7 @@ impl Balance {
 
     /// Takes the whole tokens that are there above `keep` tokens, up to `most` units.
     #[inline(always)]
-    pub(super) fn take_up_to(
+    pub(crate) fn take_up_to(
         self,
         refill: &impl Refill,
         most: u64,

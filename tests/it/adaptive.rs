@@ -78,7 +78,7 @@ proptest! {
         let said = Arc::new(Mutex::new(Vec::new()));
         let hostile = Hostile { verdicts, at: 0, said: Arc::clone(&said) };
         let adaptive = builder.floor(floor).unwrap().by(hostile).build().unwrap();
-        let (mut before, mut quota) = (units(adaptive.share()), limiter.quota());
+        let (mut before, mut quota) = (units(adaptive.share()), limiter.rule());
         let (mut now, mut changed) = (Duration::ZERO, None);
         prop_assert_eq!((before, quota), (1 << 32, CEILING));
         for (by, outcome, latency) in steps {
@@ -101,11 +101,11 @@ proptest! {
                 let most = before + before / 8 + PART;
                 prop_assert!((before / 2 - PART.min(before / 2)..=most).contains(&after), "{} to {}", before, after);
             }
-            if limiter.quota() != quota {
+            if limiter.rule() != quota {
                 prop_assert!(said.len() == asked + 1, "no verdict, and another quota");
                 prop_assert!(changed.is_none_or(|at| now - at >= INTERVAL));
                 changed = Some(now);
-                quota = limiter.quota();
+                quota = limiter.rule();
             }
             // The limiter has the share, rounded down by a millionth at most.
             let now_rate = rate(quota);
@@ -140,7 +140,7 @@ fn a_breach_sets_seven_eighths_of_the_answers_and_a_refusal_in_time_adds_a_sixte
     answer(&adaptive, &mock, 500, ms(400), ms(700));
     let share = permille(&adaptive);
     assert!((430..=440).contains(&share), "{share}");
-    assert_eq!(limiter.quota().capacity(), (1_000 * units(adaptive.share())).div_ceil(1 << 32));
+    assert_eq!(limiter.rule().capacity(), (1_000 * units(adaptive.share())).div_ceil(1 << 32));
     // In time, and no request was refused.
     answer(&adaptive, &mock, 500, ms(100), ms(2_000));
     assert_eq!(permille(&adaptive), share);
@@ -212,7 +212,7 @@ fn a_bucket_adapts_in_an_arc_and_in_a_static() {
     assert!(Adaptive::new(&BUCKET, CEILING).unwrap().build().is_ok());
     let adaptive = Adaptive::new(Arc::clone(&shared), Quota::per_second(20)).unwrap();
     assert!(adaptive.build().is_ok());
-    assert_eq!(shared.quota(), Quota::per_second(20));
+    assert_eq!(shared.rule(), Quota::per_second(20));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn bounds_that_do_not_hold_are_named() {
     let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
     let error = Adaptive::new(&limiter, Quota::per_second(1_000)).unwrap_err().to_string();
     assert!(error.contains("1000"), "{error}");
-    assert_eq!(limiter.quota(), Quota::per_second(10));
+    assert_eq!(limiter.rule(), Quota::per_second(10));
     let interval =
         |interval| Adaptive::new(&limiter, Quota::per_second(10)).unwrap().interval(interval).build();
     let error = interval(Duration::ZERO).unwrap_err().to_string();
@@ -284,7 +284,7 @@ fn a_half_of_a_short_period_is_half_of_the_rate() {
     let adaptive = Adaptive::new(&limiter, ceiling).unwrap().by(half).clock(clock).build().unwrap();
     mock.advance(INTERVAL);
     adaptive.refused();
-    let quota = limiter.quota();
+    let quota = limiter.rule();
     let rate = quota.tokens() as f64 / quota.period().as_secs_f64();
     assert!((rate / 5e6 - 1.0).abs() < 1e-4 && quota.capacity() == 25_000, "{quota}");
 }
@@ -305,24 +305,24 @@ fn a_quota_that_is_set_by_hand_is_gone_on_from() {
     decide();
     assert_eq!(permille(&adaptive), 500);
     let by_hand = Quota::per_second(125).burst(8);
-    limiter.set_quota(by_hand).unwrap();
+    limiter.set_rule(by_hand).unwrap();
     // The decision for 250 is dropped.
     decide();
-    assert_eq!((permille(&adaptive), limiter.quota()), (125, by_hand));
+    assert_eq!((permille(&adaptive), limiter.rule()), (125, by_hand));
     // The falls from before do not count, twice.
     for _ in 0..2 {
         decide();
-        assert_eq!((permille(&adaptive), limiter.quota()), (125, by_hand));
+        assert_eq!((permille(&adaptive), limiter.rule()), (125, by_hand));
     }
     decide();
     assert_eq!(permille(&adaptive), 140);
-    assert_eq!(limiter.quota().capacity(), 141, "a share of the ceiling's burst again");
+    assert_eq!(limiter.rule().capacity(), 141, "a share of the ceiling's burst again");
     // Out of the bounds, the nearest share is gone on from.
     for (by_hand, permille_then) in [(Quota::per_hour(3), 31), (CEILING, 1_000)] {
-        limiter.set_quota(by_hand).unwrap();
-        while limiter.quota() == by_hand && permille(&adaptive) != permille_then {
+        limiter.set_rule(by_hand).unwrap();
+        while limiter.rule() == by_hand && permille(&adaptive) != permille_then {
             decide();
         }
-        assert_eq!(limiter.quota(), by_hand);
+        assert_eq!(limiter.rule(), by_hand);
     }
 }

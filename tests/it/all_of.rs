@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use tollgate::{
-    Clock, Equivalent, Limit, Quota, RateLimiter, Reason, ToKey, TokenBucket, WhenFull, Window,
-    WindowCounter, WindowLimiter, all_of,
+    Clock, Equivalent, Quota, RateLimiter, Reason, ToKey, TokenBucket, Tokens, WhenFull, Window,
+    WindowCounter, all_of,
 };
 
 use super::{InStore, Room};
@@ -33,7 +33,7 @@ const TEN: Quota = Quota::per_second(10);
 fn all_are_taken_or_none() {
     let (three, mut time) = buckets([TEN, Quota::per_second(5), Quota::per_second(2)]);
     let [a, b, c] = &three;
-    let all = all_of((a.n(2), b.n(1), c.n(1)));
+    let all = all_of((a.ask().n(2), b.ask(), c.ask()));
     assert_eq!(all.try_acquire().unwrap().remaining(), 1, "of the tightest");
     assert_eq!(all.try_acquire().unwrap().remaining(), 0);
     let before = three.each_ref().map(TokenBucket::peek);
@@ -55,46 +55,46 @@ fn the_answer_is_that_of_the_limit_that_takes_longest() {
     let [a, b, c] = &three;
     assert!(a.try_acquire_n(4).is_ok() && b.try_acquire().is_ok() && c.try_acquire_n(2).is_ok());
     let said = |denied: tollgate::AllDenied| (denied.which(), denied.retry_after());
-    assert_eq!(said(all_of((a.n(1), b.n(1), c.n(1))).try_acquire().unwrap_err()), (1, Some(ns(SECOND))));
-    assert_eq!(said(all_of((b.n(1), a.n(1), c.n(1))).try_acquire().unwrap_err()), (0, Some(ns(SECOND))));
+    assert_eq!(said(all_of((a.ask(), b.ask(), c.ask())).try_acquire().unwrap_err()), (1, Some(ns(SECOND))));
+    assert_eq!(said(all_of((b.ask(), a.ask(), c.ask())).try_acquire().unwrap_err()), (0, Some(ns(SECOND))));
     assert_eq!(
-        said(all_of((a.n(4), b.n(1), c.n(1))).try_acquire().unwrap_err()),
+        said(all_of((a.ask().n(4), b.ask(), c.ask())).try_acquire().unwrap_err()),
         (0, Some(ns(SECOND))),
         "the first of equals"
     );
-    assert_eq!(said(all_of((&a.n(1), &b.n(1))).try_acquire().unwrap_err()), (1, Some(ns(SECOND))));
+    assert_eq!(said(all_of((&a.ask(), &b.ask())).try_acquire().unwrap_err()), (1, Some(ns(SECOND))));
     // A wait of `None`, for never, is the longest.
-    assert_eq!(said(all_of((b.n(1), c.n(3), a.n(1))).try_acquire().unwrap_err()), (1, None));
-    assert_eq!(said(all_of((c.n(3), b.n(2))).try_acquire().unwrap_err()), (0, None));
+    assert_eq!(said(all_of((b.ask(), c.ask().n(3), a.ask())).try_acquire().unwrap_err()), (1, None));
+    assert_eq!(said(all_of((c.ask().n(3), b.ask().n(2))).try_acquire().unwrap_err()), (0, None));
     assert_eq!(left(&three), [0, 0, 0]);
 }
 
 #[test]
 fn limits_come_in_tuples_arrays_and_slices() {
     let (eight, _time) = buckets([TEN; 8]);
-    let [a, b, c, d, e, f, g, h] = &eight;
-    let limits = eight.each_ref().map(|bucket| bucket.n(1));
-    assert!(all_of((a.n(1),)).try_acquire().is_ok());
-    assert!(all_of((a.n(1), b.n(1), c.n(1), d.n(1), e.n(1), f.n(1), g.n(1), h.n(1))).try_acquire().is_ok());
+    let limits = eight.each_ref().map(|bucket| bucket.ask());
+    let [a, b, c, d, e, f, g, h] = limits;
+    assert!(all_of((a,)).try_acquire().is_ok());
+    assert!(all_of((a, b, c, d, e, f, g, h)).try_acquire().is_ok());
     assert!(all_of(limits).try_acquire().is_ok());
     assert!(all_of(&limits).try_acquire().is_ok());
     assert!(all_of(&limits[..]).try_acquire().is_ok());
-    let by_name: [&dyn Limit; 8] = limits.each_ref().map(|limit| limit as &dyn Limit);
+    let by_name: [&dyn Tokens; 8] = limits.each_ref().map(|limit| limit as &dyn Tokens);
     assert!(all_of(by_name).try_acquire().is_ok());
     assert!(all_of(&by_name[1..]).try_acquire().is_ok());
     assert_eq!(left(&eight), [4, 4, 4, 4, 4, 4, 4, 4]);
 
-    let heavy = eight.each_ref().map(|bucket| bucket.n(4));
+    let heavy = eight.each_ref().map(|bucket| bucket.ask().n(4));
     assert!(h.try_acquire().is_ok());
     assert_eq!(all_of(heavy).try_acquire().unwrap_err().which(), 7);
-    let denied = all_of((a.n(4), b.n(4), c.n(4), d.n(4), e.n(4), f.n(4), g.n(4), h.n(4))).try_acquire();
-    assert_eq!(denied.unwrap_err().which(), 7);
+    let [a, b, c, d, e, f, g, h] = heavy;
+    assert_eq!(all_of((a, b, c, d, e, f, g, h)).try_acquire().unwrap_err().which(), 7);
     assert_eq!(left(&eight), [4, 4, 4, 4, 4, 4, 4, 3]);
 }
 
 #[test]
 fn no_limits_grant_everything() {
-    let none: [&dyn Limit; 0] = [];
+    let none: [&dyn Tokens; 0] = [];
     let granted = all_of(&none[..]).try_acquire().unwrap();
     assert_eq!((granted.tokens(), granted.remaining(), granted.reset_after()), (0, u64::MAX, ns(0)));
     assert!(all_of(none).try_acquire().is_ok());
@@ -107,10 +107,10 @@ fn a_limit_that_is_named_twice_is_taken_twice() {
     let ([bucket], mut time) = buckets([TEN]);
     let (key, other_key) = (1, 2);
     let limiter = RateLimiter::<u64>::stored(Quota::per_hour(10)).build();
-    assert_eq!(all_of((bucket.n(4), bucket.n(4))).try_acquire().unwrap().remaining(), 2);
+    assert_eq!(all_of((bucket.ask().n(4), bucket.ask().n(4))).try_acquire().unwrap().remaining(), 2);
     time.advance(150 * MS);
     let before = bucket.peek();
-    let denied = all_of((bucket.n(2), bucket.n(2))).try_acquire().unwrap_err();
+    let denied = all_of((bucket.ask().n(2), bucket.ask().n(2))).try_acquire().unwrap_err();
     assert_eq!((denied.which(), denied.denied().remaining()), (1, 1));
     assert_eq!(bucket.peek(), before);
     let twice = all_of([limiter.key(&key).n(6), limiter.key(&key).n(6)]);
@@ -126,7 +126,7 @@ fn keys_have_a_cost_and_a_plan() {
     let limiter =
         RateLimiter::<String>::stored(TEN).headroom(Quota::per_second(100)).unwrap().clock(clock).build();
     let gold = limiter.plan(Quota::per_second(100)).unwrap();
-    let all = all_of((bucket.n(1), limiter.key("ada").n(60).under(&gold), limiter.key("bob")));
+    let all = all_of((bucket.ask(), limiter.key("ada").n(60).under(&gold), limiter.key("bob")));
     assert_eq!(all.try_acquire().unwrap().remaining(), 9, "ada has 40, bob and the bucket 9");
     let denied = all.try_acquire().unwrap_err();
     assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(200 * MS))));
@@ -135,7 +135,7 @@ fn keys_have_a_cost_and_a_plan() {
     assert!(all.try_acquire().is_err());
     time.advance(1);
     assert!(all.try_acquire().is_ok());
-    let over = all_of((bucket.n(1), limiter.key("ada").n(60))).try_acquire().unwrap_err();
+    let over = all_of((bucket.ask(), limiter.key("ada").n(60))).try_acquire().unwrap_err();
     assert_eq!(
         (over.which(), over.denied().reason()),
         (1, Reason::TooMany),
@@ -148,9 +148,9 @@ fn a_refusal_remembers_no_key() {
     let (clock, _time) = Time::new();
     let bucket = TokenBucket::builder(Quota::per_second(1)).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).build();
-    assert!(all_of((bucket.n(1), limiter.key(&1).n(11))).try_acquire().is_err());
+    assert!(all_of((bucket.ask(), limiter.key(&1).n(11))).try_acquire().is_err());
     assert!(bucket.try_acquire().is_ok());
-    assert!(all_of((limiter.key(&1), limiter.key(&2), bucket.n(1))).try_acquire().is_err());
+    assert!(all_of((limiter.key(&1), limiter.key(&2), bucket.ask())).try_acquire().is_err());
     assert!(all_of((limiter.key(&1).n(0), limiter.key(&2).n(0))).try_acquire().is_ok());
     assert!(limiter.is_empty());
 }
@@ -176,7 +176,7 @@ fn more_than_the_burst_of_a_new_key_is_too_many_at_once() {
     let (clock, mut time) = Time::new();
     let empty = RateLimiter::<u64>::stored(TEN).initial_tokens(0).clock(clock.clone()).build();
     let service = TokenBucket::builder(Quota::per_hour(1)).initial_tokens(0).clock(clock).build();
-    let all = all_of((service.n(1), empty.key(&1).n(11)));
+    let all = all_of((service.ask(), empty.key(&1).n(11)));
     for _ in 0..2 {
         let denied = all.try_acquire().unwrap_err();
         let said = (denied.which(), denied.denied().reason(), denied.retry_after());
@@ -190,7 +190,7 @@ fn more_than_the_burst_of_a_new_key_is_too_many_at_once() {
 fn limits_may_be_on_clocks_of_their_own() {
     let (([a], mut a_time), ([b], mut b_time)) = (buckets([TEN]), buckets([TEN]));
     a_time.set(100 * SECOND);
-    let all = all_of((a.n(10), b.n(10)));
+    let all = all_of((a.ask().n(10), b.ask().n(10)));
     assert!(all.try_acquire().is_ok());
     a_time.advance(SECOND);
     let denied = all.try_acquire().unwrap_err();
@@ -209,7 +209,7 @@ fn one_in_shadow_mode_refuses_nothing() {
     let strict = TokenBucket::builder(Quota::per_second(2)).clock(clock.clone()).build();
     let shadow = TokenBucket::builder(Quota::per_second(1)).shadow(true).clock(clock.clone()).build();
     let keyed = RateLimiter::<u64>::stored(Quota::per_second(1)).shadow(true).clock(clock).build();
-    let all = all_of((strict.n(1), shadow.n(1), keyed.key(&1)));
+    let all = all_of((strict.ask(), shadow.ask(), keyed.key(&1)));
     assert!(all.try_acquire().is_ok());
     assert_eq!((shadow.overruled(), keyed.stats().overruled), (0, 0));
     assert!(all.try_acquire().is_ok());
@@ -232,15 +232,15 @@ fn who_comes_before_a_key_without_room_is_undone() {
     time.advance(33 * MS);
     let before = (bucket.peek(), limiter.peek(&1));
     for n in [1, 3] {
-        let all = all_of((bucket.n(n), limiter.key(&1).n(n), limiter.key(&2)));
+        let all = all_of((bucket.ask().n(n), limiter.key(&1).n(n), limiter.key(&2)));
         let denied = all.try_acquire().unwrap_err();
         assert_eq!((denied.which(), denied.denied().reason()), (2, Reason::Full));
         assert_eq!((bucket.peek(), limiter.peek(&1)), before);
     }
     // The same with a key that shares a bucket, and with limits by reference.
     assert!(shared.try_acquire_n(&7, 4).is_ok());
-    let (own, sharing, new) = (bucket.n(2), shared.key(&7).n(5), limiter.key(&2));
-    let all: [&dyn Limit; 3] = [&own, &sharing, &new];
+    let (own, sharing, new) = (bucket.ask().n(2), shared.key(&7).n(5), limiter.key(&2));
+    let all: [&dyn Tokens; 3] = [&own, &sharing, &new];
     let before = (bucket.peek(), shared.peek(&7));
     assert_eq!(all_of(&all[..]).try_acquire().unwrap_err().which(), 2);
     assert_eq!((bucket.peek(), shared.peek(&7), shared.stats().shared > 1), (before.0, before.1, true));
@@ -266,8 +266,8 @@ fn limits_on_one_clock_are_asked_at_one_reading() {
     step.store(1, Relaxed);
     for keyed in [false, true] {
         let answer = match keyed {
-            true => all_of((quick.n(1), limiter.key(&1))).try_acquire(),
-            false => all_of((quick.n(1), bucket.n(1))).try_acquire(),
+            true => all_of((quick.ask(), limiter.key(&1))).try_acquire(),
+            false => all_of((quick.ask(), bucket.ask())).try_acquire(),
         };
         let denied = answer.expect_err("both are empty");
         assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(SECOND))));
@@ -283,7 +283,7 @@ fn a_reading_of_one_clock_is_not_used_on_another() {
     b_time.set(1_000 * SECOND);
     assert!(b.try_acquire_n(10).is_ok());
     b_time.advance(SECOND);
-    assert!(all_of((a.n(1), b.n(10))).try_acquire().is_ok());
+    assert!(all_of((a.ask(), b.ask().n(10))).try_acquire().is_ok());
 }
 
 /// A taker gets the held and the earned tokens before the undo. The undo gives back no token that
@@ -300,10 +300,10 @@ fn what_would_have_spilt_is_not_undone() {
             return;
         }
         time.lock().unwrap().advance(200 * MS);
-        assert_eq!(other.acquire_up_to(100).tokens(), 8);
+        assert_eq!(other.ask().n(100).acquire_up_to().tokens(), 8);
     });
     let limiter = limiter.with_places(0);
-    let denied = all_of((bucket.n(4), limiter.key(&1))).try_acquire().unwrap_err();
+    let denied = all_of((bucket.ask().n(4), limiter.key(&1))).try_acquire().unwrap_err();
     assert_eq!(denied.denied().reason(), Reason::Full);
     assert_eq!(bucket.peek().remaining(), 2, "as if the four had never been taken");
 }
@@ -313,7 +313,7 @@ fn what_would_have_spilt_is_not_undone() {
 fn more_than_64_limits_are_refused() {
     let (clock, _time) = Time::new();
     let bucket = TokenBucket::builder(Quota::per_hour(1_000)).clock(clock).build();
-    let limits = vec![bucket.n(1); 65];
+    let limits = vec![bucket.ask(); 65];
     assert!(all_of(&limits[..64]).try_acquire().is_ok());
     let denied = all_of(limits.as_slice()).try_acquire().unwrap_err();
     assert_eq!((denied.which(), denied.denied().reason()), (64, Reason::TooManyLimits));
@@ -328,7 +328,7 @@ fn a_kept_part_stays_in_all_of() {
     let quota = Quota::per_second(10);
     let limiter = RateLimiter::<u64>::stored(quota).clock(clock.clone()).build();
     let bucket = TokenBucket::builder(quota).clock(clock).build();
-    let both = all_of((bucket.n(1).keep(30), limiter.key(&1).n(2).keep(50)));
+    let both = all_of((bucket.ask().keep(30), limiter.key(&1).n(2).keep(50)));
     assert_eq!((0..9).filter(|_| both.try_acquire().is_ok()).count(), 2);
     let denied = both.try_acquire().unwrap_err();
     assert_eq!((denied.which(), denied.retry_after()), (1, Some(ns(100_000_000))));
@@ -343,7 +343,7 @@ fn a_take_above_a_kept_part_is_undone() {
     let full = RateLimiter::<u64>::stored(TEN).clock(clock.clone()).when_full(WhenFull::Deny).with_places(0);
     let bucket = TokenBucket::builder(TEN).clock(clock).build();
     assert!(bucket.try_acquire().is_ok() && limiter.try_acquire(&1).is_ok());
-    let all = all_of((bucket.n(3).keep(50), limiter.key(&1).n(4).keep(50), full.key(&2)));
+    let all = all_of((bucket.ask().n(3).keep(50), limiter.key(&1).n(4).keep(50), full.key(&2)));
     assert_eq!(all.try_acquire().unwrap_err().which(), 2);
     assert_eq!((bucket.peek().remaining(), limiter.peek(&1).remaining()), (9, 9));
 }
@@ -357,13 +357,13 @@ fn a_kept_part_is_looked_at_before_any_take() {
     let [fast, slow] = quotas.map(|quota| TokenBucket::builder(quota).clock(clock.clone()).build());
     let keys = quotas.map(|quota| RateLimiter::<u64>::stored(quota).clock(clock.clone()).build());
     assert!(fast.try_acquire().is_ok() && slow.try_acquire().is_ok());
-    let of_buckets = all_of((fast.n(5).keep(50), slow.n(5).keep(50)));
+    let of_buckets = all_of((fast.ask().n(5).keep(50), slow.ask().n(5).keep(50)));
     assert_eq!(of_buckets.try_acquire().unwrap_err().which(), 1);
     assert!(keys.iter().all(|limiter| limiter.try_acquire(&1).is_ok()));
     let of_keys = all_of((keys[0].key(&1).n(5).keep(50), keys[1].key(&1).n(5).keep(50)));
     assert_eq!(of_keys.try_acquire().unwrap_err().which(), 1);
     let windows = [Window::per_second(10), Window::per_hour(10)]
-        .map(|window| WindowLimiter::<u64>::builder(window).clock(clock.clone()).build());
+        .map(|window| RateLimiter::<u64, _>::builder(window).clock(clock.clone()).build());
     assert!(windows.iter().all(|limiter| limiter.try_acquire(&1).is_ok()));
     let of_windows = all_of((windows[0].key(&1).n(5).keep(50), windows[1].key(&1).n(5).keep(50)));
     assert_eq!(of_windows.try_acquire().unwrap_err().which(), 1);
@@ -377,6 +377,6 @@ fn a_kept_part_is_decided_at_the_reading_that_is_given() {
     let then = clock.now();
     mock.advance(std::time::Duration::from_secs(1));
     let above = limiter.key(&1).keep(50);
-    assert!(above.try_acquire_at(then).is_err());
-    assert!(above.try_acquire_at(clock.now()).is_ok());
+    assert!(above.at(then).try_acquire().is_err());
+    assert!(above.at(clock.now()).try_acquire().is_ok());
 }

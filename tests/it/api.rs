@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::{
-    Builder, Clock, Denied, Equivalent, Granted, Inflight, InflightLimiter, InvalidQuota, Janitor, MockClock,
-    Pinned, Quota, RateLimiter, Reason, Share, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window,
-    WindowLimiter, all_of,
+    Builder, Clock, Denied, Equivalent, Granted, Inflight, InflightLimiter, InvalidRule, Janitor, MockClock,
+    Pinned, Quota, RateLimiter, Reason, Rule, Share, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window,
+    all_of,
 };
 
 use crate::support::file_of_panic;
@@ -58,7 +58,7 @@ static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100));
 
 #[test]
 fn a_bucket_is_a_static() {
-    assert_eq!(LIMIT.quota(), Quota::per_second(100));
+    assert_eq!(LIMIT.rule(), Quota::per_second(100));
     let granted = LIMIT.try_acquire().expect("it starts full");
     assert_eq!(granted.remaining(), 99);
     assert!(granted.reset_after() <= Duration::from_millis(10));
@@ -69,13 +69,13 @@ fn a_limiter_is_built_in_each_form() {
     let q = Quota::per_hour(2);
     let strings = RateLimiter::<String>::builder(q).build();
     let folded = RateLimiter::<u64>::builder(q).hasher(Fold::default()).build();
-    let l: RateLimiter<u64, Fold> = RateLimiter::builder(q).hasher(Fold::default()).build();
+    let l: RateLimiter<u64, Quota, Fold> = RateLimiter::builder(q).hasher(Fold::default()).build();
     let seeded = RateLimiter::<u64>::builder(q).hasher(Fold(0xcbf2_9ce4_8422_2325)).build();
     let plain: RateLimiter<u64> = RateLimiter::new(q);
     assert!(strings.try_acquire("a").is_ok());
     for limiter in [&folded, &l, &seeded] {
         assert!(limiter.try_acquire(&1).is_ok());
-        assert_eq!((limiter.len(), limiter.quota()), (1, q));
+        assert_eq!((limiter.len(), limiter.rule()), (1, q));
     }
     assert!(plain.try_acquire_n(&1, 2).is_ok());
     assert!(!plain.is_empty());
@@ -84,10 +84,10 @@ fn a_limiter_is_built_in_each_form() {
 /// As `HashMap::new` does, a builder names the default hasher. No caller of these names one.
 #[test]
 fn a_builder_infers_its_hasher_as_a_map_of_std_does() {
-    fn any<K, S>(_: &RateLimiter<K, S>) {}
+    fn any<K, S>(_: &RateLimiter<K, Quota, S>) {}
     let (clock, _mock) = Clock::mock();
     any::<u64, _>(&RateLimiter::builder(Quota::per_hour(1)).clock(clock.clone()).build());
-    let windows = WindowLimiter::builder(Window::per_hour(1)).clock(clock.clone()).build();
+    let windows = RateLimiter::builder(Window::per_hour(1)).clock(clock.clone()).build();
     assert!(windows.try_acquire(&1_u64).is_ok());
     let places = InflightLimiter::builder(1).build().expect("within the bounds");
     assert!(places.try_enter(&1_u64).is_ok());
@@ -98,7 +98,7 @@ fn a_builder_infers_its_hasher_as_a_map_of_std_does() {
         use tollgate::tower::RateLimitLayer;
         let buckets = RateLimiter::builder(Quota::per_hour(1)).clock(clock.clone()).build();
         let _ = RateLimitLayer::builder(buckets).key(ClientIp::peer()).build();
-        let windows = WindowLimiter::builder(Window::per_hour(1)).clock(clock).build();
+        let windows = RateLimiter::builder(Window::per_hour(1)).clock(clock).build();
         let _ = RateLimitLayer::builder(windows).key(ClientIp::peer()).build();
     }
 }
@@ -108,7 +108,7 @@ fn a_builder_infers_its_hasher_as_a_map_of_std_does() {
 fn a_key_behind_a_pointer_is_found_by_its_slice() {
     fn asked<K: Hash + Eq + Clone, Q: ToKey<K> + ?Sized>(slice: &Q, owned: K) {
         let limiter = RateLimiter::<K>::new(Quota::per_hour(3));
-        assert!(limiter.try_acquire(slice).is_ok() && limiter.key(slice).try_acquire().is_ok());
+        assert!(limiter.try_acquire(slice).is_ok() && limiter.try_acquire(slice).is_ok());
         // It is one key, in whatever form it is asked.
         assert_eq!(limiter.try_acquire(&owned).map(|granted| granted.remaining()), Ok(0));
         assert_eq!((limiter.len(), limiter.remove(slice)), (1, true));
@@ -127,18 +127,16 @@ fn a_key_behind_a_pointer_is_found_by_its_slice() {
 
 #[test]
 fn a_decision_hashes_its_key_once_by_the_hasher_of_its_builder() {
-    let hashes = Counted::default();
-    let limiter = RateLimiter::<u64>::builder(Quota::per_hour(9)).hasher(hashes.clone()).build();
-    for decision in 1..9 {
-        assert!(limiter.try_acquire(&(decision % 3)).is_ok());
-        assert_eq!(hashes.0.load(Relaxed), decision);
+    fn hashes_once<R: Rule>(rule: R) {
+        let hashes = Counted::default();
+        let limiter = RateLimiter::<u64, _>::builder(rule).hasher(hashes.clone()).build();
+        for decision in 1..9 {
+            assert!(limiter.try_acquire(&(decision % 3)).is_ok());
+            assert_eq!(hashes.0.load(Relaxed), decision);
+        }
     }
-    let hashes = Counted::default();
-    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(9)).hasher(hashes.clone()).build();
-    for decision in 1..9 {
-        assert!(limiter.try_acquire(&(decision % 3)).is_ok());
-        assert_eq!(hashes.0.load(Relaxed), decision);
-    }
+    hashes_once(Quota::per_hour(9));
+    hashes_once(Window::per_hour(9));
     let hashes = Counted::default();
     let builder = InflightLimiter::<u64>::builder(9).hasher(hashes.clone());
     let limiter = builder.build().expect("within the bounds");
@@ -241,16 +239,16 @@ fn everything_public_crosses_threads_but_a_pinned_handle() {
     send::<TokenBucket>();
     sync::<RateLimiter<String>>();
     send::<RateLimiter<String>>();
-    sync::<RateLimiter<Vec<u8>, Fold>>();
-    send::<Builder<String, Fold>>();
-    sync::<Builder<String, Fold>>();
+    sync::<RateLimiter<Vec<u8>, Quota, Fold>>();
+    send::<Builder<String, Quota, Fold>>();
+    sync::<Builder<String, Quota, Fold>>();
     send::<Clock>();
     sync::<Clock>();
     send::<MockClock>();
     sync::<MockClock>();
     send::<Janitor>();
-    send::<InvalidQuota>();
-    sync::<InvalidQuota>();
+    send::<InvalidRule>();
+    sync::<InvalidRule>();
     value::<Quota>();
     value::<Granted>();
     value::<Denied>();
@@ -283,7 +281,11 @@ fn no_debug_output_has_a_key_in_it() {
     printed.push(format!("{:?}", limiter.janitor(Duration::from_secs(3_600))));
     let (reserved, held) = (limiter.key(SECRET).n(0).reserve(), limiter.key(SECRET).n(0).hold());
     printed.push(format!("{reserved:?} {held:?} {:?}", limiter.key(SECRET)));
-    printed.push(format!("{:?} {:?}", all_of([limiter.key(SECRET)]), limiter.limited(SECRET, |_: u8| ())));
+    printed.push(format!(
+        "{:?} {:?}",
+        all_of([limiter.key(SECRET)]),
+        limiter.key(SECRET).limited(|_: u8| ())
+    ));
     printed.push(format!("{:?}", limiter.key(SECRET).keep(7)));
     let builder = InflightLimiter::<String>::builder(9);
     printed.push(format!("{builder:?}"));
@@ -298,10 +300,10 @@ fn no_debug_output_has_a_key_in_it() {
     }
     // The text has the names of the types all the same.
     let all = printed.concat();
-    for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "KeyLimit", "Limited"] {
+    for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "Ask", "Limited"] {
         assert!(all.contains(name), "{name} is not in {all}");
     }
-    for name in ["Keeping", "percent: 7", "InflightLimiterBuilder { limit: 9", "InflightLimiter { limit: 9"] {
+    for name in ["keep: 7", "InflightLimiterBuilder { limit: 9", "InflightLimiter { limit: 9"] {
         assert!(all.contains(name), "{name} is not in {all}");
     }
     assert!(all.contains("Ok(KeyFlight {") && all.contains("Ok(OwnedKeyFlight {"), "{all}");
@@ -336,14 +338,14 @@ fn each_reason_is_said_in_words() {
     let foreign = other.plan(Quota::per_second(1)).unwrap();
     let limiter = RateLimiter::<u8>::new(Quota::per_second(1));
     assert!(bucket.try_acquire().is_ok());
-    let late = bucket.blocking_acquire_within(Duration::from_millis(5)).unwrap_err();
-    let _first = bucket.reserve(1).unwrap();
-    let owed = bucket.reserve(1).unwrap_err();
-    let many = vec![bucket.n(1); 65];
+    let late = bucket.ask().within(Duration::from_millis(5)).blocking_acquire().unwrap_err();
+    let _first = bucket.ask().reserve().unwrap();
+    let owed = bucket.ask().reserve().unwrap_err();
+    let many = vec![bucket.ask(); 65];
     let said = [
         late,
         owed,
-        limiter.try_acquire_as(&1, 1, &foreign).unwrap_err(),
+        limiter.key(&1).under(&foreign).try_acquire().unwrap_err(),
         all_of(&many[..]).try_acquire().unwrap_err().denied(),
     ];
     let said = said.map(|denied| denied.to_string());
@@ -366,7 +368,7 @@ fn debug_output_tells_times_and_texts() {
     let denied = limiter.try_acquire(&1).expect_err("it is empty");
     let never = limiter.try_acquire_n(&1, 2).expect_err("it is over the burst");
     let plan = limiter.plan(Quota::per_minute(1)).expect("there is room");
-    let windows = WindowLimiter::<u8>::new(Window::per_minute(5).sliding());
+    let windows = RateLimiter::<u8, _>::new(Window::per_minute(5).sliding());
     let all = all_of([limiter.key(&1), limiter.key(&2)]).try_acquire().expect_err("one is empty");
     let printed = [
         (format!("{granted:?}"), "Granted { tokens: 1, remaining: 0, reset_after: 1s }"),
@@ -381,16 +383,19 @@ fn debug_output_tells_times_and_texts() {
         (format!("{:?}", Quota::per_second(100).burst(200)), "Quota(100/s burst 200)"),
         (format!("{:?}", Quota::at_most(5, Duration::from_secs(60))), "AtMost(at most 5/m)"),
         (format!("{:?}", Window::per_minute(5).sliding()), "Window(5/m sliding)"),
-        (format!("{:?}", windows.cap(3).expect("there is room")), "Cap(3)"),
+        (
+            format!("{:?}", windows.plan(windows.rule().with_limit(3).unwrap()).expect("there is room")),
+            "Plan(3/m sliding)",
+        ),
         (format!("{:?}", limiter.now()), "Moment(1ms)"),
         (format!("{mock:?}"), "MockClock(1ms)"),
         (
             format!("{:?}", Quota::try_per(0, Duration::from_secs(1), 1).expect_err("nothing is earned")),
-            "InvalidQuota(\"a quota of 0 tokens grants nothing: the least is 1\")",
+            "InvalidRule(\"a quota of 0 tokens grants nothing: the least is 1\")",
         ),
         (
             format!("{:?}", Window::try_per(0, Duration::from_secs(1)).expect_err("nothing is granted")),
-            "InvalidWindow(\"a limit of 0 tokens grants nothing: the least is 1\")",
+            "InvalidRule(\"a limit of 0 tokens grants nothing: the least is 1\")",
         ),
     ];
     for (text, wanted) in printed {

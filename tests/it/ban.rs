@@ -22,9 +22,7 @@ use tollgate::http::{ClientIp, Digest, Extension, HeaderKey, KeyFrom, Problem, R
 use tollgate::tower::{
     BanAfter, Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimitLayer, prometheus,
 };
-use tollgate::{
-    Clock, Denied, Granted, MockClock, Quota, RateLimiter, Reason, WhenFull, Window, WindowLimiter,
-};
+use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, Reason, WhenFull, Window};
 use tower_layer::Layer;
 use tower_service::Service;
 

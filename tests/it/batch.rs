@@ -1,7 +1,5 @@
 //! A batch decides on its keys as single calls do, one after another.
 
-use std::hash::RandomState;
-
 use tollgate::{Builder, Quota, RateLimiter, WhenFull};
 
 use super::{IN_TABLE, InStore, Room};
@@ -9,9 +7,7 @@ use crate::support::{Random, SECOND, Time, answer};
 
 const QUOTA: Quota = Quota::per_second(2).burst(5);
 
-fn pair(
-    build: impl Fn(Builder<String, RandomState>) -> RateLimiter<String>,
-) -> [(RateLimiter<String>, Time); 2] {
+fn pair(build: impl Fn(Builder<String>) -> RateLimiter<String>) -> [(RateLimiter<String>, Time); 2] {
     [(), ()].map(|()| {
         let (clock, time) = Time::new();
         (build(RateLimiter::stored(QUOTA).clock(clock)), time)

@@ -45,7 +45,7 @@ fn a_clock_that_is_set_back_within_a_decision_mints_nothing() {
         assert!(bucket.try_acquire().is_ok());
         if changed {
             now.fetch_add(HOUR, Ordering::Relaxed);
-            bucket.set_quota(Quota::per_minute(1)).unwrap();
+            bucket.set_rule(Quota::per_minute(1)).unwrap();
             now.fetch_add(HOUR, Ordering::Relaxed);
             assert!(bucket.try_acquire().is_ok());
             now.store(3 * HOUR, Ordering::Relaxed);
@@ -126,11 +126,11 @@ fn who_is_removed_while_it_is_charged_starts_anew() {
 fn a_change_of_quota_whose_clock_stopped_is_made_up_for() {
     let scene = a_scene(HOURLY.burst(3), 9, WhenFull::Deny);
     scene.at(1, |_| panic!("the clock has stopped"));
-    let died = catch_unwind(AssertUnwindSafe(|| scene.limiter.set_quota(HOURLY)));
+    let died = catch_unwind(AssertUnwindSafe(|| scene.limiter.set_rule(HOURLY)));
     assert!(died.is_err());
     // The next change makes up for it.
-    assert_eq!(scene.limiter.set_quota(HOURLY.burst(2)), Ok(()));
-    assert_eq!(scene.limiter.quota(), HOURLY.burst(2));
+    assert_eq!(scene.limiter.set_rule(HOURLY.burst(2)), Ok(()));
+    assert_eq!(scene.limiter.rule(), HOURLY.burst(2));
     takes(&scene.limiter);
     takes(&scene.limiter);
     finds_nothing(&scene.limiter);
@@ -143,12 +143,12 @@ fn a_plan_after_a_change_whose_clock_stopped_counts_from_now_on() {
     takes(&scene.limiter);
     scene.set(HOUR / 2);
     scene.at(1, |_| panic!("the clock has stopped"));
-    assert!(catch_unwind(AssertUnwindSafe(|| scene.limiter.set_quota(HOURLY))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| scene.limiter.set_rule(HOURLY))).is_err());
     let plan = scene.limiter.plan(Quota::per_minute(1)).unwrap();
-    assert!(scene.limiter.try_acquire_as(&1, 1, &plan).is_err());
+    assert!(scene.limiter.key(&1).under(&plan).try_acquire().is_err());
     // A minute, and a tick.
     scene.set(HOUR / 2 + HOUR / 59);
-    assert!(scene.limiter.try_acquire_as(&1, 1, &plan).is_ok());
+    assert!(scene.limiter.key(&1).under(&plan).try_acquire().is_ok());
     scene.is_over();
 }
 
@@ -229,7 +229,7 @@ fn who_is_charged_while_it_is_evicted_stays() {
 #[test]
 fn what_is_settled_on_a_bucket_that_goes_is_nobodys() {
     let scene = a_scene(HOURLY.burst(9), 9, WhenFull::Deny);
-    let hold = scene.limiter.hold(&1, 1).expect("it starts full");
+    let hold = scene.limiter.key(&1).hold().expect("it starts full");
     scene.at(1, |limiter| assert!(limiter.remove(&1)));
     assert_eq!(hold.settle(5), 4, "none of the four was charged");
     scene.is_over();

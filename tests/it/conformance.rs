@@ -89,7 +89,7 @@ impl Case {
         self.tags.iter().any(|one| one == tag)
     }
 
-    fn quota(&self) -> Result<Quota, tollgate::InvalidQuota> {
+    fn quota(&self) -> Result<Quota, tollgate::InvalidRule> {
         Quota::try_per(self.rate.tokens, ns(self.rate.per_ns), self.burst)
     }
 

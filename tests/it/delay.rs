@@ -21,7 +21,7 @@ use tollgate::http::{Head, Headers, key_fn};
 use tollgate::tower::{
     Cost, Decision, LayerBuilder, LimitBy, RateLimit, RateLimitLayer, ResponseBody, ResponseFuture,
 };
-use tollgate::{Clock, MockClock, Quota, RateLimiter, Window, WindowLimiter};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, Window};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -193,7 +193,7 @@ impl Scene {
 
     /// Returns the time in nanoseconds until the next token that no request has.
     fn next(&self) -> u64 {
-        let reservation = self.limiter.reserve(&KEY, 1).unwrap();
+        let reservation = self.limiter.key(&KEY).reserve().unwrap();
         u64::try_from(reservation.delay().as_nanos()).unwrap()
     }
 }

@@ -177,7 +177,7 @@ fn a_key_that_was_forgotten_and_came_back_gets_nothing_of_an_old_reservation() {
     for by_hand in [false, true] {
         let (clock, mut time) = Time::new();
         let limiter = RateLimiter::<u64>::stored(TEN).clock(clock).build();
-        let (old, other) = (limiter.reserve(&1, 4).unwrap(), limiter.reserve(&1, 1).unwrap());
+        let (old, other) = (limiter.key(&1).n(4).reserve().unwrap(), limiter.key(&1).reserve().unwrap());
         time.advance(10 * SECOND);
         if by_hand {
             assert!(limiter.remove(&1))
@@ -199,7 +199,7 @@ fn without_room_the_policy_says_who_waits() {
         RateLimiter::<u64>::stored(TEN).clock(clock).when_full(policy).with_places(0)
     };
     let share = built(WhenFull::Share);
-    let slots = [3, 3].map(|n| share.reserve(&1, n).unwrap());
+    let slots = [3, 3].map(|n| share.key(&1).n(n).reserve().unwrap());
     assert_eq!(slots.each_ref().map(|slot| slot.delay()), [ns(0), ns(100 * MS)]);
     for slot in slots.into_iter().rev() {
         drop(slot);
@@ -207,15 +207,15 @@ fn without_room_the_policy_says_who_waits() {
     assert_eq!((share.peek(&1).remaining(), share.len()), (5, CROWD));
 
     let deny = built(WhenFull::Deny);
-    assert_eq!(deny.reserve(&1, 1).unwrap_err().reason(), Reason::Full);
-    assert!(deny.reserve(&1, 0).is_ok());
+    assert_eq!(deny.key(&1).reserve().unwrap_err().reason(), Reason::Full);
+    assert!(deny.key(&1).n(0).reserve().is_ok());
 
     let allow = built(WhenFull::Allow);
     for _ in 0..10 {
-        let slot = allow.reserve(&1, 3).unwrap();
+        let slot = allow.key(&1).n(3).reserve().unwrap();
         assert_eq!((slot.delay(), slot.commit().remaining()), (ns(0), 2));
     }
-    assert_eq!(allow.reserve(&1, 6).unwrap_err().reason(), Reason::TooMany);
+    assert_eq!(allow.key(&1).n(6).reserve().unwrap_err().reason(), Reason::TooMany);
 }
 
 const OF_TEN: Quota = Quota::per_second(1).burst(10);
@@ -233,9 +233,9 @@ fn a_reservation_of_a_removed_key_gives_nothing_to_its_next_bucket() {
         let remove = || if clear { limiter.clear() } else { assert!(limiter.remove(&1)) };
         // The second removal differs from the first by its count alone.
         for _removal in 0..2 {
-            let old = limiter.reserve(&1, 4).unwrap();
+            let old = limiter.key(&1).n(4).reserve().unwrap();
             remove();
-            let new = limiter.reserve(&1, 4).unwrap();
+            let new = limiter.key(&1).n(4).reserve().unwrap();
             drop(old);
             assert_eq!(limiter.peek(&1).remaining(), 6, "14 granted of a bucket of 10");
             // The new reservation is the last in line all the same.
@@ -250,7 +250,7 @@ fn a_reservation_of_a_removed_key_gives_nothing_to_its_next_bucket() {
 fn a_hold_of_a_removed_key_is_not_settled_with_its_next_bucket() {
     let (clock, _time) = Time::new();
     let limiter = RateLimiter::<u64>::stored(OF_TEN).clock(clock).with_places(PLACES);
-    let (over, under) = (limiter.hold(&1, 4).unwrap(), limiter.hold(&1, 1).unwrap());
+    let (over, under) = (limiter.key(&1).n(4).hold().unwrap(), limiter.key(&1).hold().unwrap());
     assert!(limiter.remove(&1));
     assert!(limiter.try_acquire_n(&1, 5).is_ok());
     assert_eq!(over.settle(1), 0);
@@ -263,8 +263,8 @@ fn a_hold_of_a_removed_key_is_not_settled_with_its_next_bucket() {
 #[test]
 fn a_reservation_outlives_the_removal_of_others() {
     let (clock, _time) = Time::new();
-    let limiter = RateLimiter::<u64, Plain>::stored(OF_TEN).clock(clock).build();
-    let held = limiter.reserve(&1, 4).unwrap();
+    let limiter = RateLimiter::<u64, Quota, Plain>::stored(OF_TEN).clock(clock).build();
+    let held = limiter.key(&1).n(4).reserve().unwrap();
     for other in (2..50).map(|key| key * 1_000) {
         assert!(limiter.try_acquire(&other).is_ok() && limiter.remove(&other));
     }
@@ -277,9 +277,9 @@ fn a_reservation_outlives_the_removal_of_others() {
 #[test]
 fn a_reservation_outlives_the_next_removal_of_any_other_key() {
     let (clock, mut time) = Time::new();
-    let limiter = RateLimiter::<u64, Plain>::stored(OF_TEN).clock(clock).build();
+    let limiter = RateLimiter::<u64, Quota, Plain>::stored(OF_TEN).clock(clock).build();
     for other in (2..10_000).map(|key| 2 * key) {
-        let held = limiter.reserve(&1, 4).unwrap();
+        let held = limiter.key(&1).n(4).reserve().unwrap();
         assert!(limiter.try_acquire(&other).is_ok() && limiter.remove(&other));
         drop(held);
         assert_eq!(limiter.peek(&1).remaining(), 10, "after the removal of {other}");

@@ -76,9 +76,9 @@ fn only_a_take_makes_an_entry() {
             assert_eq!(pinned.try_acquire_n("b", 0).map(|granted| granted.remaining()), Ok(5));
             is_for_ever(limiter.try_acquire_n("c", 6), 5);
             is_for_ever(pinned.try_acquire_n("d", u64::MAX), 5);
-            let (e, f) = (limiter.peek("e"), pinned.peek("f"));
+            let (e, f) = (limiter.peek("e"), pinned.key("f").peek());
             assert_eq!((e.remaining(), f.remaining(), e.reset_after()), (5, 5, Duration::ZERO));
-            assert!(!limiter.remove("a") && !pinned.remove("b") && limiter.evict_idle() == 0);
+            assert!(!limiter.remove("a") && !limiter.remove("b") && limiter.evict_idle() == 0);
             assert!(limiter.is_empty());
             assert_eq!(limiter.stats(), tollgate::Stats::default(), "nor is anything counted");
         }
@@ -99,7 +99,7 @@ fn what_takes_nothing_sees_a_held_bucket_and_one_without_room() {
         let left_outside = if policy == WhenFull::Share { 1 } else { 5 };
         for (key, left) in [(0, 2), (1, left_outside)] {
             let look = limiter.peek(&key);
-            assert_eq!((look.remaining(), limiter.pin().peek(&key)), (left, look), "{policy:?} {key}");
+            assert_eq!((look.remaining(), limiter.pin().key(&key).peek()), (left, look), "{policy:?} {key}");
             assert_eq!(look.reset_after(), Duration::from_millis(200 * (5 - left)));
             let nothing = limiter.try_acquire_n(&key, 0).expect("nothing is always there");
             assert_eq!((nothing.remaining(), nothing.reset_after()), (left, look.reset_after()));

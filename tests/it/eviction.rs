@@ -120,7 +120,7 @@ fn a_newcomer_finds_room_when_it_was_told() {
 fn keys_without_room_share_by_hash() {
     let quota = Quota::per_hour(5);
     let (clock, _time) = Time::new();
-    let limiter = RateLimiter::<Twin, Plain>::stored(quota).clock(clock).with_places(1);
+    let limiter = RateLimiter::<Twin, Quota, Plain>::stored(quota).clock(clock).with_places(1);
     let twin = |hash, id| Twin { hash, id };
     assert!(limiter.try_acquire(&twin(1 << 50, 0)).is_ok(), "the one with a place");
     assert!(limiter.try_acquire_n(&twin(7, 1), 3).is_ok());

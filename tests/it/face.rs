@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tollgate::{
-    Denied, Granted, Hold, InvalidQuota, Moment, Quota, RateLimiter, Reservation, Snapshot, TokenBucket,
+    Denied, Granted, Hold, InvalidRule, Moment, Quota, RateLimiter, Reservation, Snapshot, TokenBucket,
 };
 
 use super::{IN_TABLE, InStore};
@@ -21,8 +21,8 @@ pub(crate) trait Face {
     fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied>;
     fn peek(&self) -> Snapshot;
     fn now(&self) -> Moment;
-    fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota>;
-    fn quota(&self) -> Quota;
+    fn set_rule(&self, quota: Quota) -> Result<(), InvalidRule>;
+    fn rule(&self) -> Quota;
     fn overruled(&self) -> u64;
 }
 
@@ -89,116 +89,79 @@ pub(crate) fn on_each_of(quota: Quota, test: impl Fn(&dyn Face, Time)) {
     on_each(Set::of(quota), test);
 }
 
-impl Face for TokenBucket {
-    fn try_n(&self, n: u64) -> Result<Granted, Denied> {
-        if n == 1 { self.try_acquire() } else { self.try_acquire_n(n) }
-    }
-
-    fn try_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.try_acquire_at(now, n)
-    }
-
-    fn up_to(&self, n: u64) -> Granted {
-        self.acquire_up_to(n)
-    }
-
-    fn refund(&self, n: u64) {
-        self.refund(n);
-    }
-
-    fn reserve(&self, n: u64) -> Result<Reservation<'_>, Denied> {
-        self.reserve(n)
-    }
-
-    fn reserve_within(&self, n: u64, patience: u64) -> Result<Reservation<'_>, Denied> {
-        self.reserve_within(n, ns(patience))
-    }
-
-    fn hold(&self, estimate: u64) -> Result<Hold<'_>, Denied> {
-        self.hold(estimate)
-    }
-
-    fn peek(&self) -> Snapshot {
-        self.peek()
-    }
-
-    fn now(&self) -> Moment {
-        self.now()
-    }
-
-    fn set_quota(&self, quota: Quota) -> Result<(), InvalidQuota> {
-        self.set_quota(quota)
-    }
-
-    fn quota(&self) -> Quota {
-        self.quota()
-    }
-
-    fn overruled(&self) -> u64 {
-        self.overruled()
-    }
-}
-
 const KEY: &u64 = &7;
 
 struct ByKey(RateLimiter<u64>);
 
 struct ByPin(RateLimiter<u64>);
 
-/// Implements [`Face`] for a key by a handle. The limiter does the rest.
-macro_rules! face_of_a_key {
-    ($face:ty, $self:ident, $handle:expr) => {
+/// Implements [`Face`] by a limiter, a handle with short verbs, a request, and a request whose
+/// reservation outlives a pin.
+macro_rules! face {
+    ($face:ty, $self:ident, $limiter:expr, $handle:expr, $ask:expr, $later:expr, $overruled:expr $(, $key:expr)?) => {
         impl Face for $face {
             fn try_n(&$self, n: u64) -> Result<Granted, Denied> {
-                if n == 1 { $handle.try_acquire(KEY) } else { $handle.try_acquire_n(KEY, n) }
+                if n == 1 { $handle.try_acquire($($key)?) } else { $handle.try_acquire_n($($key,)? n) }
             }
 
             fn try_at(&$self, now: Moment, n: u64) -> Result<Granted, Denied> {
-                $handle.try_acquire_at(now, KEY, n)
+                $ask.n(n).at(now).try_acquire()
             }
 
             fn up_to(&$self, n: u64) -> Granted {
-                $handle.acquire_up_to(KEY, n)
+                $ask.n(n).acquire_up_to()
             }
 
             fn refund(&$self, n: u64) {
-                $handle.refund(KEY, n);
+                if n == 1 { $ask.refund() } else { $limiter.refund($($key,)? n) }
             }
 
             fn peek(&$self) -> Snapshot {
-                $handle.peek(KEY)
+                let look = $ask.peek();
+                assert_eq!(look, $limiter.peek($($key)?));
+                look
             }
 
             fn reserve(&$self, n: u64) -> Result<Reservation<'_>, Denied> {
-                $self.0.reserve(KEY, n)
+                $later.n(n).reserve()
             }
 
             fn reserve_within(&$self, n: u64, patience: u64) -> Result<Reservation<'_>, Denied> {
-                $self.0.reserve_within(KEY, n, ns(patience))
+                $later.n(n).within(ns(patience)).reserve()
             }
 
             fn hold(&$self, estimate: u64) -> Result<Hold<'_>, Denied> {
-                $self.0.hold(KEY, estimate)
+                $later.n(estimate).hold()
             }
 
             fn now(&$self) -> Moment {
-                $self.0.now()
+                $limiter.now()
             }
 
-            fn set_quota(&$self, quota: Quota) -> Result<(), InvalidQuota> {
-                $self.0.set_quota(quota)
+            fn set_rule(&$self, quota: Quota) -> Result<(), InvalidRule> {
+                $limiter.set_rule(quota)
             }
 
-            fn quota(&$self) -> Quota {
-                $self.0.quota()
+            fn rule(&$self) -> Quota {
+                $limiter.rule()
             }
 
             fn overruled(&$self) -> u64 {
-                $self.0.stats().overruled
+                $overruled
             }
         }
     };
 }
 
-face_of_a_key!(ByKey, self, self.0);
-face_of_a_key!(ByPin, self, self.0.pin());
+face!(TokenBucket, self, self, self, self.ask(), self.ask(), self.overruled());
+face!(ByKey, self, self.0, self.0, self.0.key(KEY), self.0.key(KEY), self.0.stats().overruled, KEY);
+face!(
+    ByPin,
+    self,
+    self.0,
+    self.0.pin(),
+    self.0.pin().key(KEY),
+    self.0.key(KEY),
+    self.0.stats().overruled,
+    KEY
+);

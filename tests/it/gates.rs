@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use tollgate::{
-    Clock, Denied, Granted, Quota, RateLimiter, Reason, Rule, TokenBucket, WhenFull, Window, WindowCounter,
-    WindowLimiter, all_of,
+    AnyRule, Clock, Denied, Granted, Quota, RateLimiter, Reason, TokenBucket, WhenFull, Window,
+    WindowCounter, all_of,
 };
 
 const HOURLY: Quota = Quota::per_hour(10);
@@ -29,33 +29,33 @@ fn an_unlimited_bucket_never_refuses_and_counts() {
     for _ in 0..1_000 {
         is_free(&FREE.try_acquire_n(u64::MAX).expect("there is no limit"), u64::MAX);
     }
-    assert_eq!(FREE.quota(), Quota::UNLIMITED);
+    assert_eq!(FREE.rule(), Quota::UNLIMITED);
 
     let (clock, mock) = Clock::mock();
     let bucket = TokenBucket::builder(HOURLY).clock(clock).build();
     assert!(bucket.try_acquire_n(4).is_ok());
-    bucket.set_quota(Quota::UNLIMITED).expect("it needs no room");
+    bucket.set_rule(Quota::UNLIMITED).expect("it needs no room");
     let now = bucket.now();
     for n in [0, 1, 2, 1 << 41, u64::MAX] {
-        is_free(&bucket.try_acquire_at(now, n).unwrap(), n);
-        is_free(&bucket.acquire_up_to(n), n);
-        let reserved = bucket.reserve(n).unwrap();
+        is_free(&bucket.ask().n(n).at(now).try_acquire().unwrap(), n);
+        is_free(&bucket.ask().n(n).acquire_up_to(), n);
+        let reserved = bucket.ask().n(n).reserve().unwrap();
         assert_eq!(reserved.delay(), Duration::ZERO);
         is_free(&reserved.commit(), n);
-        is_free(&bucket.n(n).keep(90).try_acquire().unwrap(), n);
-        is_free(&bucket.blocking_acquire_n(n).unwrap(), n);
-        is_free(&all_of([bucket.n(n), bucket.n(n)]).try_acquire().unwrap(), n);
+        is_free(&bucket.ask().n(n).keep(90).try_acquire().unwrap(), n);
+        is_free(&bucket.ask().n(n).blocking_acquire().unwrap(), n);
+        is_free(&all_of([bucket.ask().n(n), bucket.ask().n(n)]).try_acquire().unwrap(), n);
     }
     assert_eq!(bucket.peek().remaining(), u64::MAX);
     // The six tokens that were left are taken, and none is owed.
-    bucket.set_quota(HOURLY).unwrap();
+    bucket.set_rule(HOURLY).unwrap();
     assert_eq!(bucket.peek().remaining(), 0);
     mock.advance(Duration::from_secs(360));
     assert_eq!(bucket.peek().remaining(), 1);
     // An estimate gives back no more than it took.
-    bucket.set_quota(Quota::UNLIMITED).unwrap();
-    assert_eq!(bucket.hold(1_000).unwrap().settle(0), 0);
-    bucket.set_quota(HOURLY).unwrap();
+    bucket.set_rule(Quota::UNLIMITED).unwrap();
+    assert_eq!(bucket.ask().n(1_000).hold().unwrap().settle(0), 0);
+    bucket.set_rule(HOURLY).unwrap();
     assert_eq!(bucket.peek().remaining(), 1);
 }
 
@@ -65,23 +65,23 @@ fn an_unlimited_key_is_counted_in_each_store() {
     let builder = || RateLimiter::<u64>::builder(HOURLY).clock(clock.clone());
     for limiter in [builder().build(), builder().inline(100).unwrap().build()] {
         let partner = limiter.plan(Quota::UNLIMITED).unwrap();
-        assert_eq!((partner.quota(), limiter.quota_as(&partner)), (Quota::UNLIMITED, Quota::UNLIMITED));
+        assert_eq!((partner.rule(), limiter.rule_under(&partner)), (Quota::UNLIMITED, Quota::UNLIMITED));
         for _ in 0..100 {
-            is_free(&limiter.try_acquire_as(&1, 3, &partner).unwrap(), 3);
+            is_free(&limiter.key(&1).n(3).under(&partner).try_acquire().unwrap(), 3);
         }
         is_free(&limiter.key(&1).under(&partner).n(u64::MAX).reserve().unwrap().commit(), u64::MAX);
         assert_eq!(limiter.key(&1).under(&partner).peek().remaining(), u64::MAX);
         assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (0, 1));
         // A key without a take has no entry.
-        is_free(&limiter.try_acquire_as(&2, 0, &partner).unwrap(), 0);
+        is_free(&limiter.key(&2).n(0).under(&partner).try_acquire().unwrap(), 0);
         assert_eq!((limiter.peek(&2).remaining(), limiter.len()), (10, 1));
         // The limiter itself: each form of a request.
-        limiter.set_quota(Quota::UNLIMITED).unwrap();
+        limiter.set_rule(Quota::UNLIMITED).unwrap();
         is_free(&limiter.try_acquire_n(&3, 500).unwrap(), 500);
         is_free(&limiter.pin().try_acquire(&3).unwrap(), 1);
         let batch: Vec<_> = limiter.try_acquire_batch(&[(&3, 7), (&4, 8)]).collect();
         is_free(&batch[1].unwrap(), 8);
-        limiter.set_quota(HOURLY).unwrap();
+        limiter.set_rule(HOURLY).unwrap();
         assert_eq!([3, 4].map(|key| limiter.peek(&key).remaining()), [0, 2]);
     }
 }
@@ -92,13 +92,13 @@ fn an_unlimited_key_needs_no_room() {
     let limiter = RateLimiter::<u64>::builder(HOURLY).max_keys(0).when_full(WhenFull::Deny).build();
     let partner = limiter.plan(Quota::UNLIMITED).unwrap();
     assert_eq!(limiter.try_acquire(&1).unwrap_err().reason(), Reason::Full);
-    is_free(&limiter.try_acquire_as(&1, 5, &partner).unwrap(), 5);
+    is_free(&limiter.key(&1).n(5).under(&partner).try_acquire().unwrap(), 5);
     assert_eq!(limiter.key(&1).under(&partner).n(5).hold().unwrap().settle(9), 4);
-    limiter.set_quota(Quota::UNLIMITED).unwrap();
+    limiter.set_rule(Quota::UNLIMITED).unwrap();
     is_free(&limiter.try_acquire_n(&1, 6).unwrap(), 6);
     // Under a plan that is a rate there is none.
     let trial = limiter.plan(Quota::per_hour(1)).unwrap();
-    assert_eq!(limiter.try_acquire_as(&1, 1, &trial).unwrap_err().reason(), Reason::Full);
+    assert_eq!(limiter.key(&1).under(&trial).try_acquire().unwrap_err().reason(), Reason::Full);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_limiter_without_a_limit_has_limited_plans() {
     let builder = RateLimiter::<String>::builder(Quota::UNLIMITED).clock(clock);
     let limiter =
         builder.plans([trial]).unwrap().plan_for(|key| key.starts_with("trial").then_some(0)).build();
-    assert_eq!(limiter.quota(), Quota::UNLIMITED);
+    assert_eq!(limiter.rule(), Quota::UNLIMITED);
     is_free(&limiter.try_acquire_n("ada", 1_000_000_000).unwrap(), 1_000_000_000);
     assert_eq!(limiter.try_acquire_n("trial-bob", 20).map(|granted| granted.remaining()), Ok(0));
     let denied = limiter.try_acquire("trial-bob").unwrap_err();
@@ -118,9 +118,9 @@ fn a_limiter_without_a_limit_has_limited_plans() {
     // Room for a quota to come.
     let daily = Quota::per_day(1_000_000);
     let limiter = RateLimiter::<u64>::builder(Quota::UNLIMITED).headroom(daily).unwrap().build();
-    limiter.set_quota(daily).unwrap();
+    limiter.set_rule(daily).unwrap();
     assert_eq!(limiter.peek(&1).remaining(), 1_000_000);
-    let refused = RateLimiter::<u64>::builder(Quota::UNLIMITED).build().set_quota(Quota::per_second(1 << 22));
+    let refused = RateLimiter::<u64>::builder(Quota::UNLIMITED).build().set_rule(Quota::per_second(1 << 22));
     assert!(refused.unwrap_err().to_string().ends_with("build with headroom"));
 }
 
@@ -129,38 +129,38 @@ fn a_pause_refuses_all_and_keeps_the_tokens() {
     let (clock, mock) = Clock::mock();
     let bucket = TokenBucket::builder(HOURLY).clock(clock.clone()).build();
     assert!(bucket.try_acquire_n(8).is_ok());
-    let (waits, held) = (bucket.reserve(3).unwrap(), bucket.hold(0).unwrap());
-    bucket.set_quota(Quota::BLOCKED).unwrap();
-    assert_eq!(bucket.quota(), Quota::BLOCKED);
+    let (waits, held) = (bucket.ask().n(3).reserve().unwrap(), bucket.ask().n(0).hold().unwrap());
+    bucket.set_rule(Quota::BLOCKED).unwrap();
+    assert_eq!(bucket.rule(), Quota::BLOCKED);
     let now = bucket.now();
     for n in [1, 2, 11, u64::MAX] {
         is_blocked(bucket.try_acquire_n(n), n);
-        is_blocked(bucket.try_acquire_at(now, n), n);
-        is_blocked(bucket.n(n).keep(1).try_acquire(), n);
-        is_blocked(bucket.reserve(n).map(|reserved| reserved.commit()), n);
-        is_blocked(bucket.hold(n).map(|hold| hold.granted()), n);
-        is_blocked(bucket.blocking_acquire_n(n), n);
-        is_blocked(bucket.blocking_acquire_n_within(n, Duration::MAX), n);
-        assert_eq!(bucket.acquire_up_to(n).tokens(), 0);
-        let both = all_of([bucket.n(0), bucket.n(n)]).try_acquire().unwrap_err();
+        is_blocked(bucket.ask().n(n).at(now).try_acquire(), n);
+        is_blocked(bucket.ask().n(n).keep(1).try_acquire(), n);
+        is_blocked(bucket.ask().n(n).reserve().map(|reserved| reserved.commit()), n);
+        is_blocked(bucket.ask().n(n).hold().map(|hold| hold.granted()), n);
+        is_blocked(bucket.ask().n(n).blocking_acquire(), n);
+        is_blocked(bucket.ask().n(n).within(Duration::MAX).blocking_acquire(), n);
+        assert_eq!(bucket.ask().n(n).acquire_up_to().tokens(), 0);
+        let both = all_of([bucket.ask().n(0), bucket.ask().n(n)]).try_acquire().unwrap_err();
         assert_eq!((both.which(), both.retry_after()), (1, None));
     }
     // A take of 0 is granted, and a look tells that nothing comes.
     let look = bucket.peek();
     assert_eq!(bucket.try_acquire_n(0).map(|granted| granted.remaining()), Ok(0));
-    assert_eq!((look.remaining(), look.next_token(), look.time_to(1)), (0, None, None));
+    assert_eq!((look.remaining(), look.next_token(), bucket.ask().peek().retry_after()), (0, None, None));
     // The caller in line has its tokens. Used tokens are settled, and time goes on.
     assert_eq!(waits.delay(), Duration::from_secs(360));
     assert_eq!(held.settle(1), 0);
     mock.advance(Duration::from_secs(4 * 360));
     bucket.refund(1);
-    bucket.set_quota(HOURLY).unwrap();
+    bucket.set_rule(HOURLY).unwrap();
     assert_eq!(waits.commit().tokens(), 3);
     assert_eq!(bucket.peek().remaining(), 3);
     // A bucket that begins with a pause.
     let bucket = TokenBucket::builder(Quota::BLOCKED).headroom(HOURLY).unwrap().clock(clock).build();
     is_blocked(bucket.try_acquire(), 1);
-    bucket.set_quota(HOURLY).unwrap();
+    bucket.set_rule(HOURLY).unwrap();
     assert!(bucket.try_acquire_n(10).is_ok() && bucket.try_acquire().is_err());
 }
 
@@ -174,12 +174,12 @@ fn a_pause_forgets_no_used_key_and_makes_no_entry() {
         let free = limiter.plan(Quota::UNLIMITED).unwrap();
         let shut = limiter.plan(Quota::BLOCKED).unwrap();
         assert!(limiter.try_acquire_n(&1, 10).is_ok());
-        is_blocked(limiter.try_acquire_as(&2, 1, &shut), 1);
-        limiter.set_quota(Quota::BLOCKED).unwrap();
+        is_blocked(limiter.key(&2).under(&shut).try_acquire(), 1);
+        limiter.set_rule(Quota::BLOCKED).unwrap();
         for plan in [&gold, &free, &shut] {
-            is_blocked(limiter.try_acquire_as(&1, 1, plan), 1);
+            is_blocked(limiter.key(&1).under(plan).try_acquire(), 1);
             is_blocked(limiter.key(&2).under(plan).reserve().map(|reserved| reserved.commit()), 1);
-            assert_eq!(limiter.quota_as(plan), Quota::BLOCKED);
+            assert_eq!(limiter.rule_under(plan), Quota::BLOCKED);
         }
         is_blocked(limiter.try_acquire(&2), 1);
         is_blocked(limiter.pin().try_acquire(&2), 1);
@@ -187,9 +187,9 @@ fn a_pause_forgets_no_used_key_and_makes_no_entry() {
         assert_eq!(limiter.len(), 1);
         mock.advance(Duration::from_secs(60));
         assert_eq!(limiter.evict_idle(), 0);
-        limiter.set_quota(HOURLY).unwrap();
+        limiter.set_rule(HOURLY).unwrap();
         assert_eq!(limiter.peek(&1).remaining(), 0);
-        assert_eq!(limiter.try_acquire_as(&2, 5, &gold).map(|granted| granted.remaining()), Ok(0));
+        assert_eq!(limiter.key(&2).n(5).under(&gold).try_acquire().map(|granted| granted.remaining()), Ok(0));
         limiter.clear();
     }
 }
@@ -201,17 +201,17 @@ fn a_pause_ends_the_leases_of_a_spread_bucket() {
     let quota = Quota::per_second(100_000);
     let bucket = TokenBucket::builder(quota).clock(clock).spread().build();
     assert!((0..50_000).all(|_| bucket.try_acquire().is_ok()));
-    bucket.set_quota(Quota::BLOCKED).unwrap();
+    bucket.set_rule(Quota::BLOCKED).unwrap();
     for _ in 0..10_000 {
         is_blocked(bucket.try_acquire(), 1);
     }
-    bucket.set_quota(Quota::UNLIMITED).unwrap();
+    bucket.set_rule(Quota::UNLIMITED).unwrap();
     for _ in 0..100_000 {
         assert!(bucket.try_acquire().is_ok());
     }
-    bucket.set_quota(Quota::BLOCKED).unwrap();
+    bucket.set_rule(Quota::BLOCKED).unwrap();
     is_blocked(bucket.try_acquire(), 1);
-    bucket.set_quota(quota).unwrap();
+    bucket.set_rule(quota).unwrap();
     assert_eq!(bucket.peek().remaining(), 0);
 }
 
@@ -221,22 +221,26 @@ fn a_blocked_window_refuses_all_and_goes_on() {
     let minute = Window::per_minute(5);
     for window in [minute, minute.utc(), minute.sliding(), minute.weighted(), Window::per_month(5)] {
         let counter = WindowCounter::builder(window).clock(clock.clone()).build();
-        let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
-        let cap = limiter.cap(3).unwrap();
+        let limiter = RateLimiter::<u64, _>::builder(window).clock(clock.clone()).build();
+        let cap = limiter.plan(window.with_limit(3).unwrap()).unwrap();
         assert!(counter.try_acquire_n(4).is_ok() && limiter.try_acquire_n(&1, 4).is_ok());
-        counter.block();
-        limiter.block();
-        assert_eq!((counter.limit(), limiter.limit()), (0, 0));
+        assert_eq!(
+            (counter.set_rule(window.blocked()), limiter.set_rule(window.blocked())),
+            (Ok(()), Ok(()))
+        );
+        assert_eq!((counter.rule().limit(), limiter.rule().limit()), (0, 0));
         for n in [1, 6] {
             is_blocked(counter.try_acquire_n(n), n);
             is_blocked(limiter.try_acquire_n(&1, n), n);
             is_blocked(limiter.pin().try_acquire_n(&2, n), n);
             is_blocked(limiter.key(&2).under(&cap).n(n).try_acquire(), n);
-            assert_eq!(counter.acquire_up_to(n).tokens(), 0);
+            assert_eq!(counter.ask().n(n).acquire_up_to().tokens(), 0);
         }
-        assert_eq!((counter.peek().remaining(), counter.peek().time_to(1), limiter.len()), (0, None, 1));
-        counter.set_limit(5).unwrap();
-        limiter.set_limit(5).unwrap();
+        assert_eq!(
+            (counter.peek().remaining(), counter.ask().peek().retry_after(), limiter.len()),
+            (0, None, 1)
+        );
+        assert_eq!((counter.set_rule(window), limiter.set_rule(window)), (Ok(()), Ok(())));
         assert_eq!([counter.peek(), limiter.peek(&1)].map(|look| look.remaining()), [1, 1], "{window}");
         mock.advance(Duration::from_secs(61));
     }
@@ -249,7 +253,10 @@ fn no_limit_and_a_pause_have_a_text() {
             (quota.to_string().as_str(), text.parse(), format!("{quota:?}")),
             (text, Ok(quota), format!("Quota({text})"))
         );
-        assert_eq!((text.parse(), Rule::from(quota).to_string()), (Ok(Rule::Bucket(quota)), text.to_owned()));
+        assert_eq!(
+            (text.parse(), AnyRule::from(quota).to_string()),
+            (Ok(AnyRule::Quota(quota)), text.to_owned())
+        );
         assert!(text.parse::<Window>().unwrap_err().to_string().contains("it is a quota"));
     }
     assert_eq!(
@@ -281,22 +288,22 @@ fn headers_tell_no_numbers_of_no_limit_and_of_a_pause() {
     let policy = Policy::new("a", HOURLY).unwrap().form(Headers::Both);
     for gate in [Quota::UNLIMITED, Quota::BLOCKED] {
         let named = policy.with_rule(gate);
-        bucket.set_quota(gate).unwrap();
+        bucket.set_rule(gate).unwrap();
         let headers = of(&named, bucket.try_acquire());
         assert!(headers.is_empty(), "{headers:?}");
         named.append_to(&mut HeaderMap::new());
         // The form is that of a later rule.
-        bucket.set_quota(HOURLY).unwrap();
+        bucket.set_rule(HOURLY).unwrap();
         let again = of(&named.with_rule(HOURLY), bucket.try_acquire());
         assert!(again.contains_key("ratelimit") && again.contains_key("x-ratelimit-limit"), "{again:?}");
         // A decision from just before a change of the rule has numbers of structured fields.
-        bucket.set_quota(gate).unwrap();
+        bucket.set_rule(gate).unwrap();
         let late = of(&policy, bucket.try_acquire());
         let wanted = if gate == Quota::BLOCKED { "\"a\";r=0;t=1" } else { "\"a\";r=999999999999999" };
         assert!(late["ratelimit"].to_str().unwrap().starts_with(wanted), "{late:?}");
     }
     let counter = WindowCounter::builder(Window::per_hour(5)).clock(clock).build();
-    counter.block();
+    counter.set_rule(Window::per_hour(5).blocked()).unwrap();
     let blocked = Policy::new("a", Window::per_hour(5)).unwrap();
     assert!(!of(&blocked, counter.try_acquire()).contains_key("retry-after"));
 }
@@ -316,10 +323,10 @@ fn a_layer_holds_a_pause_and_counts_without_a_limit() {
     let mut service = layer.layer(Echo::default());
     let mut call = || call(&mut service, Request::new(()));
     assert_eq!(call().status(), 200);
-    limiter.set_quota(Quota::BLOCKED).unwrap();
+    limiter.set_rule(Quota::BLOCKED).unwrap();
     let refused = call();
     assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (429, false));
-    limiter.set_quota(Quota::UNLIMITED).unwrap();
+    limiter.set_rule(Quota::UNLIMITED).unwrap();
     for _ in 0..20 {
         let response = call();
         assert!(response.status() == 200 && !response.headers().contains_key("ratelimit"));
@@ -349,22 +356,22 @@ async fn callers_in_line_are_served_as_promised_in_a_pause_and_at_once_without_a
         let quota = Quota::per_second(10).burst(1);
         let builder = TokenBucket::builder(quota).clock(Clock::from_fn(move || start.elapsed()));
         let bucket = Arc::new(builder.max_debt(2).unwrap().build());
-        assert!(bucket.acquire().await.is_ok());
+        assert!(bucket.ask().acquire().await.is_ok());
         let began = Instant::now();
         let wait = |bucket: Arc<TokenBucket>| async move {
-            let result = bucket.acquire().await;
+            let result = bucket.ask().acquire().await;
             result.map(|_| began.elapsed())
         };
         let callers = [(); 4].map(|()| tokio::spawn(wait(bucket.clone())));
         sleep(ms(50)).await;
-        bucket.set_quota(gate).unwrap();
+        bucket.set_rule(gate).unwrap();
         sleep(ms(950)).await;
-        let new = bucket.acquire().await;
+        let new = bucket.ask().acquire().await;
         assert_eq!(
             new.map_err(|denied| denied.reason()).err(),
             (gate == Quota::BLOCKED).then_some(Reason::Blocked)
         );
-        bucket.set_quota(quota).unwrap();
+        bucket.set_rule(quota).unwrap();
         let mut served = Vec::new();
         for caller in callers {
             served.push(caller.await.unwrap().expect("no caller is refused in line").as_millis());

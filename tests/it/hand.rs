@@ -113,11 +113,8 @@ const SIZES: [u64; 4] = [5, 64, 65, 1_000];
 #[test]
 fn a_newcomer_finds_the_room_of_a_key_that_is_removed() {
     type Way = fn(&RateLimiter<u64>);
-    let ways: [(&str, Way); 3] = [
-        ("remove", |limiter| assert!(limiter.remove(&3))),
-        ("pin", |limiter| assert!(limiter.pin().remove(&3))),
-        ("clear", |limiter| limiter.clear()),
-    ];
+    let ways: [(&str, Way); 2] =
+        [("remove", |limiter| assert!(limiter.remove(&3))), ("clear", |limiter| limiter.clear())];
     for (how, make_room) in ways {
         for keys in SIZES {
             let (limiter, _time) = drained(keys);
@@ -152,13 +149,13 @@ fn a_newcomer_finds_the_room_of_a_bucket_that_is_filled() {
         has_room_after_the_margin(&limiter, &mut time, keys, "refund");
 
         let (limiter, mut time) = drained(keys);
-        let reserved = limiter.reserve(&3, 5).unwrap();
+        let reserved = limiter.key(&3).n(5).reserve().unwrap();
         rest(&limiter);
         drop(reserved);
         has_room_after_the_margin(&limiter, &mut time, keys, "reserve");
 
         let (limiter, mut time) = drained(keys);
-        let hold = limiter.hold(&3, 5).unwrap();
+        let hold = limiter.key(&3).n(5).hold().unwrap();
         rest(&limiter);
         assert_eq!(hold.settle(0), 0);
         has_room_after_the_margin(&limiter, &mut time, keys, "hold");
@@ -306,8 +303,7 @@ fn a_key_that_is_removed_starts_anew_and_no_other_does() {
         assert!(limiter.try_acquire_n(&key, 5).is_ok());
     }
     for key in 0..100 {
-        let removed = if key % 2 == 0 { limiter.remove(&key) } else { limiter.pin().remove(&key) };
-        assert!(removed && !limiter.remove(&key));
+        assert!(limiter.remove(&key) && !limiter.remove(&key));
         assert!(limiter.try_acquire(&((key + 1) % 100)).is_err(), "others stay as they are");
         assert_eq!(limiter.peek(&key).remaining(), 5);
         // 64 looks may miss the one free place. Two calls look at all, and after a turn in vain a

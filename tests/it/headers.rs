@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tollgate::http::{Bare, Check, Headers, Policy, Problem, Refusal, Reject};
 use tollgate::{
-    Clock, Denied, Granted, MockClock, Quota, RateLimiter, Rule, TokenBucket, Window, WindowCounter,
+    AnyRule, Clock, Denied, Granted, MockClock, Quota, RateLimiter, TokenBucket, Window, WindowCounter,
 };
 
 use crate::support::{Random, cases, quotas};
@@ -264,7 +264,7 @@ fn grpc_without_a_key_is_not_told_of_a_limit() {
             Bare.reject(&refusal.clone().with_check(Some(Check::UnreadableHop)));
         assert_ne!(says(&unreadable, "grpc-status").unwrap(), "13");
     }
-    let Rule::Bucket(quota) = policy.rule() else { unreachable!("it is of a quota") };
+    let AnyRule::Quota(quota) = policy.rule() else { unreachable!("it is of a quota") };
     let limiter = TokenBucket::new(quota);
     let denied = limiter.try_acquire_n(11).unwrap_err();
     let by_limit = Refusal::new(&request, Some(&denied), &policy).unauthenticated();

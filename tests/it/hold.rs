@@ -84,7 +84,7 @@ fn an_estimate_is_a_plain_take() {
 fn under_a_smaller_burst_less_is_charged() {
     on_each_of(BYTES, |face, _| {
         let hold = face.hold(300).unwrap();
-        face.set_quota(BYTES.burst(400)).unwrap();
+        face.set_rule(BYTES.burst(400)).unwrap();
         // 400 of the 700 tokens are left, and 400 are owed.
         assert_eq!(hold.settle(u64::MAX), u64::MAX - 300 - 800);
         assert_eq!(face.try_n(1).unwrap_err().retry_after(), Some(ns(401_000_000)));
@@ -118,7 +118,7 @@ fn an_estimate_of_nothing_is_charged_when_it_is_known() {
 fn an_estimate_of_nothing_keeps_its_bucket() {
     let (clock, mut time) = Time::new();
     let limiter = RateLimiter::<u64>::stored(BYTES).clock(clock).when_full(WhenFull::Deny).with_places(1);
-    let hold = limiter.hold(&1, 0).unwrap();
+    let hold = limiter.key(&1).n(0).hold().unwrap();
     time.advance(SECOND);
     assert_eq!(limiter.try_acquire(&2).map_err(|denied| denied.reason()), Err(Reason::Full));
     assert_eq!((hold.settle(400), limiter.peek(&1).remaining()), (0, 600));
@@ -143,7 +143,7 @@ fn a_hold_of_a_key_that_was_forgotten_changes_nothing() {
     let (clock, mut time) = Time::new();
     let limiter = RateLimiter::<u64>::stored(BYTES).clock(clock).build();
     for (actual, rest) in [(0, 0), (299, 0), (300, 0), (301, 1), (u64::MAX, u64::MAX - 300)] {
-        let hold = limiter.hold(&1, 300).unwrap();
+        let hold = limiter.key(&1).n(300).hold().unwrap();
         time.advance(10 * SECOND);
         assert_eq!(limiter.evict_idle(), 1);
         assert!(limiter.try_acquire_n(&1, 500).is_ok(), "it is another bucket");
@@ -156,7 +156,7 @@ fn a_hold_of_a_key_that_was_forgotten_changes_nothing() {
         };
         assert_eq!((hold.settle(actual), limiter.peek(&1).remaining()), (rest_now, left), "{actual}");
         assert!(limiter.remove(&1));
-        let hold = limiter.hold(&1, 300).unwrap();
+        let hold = limiter.key(&1).n(300).hold().unwrap();
         assert!(limiter.remove(&1));
         assert_eq!((hold.settle(actual), limiter.len()), (rest, 0), "{actual}");
     }
@@ -169,18 +169,18 @@ fn without_room_the_policy_says_what_is_settled() {
         RateLimiter::<u64>::stored(BYTES).clock(clock).when_full(policy).with_places(0)
     };
     let share = built(WhenFull::Share);
-    assert_eq!(share.hold(&1, 300).unwrap().settle(100), 0);
+    assert_eq!(share.key(&1).n(300).hold().unwrap().settle(100), 0);
     assert_eq!(share.peek(&1).remaining(), 700, "what comes back would be granted to others");
-    assert_eq!(share.hold(&1, 300).unwrap().settle(2_000), 300);
+    assert_eq!(share.key(&1).n(300).hold().unwrap().settle(2_000), 300);
     assert_eq!(share.peek(&1).remaining(), 0);
 
-    assert_eq!(built(WhenFull::Deny).hold(&1, 1).unwrap_err().reason(), Reason::Full);
+    assert_eq!(built(WhenFull::Deny).key(&1).hold().unwrap_err().reason(), Reason::Full);
 
     let allow = built(WhenFull::Allow);
-    let settled = [0, 300, 1_000].map(|actual| allow.hold(&1, 300).unwrap().settle(actual));
+    let settled = [0, 300, 1_000].map(|actual| allow.key(&1).n(300).hold().unwrap().settle(actual));
     assert_eq!(settled, [0, 0, 700], "nothing counts it");
     for estimate in [0, 300] {
-        assert_eq!(allow.hold(&1, estimate).unwrap().granted().remaining(), 1_000 - estimate);
+        assert_eq!(allow.key(&1).n(estimate).hold().unwrap().granted().remaining(), 1_000 - estimate);
     }
 }
 
@@ -191,8 +191,8 @@ fn a_hold_that_was_allowed_for_want_of_room_gives_nothing_back() {
     let builder = RateLimiter::<u64>::stored(Quota::per_hour(10)).clock(clock).when_full(WhenFull::Allow);
     let limiter = builder.with_places(1);
     assert!(limiter.try_acquire_n(&1, 10).is_ok());
-    let holds = [0, 1].map(|_| limiter.hold(&2, 4).unwrap());
-    let reservation = limiter.reserve(&2, 4).unwrap();
+    let holds = [0, 1].map(|_| limiter.key(&2).n(4).hold().unwrap());
+    let reservation = limiter.key(&2).n(4).reserve().unwrap();
     assert_eq!(limiter.stats().allowed_full, 3);
     assert!(limiter.remove(&1));
     time.advance(3 * SECOND);

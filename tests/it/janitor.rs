@@ -50,7 +50,7 @@ fn a_janitor_stops_when_it_is_dropped() {
     let (clock, _mock) = Clock::mock();
     for interval in [OFTEN, NEVER, Duration::ZERO] {
         let probe = Arc::new(());
-        let limiter = RateLimiter::<Vec<u8>, Tied>::stored(Quota::per_second(1)).clock(clock.clone());
+        let limiter = RateLimiter::<Vec<u8>, Quota, Tied>::stored(Quota::per_second(1)).clock(clock.clone());
         let limiter = limiter.hasher(Tied(Arc::clone(&probe))).build();
         let janitor = limiter.janitor(interval);
         let others = [limiter.janitor(interval), limiter.janitor(NEVER)];
@@ -78,7 +78,7 @@ impl BuildHasher for Tied {
 #[test]
 fn a_janitor_stops_when_its_limiter_is_gone() {
     let (clock, _mock) = Clock::mock();
-    let limiter = RateLimiter::<u64, Tied>::stored(Quota::per_second(1)).clock(clock).build();
+    let limiter = RateLimiter::<u64, Quota, Tied>::stored(Quota::per_second(1)).clock(clock).build();
     let clone = limiter.clone();
     let janitor = limiter.janitor(OFTEN);
     assert!(clone.try_acquire(&1).is_ok());

@@ -8,6 +8,7 @@ mod all_of;
 mod batch;
 mod between;
 mod conformance;
+mod crossed;
 mod dropped;
 mod edges;
 mod eviction;
@@ -30,7 +31,7 @@ mod walk;
 
 use std::hash::{BuildHasher, Hash};
 
-use tollgate::{Builder, Quota, RateLimiter};
+use tollgate::{Builder, RateLimiter, Rule};
 
 use super::STORE;
 use crate::store::Store;
@@ -41,44 +42,43 @@ pub(crate) const CROWD: usize = if IN_TABLE { 8 } else { 0 };
 /// Keys that a limiter with room for one holds.
 pub(crate) const WITH_ONE: usize = if IN_TABLE { 8 } else { 1 };
 
-pub(crate) trait InStore<K, S> {
+pub(crate) trait InStore<K, R: Rule, S> {
     /// Returns a builder with room for all keys of a test, unless the test says otherwise.
-    fn stored(quota: Quota) -> Builder<K, S>;
+    fn stored(rule: R) -> Builder<K, R, S>;
 }
 
-impl<K, S: BuildHasher + Default> InStore<K, S> for RateLimiter<K, S> {
-    fn stored(quota: Quota) -> Builder<K, S> {
-        let builder = RateLimiter::builder(quota).hasher(S::default());
+impl<K, R: Rule, S: BuildHasher + Default> InStore<K, R, S> for RateLimiter<K, R, S> {
+    fn stored(rule: R) -> Builder<K, R, S> {
+        let builder = RateLimiter::builder(rule).hasher(S::default());
         if IN_TABLE { builder.inline(1_000).unwrap() } else { builder }
     }
 }
 
-pub(crate) trait Room<K, S>: Sized {
+pub(crate) trait Room<K, R: Rule, S>: Sized {
     /// Makes room for `keys` keys: exactly in a map, and at least in a table.
     fn room(self, keys: usize) -> Self;
 
     /// Builds a limiter with room for `places` keys, at most eight in a table. Keys without a token
     /// fill all other places.
-    fn with_places(self, places: usize) -> RateLimiter<K, S>
+    fn with_places(self, places: usize) -> RateLimiter<K, R, S>
     where
         K: Stranger,
-        S: BuildHasher;
+        S: BuildHasher + Send + Sync;
 }
 
-impl<K, S> Room<K, S> for Builder<K, S> {
+impl<K, R: Rule, S> Room<K, R, S> for Builder<K, R, S> {
     fn room(self, keys: usize) -> Self {
         if IN_TABLE { self.inline(keys).unwrap() } else { self.max_keys(keys) }
     }
 
-    fn with_places(self, places: usize) -> RateLimiter<K, S>
+    fn with_places(self, places: usize) -> RateLimiter<K, R, S>
     where
         K: Stranger,
-        S: BuildHasher,
+        S: BuildHasher + Send + Sync,
     {
         let limiter = if IN_TABLE { self.inline(0).unwrap() } else { self.max_keys(places) }.build();
-        let all = limiter.quota().capacity();
         for stranger in (places..CROWD).map(|index| K::stranger(index as u64)) {
-            let _ = limiter.acquire_up_to(&stranger, all);
+            let _ = limiter.key(&stranger).n(u64::MAX).acquire_up_to();
         }
         assert_eq!(limiter.len(), CROWD.saturating_sub(places));
         limiter
@@ -86,7 +86,7 @@ impl<K, S> Room<K, S> for Builder<K, S> {
 }
 
 /// A key that no test uses.
-pub(crate) trait Stranger: Clone + Hash + Eq {
+pub(crate) trait Stranger: Clone + Hash + Eq + Send + Sync {
     fn stranger(index: u64) -> Self;
 }
 

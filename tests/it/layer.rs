@@ -31,7 +31,7 @@ use tollgate::http::{ClientIp, Digest, Head, HeaderKey, Headers, Problem, key_fn
 use super::{InStore, Room};
 use crate::serving::{answers_at_once, by_address_and_key};
 use tollgate::tower::{Decision, LimitBy, OnMissingKey, RateLimitLayer, ResponseBody, prometheus};
-use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Window, WindowLimiter};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Window};
 use tower_layer::Layer;
 use tower_service::Service;
 

@@ -26,7 +26,7 @@ use tollgate::tower::{
     BoxRateLimitLayer, Cost, Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimit,
     RateLimitLayer, ResponseFuture,
 };
-use tollgate::{Clock, Quota, RateLimiter, Window, WindowLimiter};
+use tollgate::{Clock, Quota, RateLimiter, Window};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -91,8 +91,8 @@ pub(crate) fn hourly(n: u64) -> Arc<RateLimiter<u64>> {
     buckets(Quota::per_hour(n), &Clock::mock().0)
 }
 
-fn windows(window: Window, clock: &Clock) -> WindowLimiter<u64> {
-    WindowLimiter::builder(window).clock(clock.clone()).build()
+fn windows(window: Window, clock: &Clock) -> RateLimiter<u64, Window> {
+    RateLimiter::builder(window).clock(clock.clone()).build()
 }
 
 /// Returns the names of the limits that a response reports.

@@ -46,6 +46,8 @@ mod scene;
 mod serde;
 #[cfg(feature = "tower")]
 mod serving;
+#[path = "../windows/spelled.rs"]
+mod spelled;
 mod spread;
 mod store;
 #[path = "../reference/strategies.rs"]

@@ -16,13 +16,16 @@ fn one_reading_serves_many_decisions() {
     time.set(SECOND);
     let now = limiter.now();
     for key in 0..100 {
-        assert_eq!(limiter.try_acquire_at(now, &key, 10).map(|granted| granted.remaining()), Ok(0));
-        assert_eq!(limiter.pin().try_acquire_at(now, &key, 1).unwrap_err().retry_after(), Some(ns(100 * MS)));
+        assert_eq!(limiter.key(&key).n(10).at(now).try_acquire().map(|granted| granted.remaining()), Ok(0));
+        assert_eq!(
+            limiter.pin().key(&key).at(now).try_acquire().unwrap_err().retry_after(),
+            Some(ns(100 * MS))
+        );
     }
     time.advance(100 * MS);
     // Tokens that came since the reading are earned later, not lost.
     for key in 0..100 {
-        let denied = limiter.try_acquire_at(now, &key, 1).unwrap_err();
+        let denied = limiter.key(&key).at(now).try_acquire().unwrap_err();
         assert_eq!(denied.retry_after(), Some(ns(100 * MS)), "counted from the reading");
         assert!(limiter.try_acquire(&key).is_ok());
     }

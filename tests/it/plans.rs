@@ -26,11 +26,11 @@ fn left(decision: Result<Granted, Denied>) -> u64 {
 fn a_plan_has_a_burst_and_a_rate_of_its_own() {
     let (limiter, mut time) = limiter();
     let gold = limiter.plan(GOLD).unwrap();
-    assert_eq!(gold.quota(), GOLD);
+    assert_eq!(gold.rule(), GOLD);
     for key in [1, 2] {
         let take = |n| match key {
-            1 => limiter.try_acquire_as(&key, n, &gold),
-            _ => limiter.pin().try_acquire_as(&key, n, &gold),
+            1 => limiter.key(&key).n(n).under(&gold).try_acquire(),
+            _ => limiter.pin().key(&key).n(n).under(&gold).try_acquire(),
         };
         assert_eq!(left(take(0)), 2_000);
         assert_eq!(take(2_001).unwrap_err().reason(), Reason::TooMany);
@@ -52,7 +52,7 @@ fn a_kept_part_is_that_of_the_plans_burst() {
     for key in [1, 2] {
         let take = |n| match key {
             1 => limiter.key(&key).n(n).under(&gold).keep(25).try_acquire(),
-            _ => limiter.pin().keep(25).try_acquire_as(&key, n, &gold),
+            _ => limiter.pin().key(&key).n(n).under(&gold).keep(25).try_acquire(),
         };
         assert_eq!(take(1_501).unwrap_err().reason(), Reason::TooMany);
         assert_eq!(left(take(1_500)), 500);
@@ -73,16 +73,17 @@ fn what_a_plan_says_is_exact() {
         let (limiter, mut time) = limiter();
         time.set(12_345_678_901);
         let plan = limiter.plan(quota).unwrap();
-        assert_eq!(left(limiter.try_acquire_as(&1, quota.capacity(), &plan)), 0);
+        assert_eq!(left(limiter.key(&1).n(quota.capacity()).under(&plan).try_acquire()), 0);
         let start = time.now();
         let mut came = 0;
         for n in (1..=quota.capacity()).cycle().take(40) {
-            let wait = nanos(limiter.try_acquire_as(&1, n, &plan).unwrap_err().retry_after().unwrap());
+            let wait =
+                nanos(limiter.key(&1).n(n).under(&plan).try_acquire().unwrap_err().retry_after().unwrap());
             time.advance(wait - 1);
-            let early = limiter.try_acquire_as(&1, n, &plan).unwrap_err();
+            let early = limiter.key(&1).n(n).under(&plan).try_acquire().unwrap_err();
             assert_eq!(early.retry_after(), Some(ns(1)), "{quota}: {n} in {wait} ns");
             time.advance(1);
-            assert_eq!(left(limiter.try_acquire_as(&1, n, &plan)), 0, "{quota}: {n}");
+            assert_eq!(left(limiter.key(&1).n(n).under(&plan).try_acquire()), 0, "{quota}: {n}");
             came += n;
             // No tick is lost, however often the key is asked for.
             let due = u128::from(came) * quota.period().as_nanos() / u128::from(quota.tokens());
@@ -98,16 +99,16 @@ fn what_a_plan_says_is_exact() {
 fn a_key_keeps_its_tokens_as_it_moves_between_plans() {
     let (limiter, mut time) = limiter();
     let (gold, slow) = (limiter.plan(GOLD).unwrap(), limiter.plan(Quota::per_hour(1).burst(10)).unwrap());
-    assert_eq!(left(limiter.try_acquire_as(&1, 1_950, &gold)), 50);
+    assert_eq!(left(limiter.key(&1).n(1_950).under(&gold).try_acquire()), 50);
     assert_eq!(limiter.peek(&1).remaining(), 50);
     assert_eq!(left(limiter.try_acquire(&1)), 49);
-    assert_eq!(left(limiter.try_acquire_as(&1, 1, &slow)), 9, "as far as they fit");
-    assert_eq!(left(limiter.try_acquire_as(&1, 9, &gold)), 0);
+    assert_eq!(left(limiter.key(&1).under(&slow).try_acquire()), 9, "as far as they fit");
+    assert_eq!(left(limiter.key(&1).n(9).under(&gold).try_acquire()), 0);
     // Tokens since the last use count at the plan of the call.
     time.advance(SECOND);
-    assert_eq!(left(limiter.try_acquire_as(&1, 0, &slow)), 0);
+    assert_eq!(left(limiter.key(&1).n(0).under(&slow).try_acquire()), 0);
     assert_eq!(limiter.peek(&1).remaining(), 100);
-    assert_eq!(left(limiter.try_acquire_as(&1, 0, &gold)), 1_000);
+    assert_eq!(left(limiter.key(&1).n(0).under(&gold).try_acquire()), 1_000);
     assert_eq!(limiter.len(), 1);
 }
 
@@ -116,7 +117,10 @@ fn a_plan_of_another_limiter_is_refused() {
     let ((mine, _), (other, _)) = (limiter(), limiter());
     let foreign = other.plan(GOLD).unwrap();
     for n in [0, 1, u64::MAX] {
-        for denied in [mine.try_acquire_as(&1, n, &foreign), mine.pin().try_acquire_as(&1, n, &foreign)] {
+        for denied in [
+            mine.key(&1).n(n).under(&foreign).try_acquire(),
+            mine.pin().key(&1).n(n).under(&foreign).try_acquire(),
+        ] {
             let denied = denied.unwrap_err();
             assert_eq!((denied.reason(), denied.retry_after()), (Reason::ForeignPlan, None));
         }
@@ -125,7 +129,7 @@ fn a_plan_of_another_limiter_is_refused() {
     assert_eq!((denied.which(), denied.denied().reason()), (1, Reason::ForeignPlan));
     assert!(mine.is_empty());
     // A clone is the same limiter.
-    assert!(other.clone().try_acquire_as(&1, 1, &foreign).is_ok());
+    assert!(other.clone().key(&1).under(&foreign).try_acquire().is_ok());
 }
 
 #[test]
@@ -161,7 +165,7 @@ fn a_builder_makes_room_for_its_plans_in_any_order() {
             let granted = limiter.try_acquire_n(&key, plan.capacity()).expect("it is full");
             (granted.remaining(), granted.reset_after())
         });
-        (granted, limiter.set_quota(Quota::per_second(1 << 30)).unwrap_err().to_string())
+        (granted, limiter.set_rule(Quota::per_second(1 << 30)).unwrap_err().to_string())
     });
     assert!(built.windows(2).all(|two| two[0] == two[1]), "{built:?}");
     // Without the other options.
@@ -187,19 +191,22 @@ fn by_tens() -> (RateLimiter<u64>, Time) {
 fn a_key_is_under_the_plan_that_is_chosen_for_it() {
     let (limiter, _time) = by_tens();
     for (key, burst) in [(1, 10), (10, 2_000), (20, 3), (30, 10), (u64::MAX, 10)] {
-        assert_eq!((limiter.peek(&key).remaining(), limiter.pin().peek(&key).remaining()), (burst, burst));
+        assert_eq!(
+            (limiter.peek(&key).remaining(), limiter.pin().key(&key).peek().remaining()),
+            (burst, burst)
+        );
         assert_eq!(limiter.try_acquire_n(&key, burst + 1).unwrap_err().reason(), Reason::TooMany);
         assert_eq!(left(limiter.pin().try_acquire(&key)), burst - 1);
         limiter.refund(&key, 100);
-        assert_eq!(limiter.acquire_up_to(&key, u64::MAX).tokens(), burst);
+        assert_eq!(limiter.key(&key).n(u64::MAX).acquire_up_to().tokens(), burst);
         limiter.refund(&key, 1);
-        assert_eq!(left(limiter.try_acquire_at(limiter.now(), &key, 1)), 0);
-        let slots = [1, 1].map(|n| limiter.reserve(&key, n).unwrap());
+        assert_eq!(left(limiter.key(&key).at(limiter.now()).try_acquire()), 0);
+        let slots = [1, 1].map(|n| limiter.key(&key).n(n).reserve().unwrap());
         assert_eq!(slots[1].delay(), 2 * slots[0].delay());
         for slot in slots.into_iter().rev() {
             drop(slot);
         }
-        assert_eq!(limiter.hold(&key, 0).unwrap().settle(1), 0);
+        assert_eq!(limiter.key(&key).n(0).hold().unwrap().settle(1), 0);
         let wait = nanos(limiter.try_acquire(&key).unwrap_err().retry_after().unwrap());
         let token = match burst {
             10 => SECOND / 10,
@@ -214,8 +221,8 @@ fn a_key_is_under_the_plan_that_is_chosen_for_it() {
 fn the_plan_of_a_call_goes_before_that_of_the_key() {
     let (limiter, _time) = by_tens();
     let slow = limiter.plan(Quota::per_hour(1).burst(3)).unwrap();
-    assert_eq!(left(limiter.try_acquire_as(&10, 1, &slow)), 2);
-    assert_eq!(left(limiter.try_acquire_as(&30, 1, &slow)), 2);
+    assert_eq!(left(limiter.key(&10).under(&slow).try_acquire()), 2);
+    assert_eq!(left(limiter.key(&30).under(&slow).try_acquire()), 2);
     let all = all_of([limiter.key(&11).under(&slow), limiter.key(&12)]);
     assert_eq!(all.try_acquire().unwrap().remaining(), 2);
     assert_eq!([11, 12].map(|key| limiter.peek(&key).remaining()), [2, 1_999]);
@@ -234,14 +241,14 @@ fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
             true => limiter.evict_idle() == WITH_ONE,
             false => limiter.try_acquire(&2).is_ok(),
         };
-        assert_eq!(left(limiter.try_acquire_as(&1, 3, &slow)), 0);
+        assert_eq!(left(limiter.key(&1).n(3).under(&slow).try_acquire()), 0);
         for hour in 1..3 {
             time.set(hour * HOUR);
             assert!(!evicts(&limiter));
-            assert_eq!(left(limiter.try_acquire_as(&1, 0, &slow)), hour);
+            assert_eq!(left(limiter.key(&1).n(0).under(&slow).try_acquire()), hour);
         }
         time.set(3 * HOUR - 1);
-        assert!(!evicts(&limiter) && limiter.try_acquire_as(&1, 3, &slow).is_err());
+        assert!(!evicts(&limiter) && limiter.key(&1).n(3).under(&slow).try_acquire().is_err());
         // A debt of a burst might have to be filled, too.
         time.set(14 * HOUR);
         assert!(evicts(&limiter));
@@ -253,23 +260,23 @@ fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
 fn a_change_of_quota_scales_plans_and_those_made_later_are_exact() {
     let (limiter, mut time) = limiter();
     let old = limiter.plan(GOLD).unwrap();
-    let drain = |key, plan: &Plan| assert_eq!(left(limiter.try_acquire_as(&key, 2_000, plan)), 0);
+    let drain = |key, plan: &Plan| assert_eq!(left(limiter.key(&key).n(2_000).under(plan).try_acquire()), 0);
     drain(1, &old);
     drain(3, &old);
     time.advance(SECOND);
-    limiter.set_quota(Quota::per_second(50).burst(100)).unwrap();
+    limiter.set_rule(Quota::per_second(50).burst(100)).unwrap();
     let new = limiter.plan(GOLD).unwrap();
     drain(2, &new);
-    assert_eq!(left(limiter.try_acquire_as(&3, 0, &new)), 0, "it counts from the change on");
+    assert_eq!(left(limiter.key(&3).n(0).under(&new).try_acquire()), 0, "it counts from the change on");
     // The old plan is half as fast from the change on, and its burst stays.
     time.advance(SECOND);
-    assert_eq!(left(limiter.try_acquire_as(&1, 0, &old)), 1_500);
-    assert_eq!(left(limiter.try_acquire_as(&2, 0, &new)), 1_000);
+    assert_eq!(left(limiter.key(&1).n(0).under(&old).try_acquire()), 1_500);
+    assert_eq!(left(limiter.key(&2).n(0).under(&new).try_acquire()), 1_000);
     time.advance(SECOND);
-    assert_eq!(left(limiter.try_acquire_as(&1, 0, &old)), 2_000);
-    assert_eq!(left(limiter.try_acquire_as(&2, 0, &new)), 2_000);
-    let denied = limiter.try_acquire_as(&1, 2_001, &old).unwrap_err();
-    assert_eq!((denied.reason(), old.quota()), (Reason::TooMany, GOLD));
+    assert_eq!(left(limiter.key(&1).n(0).under(&old).try_acquire()), 2_000);
+    assert_eq!(left(limiter.key(&2).n(0).under(&new).try_acquire()), 2_000);
+    let denied = limiter.key(&1).n(2_001).under(&old).try_acquire().unwrap_err();
+    assert_eq!((denied.reason(), old.rule()), (Reason::TooMany, GOLD));
 }
 
 /// Keys without room share only with keys of the same plan: a slow plan does not spend the tokens
@@ -278,14 +285,14 @@ fn a_change_of_quota_scales_plans_and_those_made_later_are_exact() {
 fn plans_share_apart() {
     let (clock, mut time) = Time::new();
     let (own, fast) = (Quota::per_second(1).burst(10), Quota::per_second(1_000));
-    let limiter = RateLimiter::<Twin, Plain>::stored(own).clock(clock);
+    let limiter = RateLimiter::<Twin, Quota, Plain>::stored(own).clock(clock);
     let limiter = limiter.headroom(fast).unwrap().plans([fast]).unwrap();
     let limiter = limiter.plan_for(|key: &Twin| (key.id == 1).then_some(0)).with_places(0);
     let (slow, fast) = (Twin { hash: 7, id: 0 }, Twin { hash: 7, id: 1 });
     let mut granted = [0, 0];
     for _ in 0..1_000 {
-        granted[1] += limiter.acquire_up_to(&fast, 1).tokens();
-        granted[0] += limiter.acquire_up_to(&slow, 10).tokens();
+        granted[1] += limiter.key(&fast).acquire_up_to().tokens();
+        granted[0] += limiter.key(&slow).n(10).acquire_up_to().tokens();
         time.advance(SECOND / 100);
     }
     assert_eq!(granted, [10 + 9, 1_000]);
@@ -300,14 +307,14 @@ fn a_refused_key_enters_with_the_tokens_of_its_plan() {
     let limiter = RateLimiter::<u64>::stored(Quota::per_second(1_000).burst(100)).clock(clock).with_places(1);
     let slow = limiter.plan(Quota::per_second(1).burst(100)).unwrap();
     assert!(limiter.try_acquire(&1).is_ok());
-    assert_eq!(left(limiter.try_acquire_as(&2, 100, &slow)), 0);
+    assert_eq!(left(limiter.key(&2).n(100).under(&slow).try_acquire()), 0);
     assert_eq!(limiter.stats().shared, 1);
     assert!(limiter.remove(&1));
     time.advance(10 * SECOND);
-    assert_eq!(limiter.try_acquire_as(&2, 50, &slow).unwrap_err().remaining(), 10);
+    assert_eq!(limiter.key(&2).n(50).under(&slow).try_acquire().unwrap_err().remaining(), 10);
     assert_eq!((limiter.len(), limiter.stats().shared), (WITH_ONE, 1));
-    assert_eq!(limiter.try_acquire_as(&2, 11, &slow).unwrap_err().remaining(), 10);
-    assert_eq!(left(limiter.try_acquire_as(&2, 10, &slow)), 0);
+    assert_eq!(limiter.key(&2).n(11).under(&slow).try_acquire().unwrap_err().remaining(), 10);
+    assert_eq!(left(limiter.key(&2).n(10).under(&slow).try_acquire()), 0);
 }
 
 /// Plans after the 64th have no buckets to share: their keys are denied when there is no room.
@@ -316,14 +323,14 @@ fn a_plan_too_many_shares_with_nobody() {
     let limiter = RateLimiter::<u64>::stored(Quota::per_second(1_000)).with_places(0);
     let plans = (1..=65).map(|tokens| limiter.plan(Quota::per_second(tokens)).unwrap());
     let plans: Vec<_> = plans.collect();
-    assert!(plans[..64].iter().all(|plan| limiter.try_acquire_as(&1, 1, plan).is_ok()));
-    assert_eq!(limiter.try_acquire_as(&1, 1, &plans[64]).unwrap_err().reason(), Reason::Full);
+    assert!(plans[..64].iter().all(|plan| limiter.key(&1).under(plan).try_acquire().is_ok()));
+    assert_eq!(limiter.key(&1).under(&plans[64]).try_acquire().unwrap_err().reason(), Reason::Full);
     assert!(limiter.try_acquire_n(&1, 1_000).is_ok());
     assert_eq!(limiter.key(&1).under(&plans[64]).peek().remaining(), 65, "no key has taken any");
     // A plan with the same quota shares with the first.
     let again = limiter.plan(Quota::per_second(1)).unwrap();
     assert_eq!(again, plans[0]);
-    assert!(limiter.try_acquire_as(&1, 1, &again).is_err());
+    assert!(limiter.key(&1).under(&again).try_acquire().is_err());
 }
 
 const MILLION: Quota = Quota::per_second(1_000_000).burst(1_000);
@@ -341,7 +348,7 @@ fn drained() -> (RateLimiter<u64>, Time) {
 
 /// Sets a slower quota, and returns a plan that is made after that change.
 fn change(limiter: &RateLimiter<u64>) -> Plan {
-    limiter.set_quota(Quota::per_second(10_000).burst(1_000)).unwrap();
+    limiter.set_rule(Quota::per_second(10_000).burst(1_000)).unwrap();
     limiter.plan(Quota::per_second(100_000).burst(5_000)).unwrap()
 }
 
@@ -356,11 +363,11 @@ fn a_plan_earns_nothing_of_the_time_before_it_by_a_reading_that_is_behind() {
         let granted = limiter.key(&1).n(5_000).under(&plan).acquire_up_to().tokens();
         assert!(granted <= 500, "{granted} granted of 500, {behind} ns behind");
         // The wait ends when a token is there.
-        let wait = limiter.try_acquire_as(&1, 1, &plan).unwrap_err().retry_after().unwrap();
+        let wait = limiter.key(&1).under(&plan).try_acquire().unwrap_err().retry_after().unwrap();
         time.advance(nanos(wait) - 1);
-        assert!(limiter.try_acquire_as(&1, 1, &plan).is_err(), "{behind} ns behind");
+        assert!(limiter.key(&1).under(&plan).try_acquire().is_err(), "{behind} ns behind");
         time.advance(1);
-        assert!(limiter.try_acquire_as(&1, 1, &plan).is_ok(), "{behind} ns behind, {wait:?}");
+        assert!(limiter.key(&1).under(&plan).try_acquire().is_ok(), "{behind} ns behind, {wait:?}");
     }
 }
 
@@ -372,7 +379,7 @@ fn a_plan_earns_nothing_of_the_time_before_it_at_a_reading_from_before() {
     let kept = limiter.now();
     time.advance(50 * MS);
     let plan = change(&limiter);
-    let take = |n| limiter.key(&1).n(n).under(&plan).try_acquire_at(kept);
+    let take = |n| limiter.key(&1).n(n).under(&plan).at(kept).try_acquire();
     let granted = (1..=5_000).rev().find(|n| take(*n).is_ok()).unwrap_or(0);
     assert!(granted <= 100, "{granted} granted where 100 were earned");
 }
@@ -419,9 +426,9 @@ fn a_reservation_under_a_plan_gives_all_back_if_none_took() {
 #[test]
 fn the_quota_of_another_limiters_plan_is_told_as_it_is() {
     let ((limiter, _), (other, _)) = (limiter(), limiter());
-    let plans = [other.plan(GOLD).unwrap(), Plan::of(GOLD)];
-    limiter.set_quota(Quota::per_second(50)).unwrap();
-    assert_eq!(plans.map(|plan| limiter.quota_as(&plan)), [GOLD; 2]);
+    let plan = other.plan(GOLD).unwrap();
+    limiter.set_rule(Quota::per_second(50)).unwrap();
+    assert_eq!(limiter.rule_under(&plan), GOLD);
 }
 
 /// Ticks that are shorter than a nanosecond wrap while a process runs. A plan earns all the same.
@@ -431,12 +438,12 @@ fn a_plan_earns_after_the_ticks_since_its_start_have_wrapped() {
     let fast = |burst| Quota::per_second(1_000_000_000).burst(burst);
     let limiter = RateLimiter::<u64>::stored(fast(1_000)).clock(clock).build();
     // The plan begins with the second quota.
-    limiter.set_quota(fast(999)).unwrap();
+    limiter.set_rule(fast(999)).unwrap();
     let plan = limiter.plan(Quota::per_second(1_000_000).burst(10)).unwrap();
     // Three readings in each power of two, up to a century.
     let mut age = SECOND;
     while age < 100 * 365 * 24 * HOUR {
-        assert!(limiter.try_acquire_as(&1, 10, &plan).is_ok(), "{age} ns after the start");
+        assert!(limiter.key(&1).n(10).under(&plan).try_acquire().is_ok(), "{age} ns after the start");
         time.advance(age / 4);
         age += age / 4;
     }

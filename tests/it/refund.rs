@@ -49,7 +49,7 @@ fn a_bucket_that_was_never_used_gets_nothing() {
     let limiter = RateLimiter::<u64>::stored(Quota::per_hour(5)).clock(clock).build();
     for n in [0, 1, 5, u64::MAX] {
         limiter.refund(&1, n);
-        limiter.pin().refund(&1, n);
+        limiter.pin().key(&1).n(n).refund();
         assert!(limiter.is_empty() && limiter.peek(&1).remaining() == 5);
     }
     on_each_of(Quota::per_hour(5), |face, _| {
@@ -118,7 +118,7 @@ fn a_refund_to_a_forgotten_key_is_lost() {
 
     assert!(limiter.try_acquire_n(&1, 5).is_ok() && limiter.remove(&1));
     limiter.refund(&1, 5);
-    limiter.pin().refund(&1, u64::MAX);
+    limiter.pin().key(&1).n(u64::MAX).refund();
     assert!(limiter.is_empty());
     assert!(limiter.try_acquire_n(&1, 5).is_ok() && limiter.try_acquire(&1).is_err());
 }
@@ -131,7 +131,7 @@ fn a_refund_to_a_key_that_shares_is_lost() {
         let limiter = limiter.when_full(policy).with_places(0);
         assert_eq!(limiter.try_acquire_n(&1, 3).is_ok(), policy != WhenFull::Deny);
         limiter.refund(&1, 3);
-        limiter.pin().refund(&1, u64::MAX);
+        limiter.pin().key(&1).n(u64::MAX).refund();
         assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (left, CROWD), "{policy:?}");
     }
 }
@@ -231,9 +231,9 @@ fn without_room_the_policy_says_how_many() {
         let (clock, _time) = Time::new();
         let limiter = RateLimiter::<u64>::stored(Quota::per_hour(5)).clock(clock);
         let limiter = limiter.when_full(policy).with_places(0);
-        assert_eq!(limiter.acquire_up_to(&1, 0).tokens(), 0);
-        assert_eq!(limiter.acquire_up_to(&1, 4).tokens(), first, "{policy:?}");
-        assert_eq!(limiter.pin().acquire_up_to(&1, u64::MAX).tokens(), second, "{policy:?}");
+        assert_eq!(limiter.key(&1).n(0).acquire_up_to().tokens(), 0);
+        assert_eq!(limiter.key(&1).n(4).acquire_up_to().tokens(), first, "{policy:?}");
+        assert_eq!(limiter.pin().key(&1).n(u64::MAX).acquire_up_to().tokens(), second, "{policy:?}");
         let stats = limiter.stats();
         let counted = [stats.shared, stats.refused_full, stats.allowed_full];
         assert_eq!((counted.iter().sum::<u64>(), counted[policy as usize]), (2, 2), "{policy:?}");

@@ -117,23 +117,23 @@ fn the_bound_is_one_burst_unless_said_otherwise() {
         assert_eq!(promises(face), 10);
         // The debt stays as it is. Under a smaller burst no more is promised, and under a larger
         // one only the built debt.
-        face.set_quota(Quota::per_second(10).burst(3)).unwrap();
+        face.set_rule(Quota::per_second(10).burst(3)).unwrap();
         assert_eq!(promises(face), 0);
     });
     on_each_of(TEN, |face, _| {
-        face.set_quota(Quota::per_second(10).burst(3)).unwrap();
+        face.set_rule(Quota::per_second(10).burst(3)).unwrap();
         assert_eq!(promises(face), 6);
     });
     let headroom = Some(Quota::per_second(10).burst(20));
     on_each(Set { headroom, ..Set::of(TEN) }, |face, _| {
         assert_eq!(face.up_to(5).tokens(), 5);
-        face.set_quota(Quota::per_second(10).burst(20)).unwrap();
+        face.set_rule(Quota::per_second(10).burst(20)).unwrap();
         let debt = promises(face);
         assert!((5..=20).contains(&debt), "{debt}");
     });
     // A bound that is set stays, whatever the burst becomes.
     on_each(in_debt(TEN, 7), |face, _| {
-        face.set_quota(Quota::per_second(10).burst(3)).unwrap();
+        face.set_rule(Quota::per_second(10).burst(3)).unwrap();
         assert_eq!(promises(face), 3 + 7);
     });
 }

@@ -6,7 +6,7 @@ use tollgate::{Quota, RateLimiter, WhenFull};
 
 use crate::support::{HOUR, Plain, SECOND, Time, Twin};
 
-type Limiter = RateLimiter<Twin, Plain>;
+type Limiter = RateLimiter<Twin, Quota, Plain>;
 
 /// Numbers of keys with which papaya is in the middle of a resize, among others.
 fn sizes() -> impl Iterator<Item = u64> {
@@ -56,11 +56,11 @@ fn a_receipt_reaches_a_key_that_came_back_while_the_map_grew() {
             let (limiter, _time) = grown(keys, alike);
             for key in (0..keys / 2).map(|id| key(id, alike)) {
                 let left = || limiter.peek(&key).remaining();
-                let hold = limiter.hold(&key, 3).expect("4 tokens are left");
+                let hold = limiter.key(&key).n(3).hold().expect("4 tokens are left");
                 assert_eq!((hold.settle(1), left()), (0, 3), "settled for less, of {keys}");
-                let hold = limiter.hold(&key, 1).expect("3 tokens are left");
+                let hold = limiter.key(&key).hold().expect("3 tokens are left");
                 assert_eq!((hold.settle(2), left()), (0, 1), "settled for more, of {keys}");
-                drop(limiter.reserve(&key, 1).expect("a token is left"));
+                drop(limiter.key(&key).reserve().expect("a token is left"));
                 assert_eq!(left(), 1, "a reservation was dropped, of {keys}");
             }
         }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use tollgate::{Clock, InvalidQuota, Quota, RateLimiter, TokenBucket, WhenFull};
+use tollgate::{Clock, InvalidRule, Quota, RateLimiter, TokenBucket, WhenFull};
 
 use super::face::{Face, Set, on_each, on_each_of};
 use super::{InStore, Room, WITH_ONE};
@@ -19,14 +19,14 @@ fn with_headroom(quota: Quota, headroom: Quota) -> Set {
 
 /// Sets a quota, and checks that it is reported.
 fn set(face: &dyn Face, quota: Quota) {
-    face.set_quota(quota).expect("there is room for it");
-    assert_eq!(face.quota(), quota);
+    face.set_rule(quota).expect("there is room for it");
+    assert_eq!(face.rule(), quota);
 }
 
 #[test]
 fn tokens_in_hand_are_kept_and_clamped_at_the_next_use() {
     on_each_of(Quota::per_second(10), |face, _| {
-        assert_eq!(face.quota(), Quota::per_second(10));
+        assert_eq!(face.rule(), Quota::per_second(10));
         assert!(face.try_n(4).is_ok());
         set(face, Quota::per_second(1).burst(10));
         assert_eq!(face.peek().remaining(), 6);
@@ -203,9 +203,9 @@ fn refused(set: Set, quota: Quota) -> String {
     on_each(set, |face, mut time| {
         time.set(SECOND);
         assert!(face.try_n(2).is_ok());
-        let (own, before) = (face.quota(), face.peek());
-        let error: InvalidQuota = face.set_quota(quota).unwrap_err();
-        assert_eq!((face.quota(), face.peek()), (own, before), "it changes nothing");
+        let (own, before) = (face.rule(), face.peek());
+        let error: InvalidRule = face.set_rule(quota).unwrap_err();
+        assert_eq!((face.rule(), face.peek()), (own, before), "it changes nothing");
         time.advance(HOUR);
         assert_eq!(face.peek().remaining(), own.capacity());
         *text.borrow_mut() = error.to_string();
@@ -288,7 +288,7 @@ fn a_key_that_was_full_stays_until_it_is_full_under_the_new_quota() {
     let limiter = limiter.clock(clock).build();
     assert!(limiter.try_acquire_n(&1, 2).is_ok());
     time.set(2 * SECOND);
-    limiter.set_quota(large).unwrap();
+    limiter.set_rule(large).unwrap();
     time.set(10 * SECOND);
     assert_eq!((limiter.peek(&1).remaining(), limiter.evict_idle()), (10, 0));
     time.set(12 * SECOND);
@@ -307,7 +307,7 @@ fn a_change_of_quota_puts_eviction_off() {
         assert!(limiter.try_acquire(&1).is_ok());
         for _ in 0..changes {
             time.advance(DAY);
-            limiter.set_quota(quota).unwrap();
+            limiter.set_rule(quota).unwrap();
             time.advance(2 * SECOND - 1);
             assert_eq!(limiter.evict_idle(), 0);
             assert_eq!(limiter.try_acquire(&2).unwrap_err().retry_after(), Some(ns(1)));
@@ -332,15 +332,15 @@ fn a_clock_that_panics_leaves_a_quota_in_force() {
     nanos.store(SECOND / 2, Relaxed);
     armed.store(true, Relaxed);
     let slow = Quota::per_second(10).burst(1_000);
-    assert!(catch_unwind(AssertUnwindSafe(|| bucket.set_quota(slow))).is_err());
-    assert_eq!(bucket.quota(), slow);
+    assert!(catch_unwind(AssertUnwindSafe(|| bucket.set_rule(slow))).is_err());
+    assert_eq!(bucket.rule(), slow);
     armed.store(true, Relaxed);
-    assert!(catch_unwind(AssertUnwindSafe(|| bucket.set_quota(Quota::per_second(1)))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| bucket.set_rule(Quota::per_second(1)))).is_err());
     // The next reading starts it.
     assert_eq!(bucket.peek().remaining(), 500);
     nanos.store(SECOND + SECOND / 2, Relaxed);
     assert_eq!(bucket.peek().remaining(), 510);
-    bucket.set_quota(Quota::per_second(1_000)).unwrap();
+    bucket.set_rule(Quota::per_second(1_000)).unwrap();
     nanos.store(SECOND * 7 / 4, Relaxed);
     assert_eq!(bucket.peek().remaining(), 760);
 }

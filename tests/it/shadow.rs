@@ -112,14 +112,14 @@ fn in_the_shadow_there_is_room_for_every_key() {
     });
     let limiter = limiter.with_places(0);
     assert!(limiter.try_acquire(&1).is_ok() && limiter.pin().try_acquire_n(&2, 3).is_ok());
-    assert_eq!(limiter.acquire_up_to(&3, 4).tokens(), 4);
-    assert!(limiter.reserve(&4, 1).is_ok_and(|slot| slot.delay().is_zero()));
-    assert_eq!(limiter.hold(&5, 2).unwrap().settle(1), 0);
+    assert_eq!(limiter.key(&3).n(4).acquire_up_to().tokens(), 4);
+    assert!(limiter.key(&4).reserve().is_ok_and(|slot| slot.delay().is_zero()));
+    assert_eq!(limiter.key(&5).n(2).hold().unwrap().settle(1), 0);
     assert!(all_of((limiter.key(&6), limiter.key(&7))).try_acquire().is_ok());
     assert_eq!((limiter.stats().overruled, *seen_full.lock().unwrap(), limiter.len()), (7, 7, CROWD));
     // A plan of another limiter is no plan at all.
     let foreign = RateLimiter::<u64>::stored(FIVE).build().plan(FIVE).unwrap();
-    assert!(limiter.try_acquire_as(&8, 1, &foreign).is_ok());
+    assert!(limiter.key(&8).under(&foreign).try_acquire().is_ok());
     assert_eq!(limiter.stats().overruled, 8);
 }
 

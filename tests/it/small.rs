@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use tollgate::{
-    AllDenied, AllOf, BucketLimit, Clock, Hold, Jitter, Limited, Moment, Plan, Quota, RateLimiter, Reason,
+    AllDenied, AllOf, Ask, Clock, Hold, Jitter, Limited, Moment, Plan, Quota, RateLimiter, Reason,
     Reservation, TokenBucket,
 };
 
@@ -47,9 +47,9 @@ fn a_new_key_earns_from_its_first_use_on() {
     assert!(limiter.try_acquire(&1).is_err());
     time.advance(1);
     assert!(limiter.try_acquire(&1).is_ok());
-    assert_eq!(limiter.reserve(&2, 3).unwrap().commit().tokens(), 3);
-    assert_eq!(limiter.reserve(&2, 1).unwrap().delay(), ns(400 * MS));
-    assert_eq!((limiter.acquire_up_to(&3, 5).tokens(), limiter.peek(&3).remaining()), (0, 0));
+    assert_eq!(limiter.key(&2).n(3).reserve().unwrap().commit().tokens(), 3);
+    assert_eq!(limiter.key(&2).reserve().unwrap().delay(), ns(400 * MS));
+    assert_eq!((limiter.key(&3).n(5).acquire_up_to().tokens(), limiter.peek(&3).remaining()), (0, 0));
     // An evicted key would start empty, so keys are evicted only to make room.
     time.advance(60 * SECOND);
     assert_eq!((limiter.evict_idle(), limiter.peek(&1).remaining()), (0, 10));
@@ -99,20 +99,20 @@ fn waits_take_their_tokens_in_turn() {
     let bucket = TokenBucket::builder(fast).max_debt(20).unwrap().jitter(jitter).clock(clock.clone()).build();
     let limiter = RateLimiter::<u64>::stored(fast).max_debt(20).unwrap().jitter(jitter).clock(clock).build();
     for _ in 0..6 {
-        let taken = [bucket.blocking_acquire(), limiter.blocking_acquire(&1)];
+        let taken = [bucket.ask().blocking_acquire(), limiter.key(&1).blocking_acquire()];
         assert_eq!(taken.map(|granted| granted.map(|granted| granted.tokens())), [Ok(1); 2]);
     }
-    assert!(bucket.blocking_acquire_n(2).is_ok() && limiter.blocking_acquire_n(&1, 2).is_ok());
-    let delays = || [bucket.reserve(1).unwrap().delay(), limiter.reserve(&1, 1).unwrap().delay()];
+    assert!(bucket.ask().n(2).blocking_acquire().is_ok() && limiter.key(&1).n(2).blocking_acquire().is_ok());
+    let delays = || [bucket.ask().reserve().unwrap().delay(), limiter.key(&1).reserve().unwrap().delay()];
     assert_eq!(delays(), [ns(7_000); 2]);
     for (patience, granted) in [(0, false), (6_999, false), (7_000, true), (7_999, false), (8_000, true)] {
-        assert_eq!(bucket.blocking_acquire_within(ns(patience)).is_ok(), granted, "{patience} ns");
-        assert_eq!(limiter.blocking_acquire_within(&1, ns(patience)).is_ok(), granted, "{patience} ns");
+        assert_eq!(bucket.ask().within(ns(patience)).blocking_acquire().is_ok(), granted, "{patience} ns");
+        assert_eq!(limiter.key(&1).within(ns(patience)).blocking_acquire().is_ok(), granted, "{patience} ns");
     }
-    assert!(bucket.blocking_acquire_n_within(2, ns(9_999)).is_err());
-    assert!(limiter.blocking_acquire_n_within(&1, 2, ns(10_000)).is_ok());
-    assert_eq!(bucket.blocking_acquire_n(3).unwrap_err().reason(), Reason::TooMany);
-    let _ = bucket.reserve(2).map(Reservation::commit);
+    assert!(bucket.ask().n(2).within(ns(9_999)).blocking_acquire().is_err());
+    assert!(limiter.key(&1).n(2).within(ns(10_000)).blocking_acquire().is_ok());
+    assert_eq!(bucket.ask().n(3).blocking_acquire().unwrap_err().reason(), Reason::TooMany);
+    let _ = bucket.ask().n(2).reserve().map(Reservation::commit);
     time.advance(5_000);
     assert_eq!(delays(), [ns(6_000); 2]);
 }
@@ -122,7 +122,7 @@ fn waits_take_their_tokens_in_turn() {
 fn an_action_runs_once_for_each_grant() {
     let bucket = TokenBucket::builder(Quota::per_second(100_000).burst(1)).max_debt(0).unwrap().build();
     let calls = Cell::new(0);
-    let limited = bucket.limited(|()| calls.set(calls.get() + 1));
+    let limited = bucket.ask().limited(|()| calls.set(calls.get() + 1));
     let granted = (0..10).filter(|_| limited.blocking_call(()).is_ok()).count();
     assert_eq!(calls.get(), granted);
 }
@@ -137,7 +137,7 @@ fn what_is_refused_is_not_called() {
         calls.set(calls.get() + add);
         calls.get()
     };
-    let (one, two) = (bucket.limited(call), limiter.limited("ada", call));
+    let (one, two) = (bucket.ask().limited(call), limiter.key("ada").limited(call));
     for called in 1..=10 {
         assert_eq!((one.try_call(1), two.try_call(1)), (Ok(2 * called - 1), Ok(2 * called)));
     }
@@ -150,7 +150,7 @@ fn what_is_refused_is_not_called() {
     time.advance(1);
     assert!(one.try_call(1).is_ok() && two.try_call(1).is_ok() && calls.get() == 22);
     let none = TokenBucket::builder(TEN).max_waiting(0).initial_tokens(0).clock(Clock::mock().0).build();
-    assert!(none.limited(call).blocking_call(1).is_err() && calls.get() == 22);
+    assert!(none.ask().limited(call).blocking_call(1).is_err() && calls.get() == 22);
 }
 
 fn send_and_sync<T: Send + Sync>() {}
@@ -168,13 +168,16 @@ static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100).burst(200));
 #[test]
 fn limits_can_be_kept_and_sent() {
     send_and_sync::<(App, Reservation<'_>, Hold<'_>, Limited<'_, fn()>)>();
-    send_and_sync::<AllOf<(BucketLimit<'_>,)>>();
+    send_and_sync::<AllOf<(Ask<'_, &TokenBucket>,)>>();
     value::<(Plan, Moment, Jitter, AllDenied)>();
     let limiter = RateLimiter::stored(TEN).build();
     let app = App { plan: limiter.plan(Quota::per_hour(5)).unwrap(), limiter, bucket: TokenBucket::new(TEN) };
-    assert!(app.limiter.try_acquire_as("ada", 5, &app.plan).is_ok() && app.bucket.try_acquire().is_ok());
+    assert!(
+        app.limiter.key("ada").n(5).under(&app.plan).try_acquire().is_ok()
+            && app.bucket.try_acquire().is_ok()
+    );
     assert!(LIMIT.try_acquire().is_ok());
-    let slot: Reservation<'static> = LIMIT.reserve(1).unwrap();
+    let slot: Reservation<'static> = LIMIT.ask().reserve().unwrap();
     std::thread::spawn(move || slot.commit()).join().unwrap();
 }
 
@@ -223,8 +226,8 @@ fn a_clock_stands_still_at_its_end() {
     let bucket = TokenBucket::builder(Quota::per_second(10)).clock(clock).build();
     mock.advance(std::time::Duration::from_nanos(u64::MAX / 2 + 2));
     let granted = (0..100).map(|round| {
-        let granted = bucket.acquire_up_to(10).tokens();
-        bucket.set_quota(Quota::per_second(10 + round % 2).burst(10)).unwrap();
+        let granted = bucket.ask().n(10).acquire_up_to().tokens();
+        bucket.set_rule(Quota::per_second(10 + round % 2).burst(10)).unwrap();
         mock.advance(std::time::Duration::from_nanos(1));
         granted
     });

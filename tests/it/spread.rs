@@ -43,7 +43,7 @@ fn threads_are_granted_the_burst_and_no_more() {
                         loop {
                             let n = 1 + random.below(20) / 19 * random.below(9);
                             let taken = match random.below(50) {
-                                0 => bucket.acquire_up_to(n).tokens(),
+                                0 => bucket.ask().n(n).acquire_up_to().tokens(),
                                 1 => {
                                     mock.advance(ns(1_000));
                                     0
@@ -60,7 +60,7 @@ fn threads_are_granted_the_burst_and_no_more() {
                     });
                 }
             });
-            let left = bucket.acquire_up_to(burst).tokens();
+            let left = bucket.ask().n(burst).acquire_up_to().tokens();
             assert_eq!(granted.into_inner() + left, burst, "{threads} threads, round {round}");
         }
     }
@@ -69,18 +69,18 @@ fn threads_are_granted_the_burst_and_no_more() {
 #[test]
 fn every_verb_counts_what_is_at_hand() {
     let (bucket, _) = hot();
-    assert_eq!(bucket.acquire_up_to(20_000).tokens(), 9_800);
+    assert_eq!(bucket.ask().n(20_000).acquire_up_to().tokens(), 9_800);
     let (bucket, _) = hot();
     assert!(bucket.try_acquire_n(9_801).is_err_and(|denied| denied.remaining() == 9_800));
     assert!(bucket.try_acquire_n(9_800).is_ok());
     let (bucket, _) = hot();
-    assert!(bucket.try_acquire_at(bucket.now(), 9_800).is_ok() && bucket.try_acquire().is_err());
+    assert!(bucket.ask().n(9_800).at(bucket.now()).try_acquire().is_ok() && bucket.try_acquire().is_err());
     let (bucket, _) = hot();
-    let reserved = bucket.reserve(10_000).unwrap();
+    let reserved = bucket.ask().n(10_000).reserve().unwrap();
     assert_eq!((reserved.delay(), bucket.peek().remaining()), (ns(SECOND / 5), 0));
     let (bucket, _) = hot();
-    assert_eq!(bucket.hold(9_800).unwrap().settle(9_900), 0);
-    assert_eq!(bucket.reserve(1).map(Reservation::commit).unwrap().tokens(), 1);
+    assert_eq!(bucket.ask().n(9_800).hold().unwrap().settle(9_900), 0);
+    assert_eq!(bucket.ask().reserve().map(Reservation::commit).unwrap().tokens(), 1);
     assert_eq!(bucket.try_acquire().unwrap_err().retry_after(), Some(ns(SECOND * 102 / 1_000)));
     let (bucket, _) = hot();
     bucket.refund(150);
@@ -92,10 +92,10 @@ fn every_verb_counts_what_is_at_hand() {
     assert_eq!(bucket.try_acquire_n(0).unwrap().remaining(), 9_800);
     let (bucket, _) = hot();
     let other = TokenBucket::builder(Quota::per_hour(1)).clock(Clock::mock().0).build();
-    assert!(all_of((bucket.n(9_800), other.n(1))).try_acquire().is_ok());
+    assert!(all_of((bucket.ask().n(9_800), other.ask())).try_acquire().is_ok());
     bucket.refund(9_000);
     heat(&bucket);
-    assert_eq!(all_of((bucket.n(8_000), other.n(1))).try_acquire().unwrap_err().which(), 1);
+    assert_eq!(all_of((bucket.ask().n(8_000), other.ask())).try_acquire().unwrap_err().which(), 1);
     assert_eq!(bucket.peek().remaining(), 8_800);
 }
 
@@ -103,10 +103,10 @@ fn every_verb_counts_what_is_at_hand() {
 #[test]
 fn a_reservation_that_is_dropped_comes_back() {
     let (bucket, _) = hot();
-    drop(bucket.reserve(9_900).unwrap());
+    drop(bucket.ask().n(9_900).reserve().unwrap());
     assert_eq!(bucket.peek().remaining(), 9_800);
     heat(&bucket);
-    drop(bucket.reserve(100).unwrap());
+    drop(bucket.ask().n(100).reserve().unwrap());
     assert_eq!(bucket.peek().remaining(), 9_600);
 }
 
@@ -164,7 +164,7 @@ fn a_change_to_the_same_quota_loses_no_token() {
             let (bucket, nanos, change) = (Arc::clone(&bucket), Arc::clone(&nanos), Arc::clone(&change));
             move || {
                 if change.load(Relaxed) != NEVER && change.fetch_sub(1, Relaxed) == 0 {
-                    bucket.get().expect("it is built").set_quota(quota).unwrap();
+                    bucket.get().expect("it is built").set_rule(quota).unwrap();
                 }
                 ns(nanos.load(Relaxed))
             }
@@ -185,9 +185,9 @@ fn a_change_to_the_same_quota_loses_no_token() {
 #[test]
 fn a_smaller_burst_holds_at_once() {
     let (bucket, mut time) = hot();
-    bucket.set_quota(HOT.burst(5)).unwrap();
+    bucket.set_rule(HOT.burst(5)).unwrap();
     assert_eq!((0..100).filter(|_| bucket.try_acquire().is_ok()).count(), 5);
-    bucket.set_quota(HOT).unwrap();
+    bucket.set_rule(HOT).unwrap();
     time.advance(60 * SECOND);
     assert_eq!((0..20_000).filter(|_| bucket.try_acquire().is_ok()).count(), 10_000);
 }
@@ -224,7 +224,7 @@ fn a_clock_that_panics_loses_nothing() {
     panics.store(false, Relaxed);
     assert!(panicked > 20, "{panicked}");
     assert_eq!(granted + bucket.peek().remaining(), 10_000);
-    assert_eq!(granted + bucket.acquire_up_to(10_000).tokens(), 10_000);
+    assert_eq!(granted + bucket.ask().n(10_000).acquire_up_to().tokens(), 10_000);
 }
 
 /// A hook or shadow mode sees every decision, so the bucket stays plain.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use tollgate::{Quota, Rule, Window};
+use tollgate::{AnyRule, Quota, Window};
 
 use crate::random::Random;
 
@@ -110,7 +110,7 @@ fn a_text_that_is_no_window_says_what_is_wrong_with_it() {
 
 #[test]
 fn a_text_that_is_no_rule_names_both_forms() {
-    says::<Rule>(
+    says::<AnyRule>(
         RULE,
         &[
             ("20 per second", "it has no \"/\" between a count and a period"),
@@ -129,7 +129,7 @@ fn a_quota_of_weeks_is_read() {
     for text in ["7/week", "7/1w", "7/2 weeks burst 7", "7/w burst 7"] {
         let weeks = if text.contains('2') { 2 } else { 1 };
         let quota = Quota::per(7, std::time::Duration::from_secs(weeks * 604_800));
-        assert_eq!((text.parse(), text.parse()), (Ok(quota), Ok(Rule::from(quota))), "{text}");
+        assert_eq!((text.parse(), text.parse()), (Ok(quota), Ok(AnyRule::from(quota))), "{text}");
     }
 }
 
@@ -212,7 +212,7 @@ fn each_text_is_read_or_its_error_names_the_text_and_no_empty_value() {
         }
         read[0] += usize::from(check::<Quota>(&text, &[QUOTA, STRICT]));
         read[1] += usize::from(check::<Window>(&text, &[WINDOW]));
-        read[2] += usize::from(check::<Rule>(&text, &[RULE]));
+        read[2] += usize::from(check::<AnyRule>(&text, &[RULE]));
     }
     assert!(read.iter().all(|read| *read > 50), "{read:?}");
 }
@@ -227,7 +227,7 @@ fn an_error_of_serde_is_that_of_the_text() {
     let wanted = refused::<Quota>("5/15m sliding");
     assert!(text.starts_with(&wanted), "{text}");
     assert!(error::<Window>("\"100/m\"").starts_with(&refused::<Window>("100/m")));
-    assert!(error::<Rule>("\"7/fortnight\"").starts_with(&refused::<Rule>("7/fortnight")));
+    assert!(error::<AnyRule>("\"7/fortnight\"").starts_with(&refused::<AnyRule>("7/fortnight")));
     assert!(error::<Quota>("5").contains(QUOTA) && error::<Window>("5").contains(WINDOW));
-    assert!(error::<Rule>("5").contains(RULE));
+    assert!(error::<AnyRule>("5").contains(RULE));
 }

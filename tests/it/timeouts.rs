@@ -133,7 +133,7 @@ fn callers_that_give_up_leave_their_tokens_to_others() {
             let bucket = Arc::new(load.bucket());
             let served = load.run(move || {
                 let bucket = bucket.clone();
-                async move { is_granted(bucket.acquire().await) }
+                async move { is_granted(bucket.ask().acquire().await) }
             });
             load.check("acquire", served.await);
         });
@@ -147,7 +147,7 @@ fn callers_of_a_key_that_give_up_leave_their_tokens_to_others() {
             let limiter = load.limiter();
             let served = load.run(move || {
                 let limiter = limiter.clone();
-                async move { is_granted(limiter.acquire("ada").await) }
+                async move { is_granted(limiter.key("ada").acquire().await) }
             });
             load.check("acquire of a key", served.await);
         });
@@ -159,7 +159,7 @@ fn limited_calls_that_are_given_up_leave_their_tokens_to_others() {
     for load in LOADS {
         on_a_paused_clock(async {
             let bucket: &'static TokenBucket = Box::leak(Box::new(load.bucket()));
-            let calls = Rc::new(bucket.limited(async |n: u64| n));
+            let calls = Rc::new(bucket.ask().limited(async |n: u64| n));
             let served = load.run(move || {
                 let calls = calls.clone();
                 async move { calls.call(1).await.is_ok() }
@@ -223,7 +223,7 @@ fn callers_with_a_deadline_use_all_tokens() {
             let patience = Duration::from_millis(load.patience.0);
             let served = load.run(move || {
                 let bucket = bucket.clone();
-                async move { is_granted(bucket.acquire_within(patience).await) }
+                async move { is_granted(bucket.ask().within(patience).acquire().await) }
             });
             load.check("acquire_within", served.await);
         });
@@ -241,7 +241,7 @@ fn patient_callers_are_served_at_any_burst() {
         let tasks = (0..100).map(|_| {
             let (bucket, limiter) = (bucket.clone(), limiter.clone());
             tokio::task::spawn_local(async move {
-                (is_granted(bucket.acquire().await), is_granted(limiter.acquire("ada").await))
+                (is_granted(bucket.ask().acquire().await), is_granted(limiter.key("ada").acquire().await))
             })
         });
         for task in tasks.collect::<Vec<_>>() {
@@ -262,10 +262,10 @@ fn a_caller_whose_turn_comes_earlier_is_woken() {
         let start = Instant::now();
         let first = bucket.clone();
         let first = tokio::task::spawn_local(async move {
-            let _ = timeout(Duration::from_millis(50), first.acquire_n(10)).await;
+            let _ = timeout(Duration::from_millis(50), first.ask().n(10).acquire()).await;
         });
         sleep(Duration::from_millis(1)).await;
-        assert!(bucket.acquire().await.is_ok());
+        assert!(bucket.ask().acquire().await.is_ok());
         assert_eq!(start.elapsed(), Duration::from_millis(100));
         first.await.unwrap();
     });
@@ -278,7 +278,8 @@ fn tokens_that_come_back_move_all_callers_up() {
         let quota = Quota::per_second(1).burst(10);
         let bucket = Arc::new(TokenBucket::builder(quota).clock(tokios()).build());
         let limiter = Arc::new(RateLimiter::<String>::stored(quota).clock(tokios()).build());
-        let (hold, hold_of_key) = (bucket.hold(10).unwrap(), limiter.hold("ada", 10).unwrap());
+        let (hold, hold_of_key) =
+            (bucket.ask().n(10).hold().unwrap(), limiter.key("ada").n(10).hold().unwrap());
         let start = Instant::now();
         // They come after 4, 7 and 8 s. Two tokens come back after 1 s, and five after 2 s.
         let callers = [4, 3, 1].map(|n| {
@@ -286,9 +287,10 @@ fn tokens_that_come_back_move_all_callers_up() {
             tokio::task::spawn_local(async move {
                 let wait = Duration::from_millis(7_500);
                 let of_bucket =
-                    async { (is_granted(bucket.acquire_n_within(n, wait).await), start.elapsed()) };
-                let of_key =
-                    async { (is_granted(limiter.acquire_n_within("ada", n, wait).await), start.elapsed()) };
+                    async { (is_granted(bucket.ask().n(n).within(wait).acquire().await), start.elapsed()) };
+                let of_key = async {
+                    (is_granted(limiter.key("ada").n(n).within(wait).acquire().await), start.elapsed())
+                };
                 tokio::join!(of_bucket, of_key)
             })
         });
@@ -312,10 +314,10 @@ fn patient_threads_are_served_at_any_burst() {
     let quota = Quota::per_second(20_000).burst(1);
     let bucket = TokenBucket::new(quota);
     let limiter = RateLimiter::<String>::stored(quota).build();
-    let (calls, calls_of_a_key) = (bucket.limited(|n: u64| n), limiter.limited("ada", |n: u64| n));
+    let (calls, calls_of_a_key) = (bucket.ask().limited(|n: u64| n), limiter.key("ada").limited(|n: u64| n));
     let ways: [&(dyn Fn() -> bool + Sync); 4] = [
-        &|| bucket.blocking_acquire().is_ok(),
-        &|| limiter.blocking_acquire("ada").is_ok(),
+        &|| bucket.ask().blocking_acquire().is_ok(),
+        &|| limiter.key("ada").blocking_acquire().is_ok(),
         &|| calls.blocking_call(1).is_ok(),
         &|| calls_of_a_key.blocking_call(1).is_ok(),
     ];

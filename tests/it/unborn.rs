@@ -29,7 +29,7 @@ fn with_a_first_use_that_never_came_to_be(max_keys: usize) -> Scene {
 fn a_first_use_that_never_came_to_be_makes_room() {
     let scene = with_a_first_use_that_never_came_to_be(1);
     scene.set(HOUR);
-    scene.limiter.set_quota(HOURLY).expect("it is the same");
+    scene.limiter.set_rule(HOURLY).expect("it is the same");
     assert!(scene.limiter.try_acquire(&2).is_ok());
     assert_eq!((scene.limiter.len(), scene.limiter.stats().evicted), (1, 1));
 }

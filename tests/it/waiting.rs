@@ -51,7 +51,7 @@ async fn wait_in_line(bucket: Arc<TokenBucket>, leaves: impl Fn(u64) -> Option<D
                 let patience = sleep(leaves.unwrap_or(Duration::MAX));
                 tokio::select! {
                     biased;
-                    granted = bucket.acquire() => {
+                    granted = bucket.ask().acquire() => {
                         assert_eq!(granted.expect("there is room for all").tokens(), 1);
                         run.lock().unwrap().granted.push((task, start.elapsed()));
                     }
@@ -122,13 +122,13 @@ fn a_third_of_the_waiters_leave() {
 fn a_deadline_fails_at_once() {
     on_a_paused_clock(async {
         let bucket = TokenBucket::builder(Quota::per_second(10).burst(1)).clock(tokios()).build();
-        assert!(bucket.acquire().await.is_ok());
+        assert!(bucket.ask().acquire().await.is_ok());
         let start = Instant::now();
-        let denied = bucket.acquire_within(Duration::from_millis(99)).await.unwrap_err();
+        let denied = bucket.ask().within(Duration::from_millis(99)).acquire().await.unwrap_err();
         assert_eq!((denied.reason(), start.elapsed()), (Reason::Deadline, Duration::ZERO));
-        assert!(bucket.acquire_within(Duration::from_millis(100)).await.is_ok());
+        assert!(bucket.ask().within(Duration::from_millis(100)).acquire().await.is_ok());
         assert_eq!(start.elapsed(), Duration::from_millis(100));
-        let denied = bucket.acquire_n(2).await.unwrap_err();
+        let denied = bucket.ask().n(2).acquire().await.unwrap_err();
         assert_eq!((denied.reason(), start.elapsed()), (Reason::TooMany, Duration::from_millis(100)));
     });
 }
@@ -141,12 +141,12 @@ fn keys_wait_each_in_a_line_of_their_own() {
         let start = Instant::now();
         let (ada, bob) = tokio::join!(
             async {
-                limiter.acquire("ada").await.unwrap();
-                limiter.acquire("ada").await.unwrap();
+                limiter.key("ada").acquire().await.unwrap();
+                limiter.key("ada").acquire().await.unwrap();
                 start.elapsed()
             },
             async {
-                limiter.acquire("bob").await.unwrap();
+                limiter.key("bob").acquire().await.unwrap();
                 start.elapsed()
             },
         );
@@ -161,13 +161,18 @@ fn each_verb_of_a_key_waits_as_long_as_it_says() {
         let start = Instant::now();
         let limiter = RateLimiter::<String>::stored(Quota::per_second(1).burst(2)).clock(tokios()).build();
         let (short, long) = (Duration::from_millis(999), Duration::from_secs(10));
-        assert_eq!(limiter.acquire_n("ada", 2).await.map(|granted| granted.tokens()), Ok(2));
-        let late =
-            [limiter.acquire_within("ada", short).await, limiter.acquire_n_within("ada", 2, short).await];
+        assert_eq!(limiter.key("ada").n(2).acquire().await.map(|granted| granted.tokens()), Ok(2));
+        let late = [
+            limiter.key("ada").within(short).acquire().await,
+            limiter.key("ada").n(2).within(short).acquire().await,
+        ];
         assert_eq!(late.map(|late| late.unwrap_err().reason()), [Reason::Deadline; 2]);
         assert_eq!(start.elapsed(), Duration::ZERO);
-        assert!(limiter.acquire_within("ada", long).await.is_ok());
-        assert_eq!(limiter.acquire_n_within("ada", 2, long).await.map(|granted| granted.tokens()), Ok(2));
+        assert!(limiter.key("ada").within(long).acquire().await.is_ok());
+        assert_eq!(
+            limiter.key("ada").n(2).within(long).acquire().await.map(|granted| granted.tokens()),
+            Ok(2)
+        );
         assert_eq!(start.elapsed(), Duration::from_secs(3));
     });
 }
@@ -178,13 +183,13 @@ fn an_action_keeps_the_pace() {
     on_a_paused_clock(async {
         let start = Instant::now();
         let bucket = TokenBucket::builder(Quota::per_second(1).burst(2)).clock(tokios()).build();
-        let double = bucket.limited(async |n: u64| 2 * n);
+        let double = bucket.ask().limited(async |n: u64| 2 * n);
         for seconds in [0, 0, 1, 2] {
             assert_eq!((double.call(4).await, start.elapsed()), (Ok(8), Duration::from_secs(seconds)));
         }
         // No token ever comes.
         let denies = RateLimiter::<u8>::builder(Quota::per_second(1)).max_keys(0).when_full(WhenFull::Deny);
         let denies = denies.clock(tokios()).build();
-        assert!(denies.limited(&1, async |n: u64| n).call(4).await.is_err());
+        assert!(denies.key(&1).limited(async |n: u64| n).call(4).await.is_err());
     });
 }

@@ -4,14 +4,13 @@
 mod handles;
 mod moments;
 
-use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::{
-    Clock, Denied, Granted, Moment, PinnedWindows, Quota, RateLimiter, Reason, Snapshot, TokenBucket,
-    WhenFull, Window, WindowCounter, WindowKey, WindowLimiter, all_of,
+    Ask, Asked, Clock, Denied, Granted, Moment, Quota, RateLimiter, Reason, TokenBucket, WhenFull, Window,
+    WindowCounter, all_of,
 };
 
 use crate::support::panic_of;
@@ -126,7 +125,7 @@ fn a_reading_from_before_an_edge_counts_after_it() {
             (left, Some(wait.as_secs())),
             "{window}"
         );
-        assert_eq!(counter.acquire_up_to(10).tokens(), left, "{window}");
+        assert_eq!(counter.ask().n(10).acquire_up_to().tokens(), left, "{window}");
     }
 }
 
@@ -139,7 +138,7 @@ fn a_window_is_evicted_when_its_tokens_are_forgotten() {
     {
         for inline in [false, true] {
             let (clock, mock) = Clock::mock();
-            let builder = WindowLimiter::<u64>::builder(text.parse().unwrap()).clock(clock);
+            let builder = RateLimiter::<u64, Window>::builder(text.parse().unwrap()).clock(clock);
             let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
             mock.advance(Duration::from_secs(1_795_500_000));
             assert!(limiter.try_acquire(&1).is_ok());
@@ -157,7 +156,7 @@ fn a_window_is_evicted_when_its_tokens_are_forgotten() {
 fn a_newcomer_takes_the_room_of_a_window_that_is_over() {
     for inline in [false, true] {
         let (clock, mock) = Clock::mock();
-        let builder = WindowLimiter::<u64>::builder(Window::per_day(5).utc()).clock(clock);
+        let builder = RateLimiter::<u64, _>::builder(Window::per_day(5).utc()).clock(clock);
         let builder = if inline { builder.inline(6).unwrap() } else { builder.max_keys(8) };
         let limiter = builder.when_full(WhenFull::Deny).build();
         let granted =
@@ -176,7 +175,7 @@ fn a_newcomer_takes_the_room_of_a_window_that_is_over() {
 fn a_flood_of_keys_is_bounded_and_resets_no_window() {
     for inline in [false, true] {
         let (clock, mock) = Clock::mock();
-        let builder = WindowLimiter::<u64>::builder(Window::per_hour(3).sliding()).clock(clock);
+        let builder = RateLimiter::<u64, _>::builder(Window::per_hour(3).sliding()).clock(clock);
         let builder = if inline { builder.inline(6_000).unwrap() } else { builder.max_keys(8_000) };
         let limiter = builder.when_full(WhenFull::Deny).build();
         let clients = 1_u64 << 32..(1 << 32) + 100;
@@ -200,10 +199,10 @@ fn a_flood_of_keys_is_bounded_and_resets_no_window() {
 fn a_key_that_shares_a_window_stays_limited() {
     let (clock, mock) = Clock::mock();
     let window = Window::per_minute(3).sliding();
-    let limiter = WindowLimiter::<u64>::builder(window).clock(clock).max_keys(1).build();
+    let limiter = RateLimiter::<u64, _>::builder(window).clock(clock).max_keys(1).build();
     assert!(limiter.try_acquire(&1).is_ok());
     mock.advance(Duration::from_secs(50));
-    let cap = limiter.cap(2).unwrap();
+    let cap = limiter.plan(window.with_limit(2).unwrap()).unwrap();
     assert!(limiter.try_acquire_n(&2, 2).is_ok());
     assert!(limiter.key(&2).under(&cap).try_acquire().is_err());
     assert_eq!(limiter.stats().shared, 2);
@@ -221,8 +220,8 @@ fn a_key_that_shares_a_window_stays_limited() {
 fn a_removed_key_of_a_table_keeps_its_slot() {
     let (clock, mock) = Clock::mock();
     let limiter =
-        WindowLimiter::<u64>::builder(Window::per_day(2).utc()).clock(clock).inline(6).unwrap().build();
-    let hold = limiter.hold(&1, 2).unwrap();
+        RateLimiter::<u64, _>::builder(Window::per_day(2).utc()).clock(clock).inline(6).unwrap().build();
+    let hold = limiter.key(&1).n(2).hold().unwrap();
     assert!(limiter.remove(&1));
     assert_eq!((limiter.len(), limiter.peek(&1).remaining()), (1, 2));
     assert!(limiter.try_acquire(&1).is_ok());
@@ -240,30 +239,29 @@ fn a_limiter_of_windows_has_shadow_mode_hooks_and_a_janitor() {
     let (clock, _mock) = Clock::mock();
     let seen = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&seen);
-    let builder = WindowLimiter::<u64>::builder(Window::per_hour(2)).clock(clock).shadow(true);
+    let window = Window::per_hour(2);
+    let builder = RateLimiter::<u64, _>::builder(window).clock(clock).shadow(true);
     let limiter = builder.on_decision(move |_| _ = count.fetch_add(1, Relaxed)).build();
     assert!((0..3).all(|_| limiter.try_acquire(&1).is_ok()));
     assert_eq!((limiter.stats().overruled, seen.load(Relaxed)), (1, 3));
     assert!(limiter.janitor(Duration::from_secs(1)).is_running());
-    assert_eq!((limiter.window(), limiter.limit()), (Window::per_hour(2), 2));
-    assert_eq!(
-        limiter.clone().set_limit(0).unwrap_err(),
-        Window::try_per(0, Duration::from_secs(1)).unwrap_err()
-    );
-    assert_eq!(limiter.cap(1).map(|cap| cap.limit()), Ok(1));
-    let over = limiter.cap(1_000).unwrap_err().to_string();
-    assert_eq!(
-        over,
-        "a limit of 1000 is over the bound of 2 tokens that there is room for: build with headroom"
-    );
-    let other = WindowLimiter::<u64>::new(Window::per_hour(2)).cap(2).unwrap();
-    assert_eq!(limiter.key(&1).under(&other).peek().remaining(), 0);
-    for text in
-        [format!("{limiter:?}"), format!("{:?} {other:?}", limiter.key(&1)), format!("{:?}", limiter.pin())]
-    {
-        println!("{text}");
-        assert!(text.contains("Window"));
+    assert_eq!(limiter.rule(), window);
+    let less = window.with_limit(1).unwrap();
+    assert_eq!(limiter.plan(less).map(|cap| cap.rule()), Ok(less));
+    let over = window.with_limit(1_000).unwrap();
+    for error in [limiter.plan(over).map(drop), limiter.clone().set_rule(over)] {
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "a limit of 1000 is over the bound of 2 tokens that there is room for: build with headroom"
+        );
     }
+    // Another window is another count.
+    for other in [window.utc(), window.sliding(), Window::per_day(2)] {
+        assert!(limiter.plan(other).is_err() && limiter.set_rule(other).is_err(), "{other}");
+    }
+    assert_eq!(limiter.rule(), window);
+    let other = RateLimiter::<u64, _>::new(window).plan(window).unwrap();
+    assert_eq!(limiter.key(&1).under(&other).peek().remaining(), 0);
 }
 
 /// A day begins at midnight of its offset, and a week at midnight before Monday.
@@ -293,18 +291,18 @@ fn a_day_begins_at_midnight_and_a_week_on_monday() {
 #[test]
 fn a_window_is_taken_with_other_limits_or_not_at_all() {
     let (clock, _mock) = Clock::mock();
-    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
-    let full = WindowLimiter::<u64>::builder(Window::per_day(10)).clock(clock.clone());
+    let limiter = RateLimiter::<u64, _>::builder(Window::per_hour(10)).clock(clock.clone()).build();
+    let full = RateLimiter::<u64, _>::builder(Window::per_day(10)).clock(clock.clone());
     let full = full.max_keys(0).when_full(WhenFull::Deny).build();
     let counter = WindowCounter::builder(Window::per_minute(5)).clock(clock).build();
     let left = || (limiter.peek(&1).remaining(), counter.peek().remaining());
-    let (three, two) = (limiter.key(&1).n(3), counter.n(2));
+    let (three, two) = (limiter.key(&1).n(3), counter.ask().n(2));
     assert_eq!(all_of((three, two)).try_acquire().map(|granted| granted.remaining()), Ok(3));
     assert_eq!(left(), (7, 3));
     // No look shows that a limiter has no room. Only its take does.
     assert_eq!(all_of((three, two, full.key(&1))).try_acquire().unwrap_err().which(), 2);
     assert_eq!(left(), (7, 3));
-    let denied = all_of((counter.n(4), limiter.key(&1).n(8))).try_acquire().unwrap_err();
+    let denied = all_of((counter.ask().n(4), limiter.key(&1).n(8))).try_acquire().unwrap_err();
     assert_eq!((denied.which(), left()), (1, (7, 3)), "the wait of an hour is the longer one");
 }
 
@@ -312,10 +310,10 @@ fn a_window_is_taken_with_other_limits_or_not_at_all() {
 #[test]
 fn a_kept_part_of_a_window_stays_in_a_take_of_several() {
     let (clock, _mock) = Clock::mock();
-    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
-    let full = WindowLimiter::<u64>::builder(Window::per_day(10)).clock(clock);
+    let limiter = RateLimiter::<u64, _>::builder(Window::per_hour(10)).clock(clock.clone()).build();
+    let full = RateLimiter::<u64, _>::builder(Window::per_day(10)).clock(clock);
     let full = full.max_keys(0).when_full(WhenFull::Deny).build();
-    let cap = limiter.cap(6).unwrap();
+    let cap = limiter.plan(Window::per_hour(6)).unwrap();
     let left = || (limiter.peek(&1).remaining(), limiter.peek(&2).remaining());
     let (whole, capped) = (limiter.key(&1).n(3).keep(50), limiter.key(&2).n(2).under(&cap).keep(50));
     assert!(all_of((whole, capped)).try_acquire().is_ok());
@@ -331,33 +329,24 @@ fn a_kept_part_of_a_window_stays_in_a_take_of_several() {
 #[test]
 fn a_guard_of_windows_leaves_a_kept_part() {
     let (clock, _mock) = Clock::mock();
-    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(clock.clone()).build();
+    let limiter = RateLimiter::<u64, _>::builder(Window::per_hour(10)).clock(clock.clone()).build();
     let (pinned, now) = (limiter.pin(), clock.now());
-    let half = pinned.keep(50);
+    let half = |key, n| pinned.key(key).n(n).keep(50);
     let left = |taken: Result<Granted, Denied>| taken.map(|granted| granted.remaining()).ok();
-    assert_eq!((left(half.try_acquire_n(&1, 6)), left(half.try_acquire_n(&1, 5))), (None, Some(5)));
-    assert_eq!((left(half.try_acquire(&1)), left(pinned.try_acquire(&1))), (None, Some(4)));
-    assert_eq!(
-        (left(half.try_acquire_at(now, &2, 6)), left(half.try_acquire_at(now, &2, 5))),
-        (None, Some(5))
-    );
-    assert_eq!(left(half.try_acquire_at(now, &2, 1)), None);
+    assert_eq!([6, 5, 1].map(|n| left(half(&1, n).try_acquire())), [None, Some(5), None]);
+    assert_eq!(left(pinned.try_acquire(&1)), Some(4));
+    assert_eq!([6, 5, 1].map(|n| left(half(&2, n).at(now).try_acquire())), [None, Some(5), None]);
 }
 
 #[test]
 fn a_window_with_headroom_has_room_for_higher_limits() {
-    let window = Window::per_hour(5);
-    let counter = WindowCounter::builder(window).headroom(100).unwrap().build();
-    let limiter = WindowLimiter::<u64>::builder(window).headroom(100).unwrap().build();
-    let limits = || [counter.limit(), limiter.limit()];
-    assert_eq!(limits(), [5; 2]);
-    assert_eq!(
-        [counter.window(), limiter.window()].map(|window| (window.limit(), window.period())),
-        [(5, window.period()); 2]
-    );
-    assert_eq!(limiter.cap(90).map(|cap| cap.limit()), Ok(90));
-    assert!(counter.set_limit(80).is_ok() && limiter.set_limit(80).is_ok());
-    assert_eq!(limits(), [80; 2]);
+    let [five, eighty, ninety, hundred] = [5, 80, 90, 100].map(Window::per_hour);
+    let counter = WindowCounter::builder(five).headroom(hundred).unwrap().build();
+    let limiter = RateLimiter::<u64, _>::builder(five).headroom(hundred).unwrap().build();
+    assert_eq!((counter.rule(), limiter.rule()), (five, five));
+    assert_eq!(limiter.plan(ninety).map(|cap| cap.rule()), Ok(ninety));
+    assert_eq!((counter.set_rule(eighty), limiter.set_rule(eighty)), (Ok(()), Ok(())));
+    assert_eq!((counter.rule(), limiter.rule()), (eighty, eighty));
     assert!(counter.try_acquire_n(80).is_ok() && limiter.try_acquire_n(&1, 80).is_ok());
     assert!(counter.try_acquire().is_err() && limiter.try_acquire(&1).is_err());
 }
@@ -371,9 +360,10 @@ fn a_window_in_shadow_mode_counts_its_refusals() {
     assert_eq!((counter.overruled(), counter.peek().remaining()), (3, 0));
     let text = format!("{counter:?}");
     assert!(text.contains("2/h fixed") && text.contains("remaining: 0"), "{text}");
-    let limiter = WindowLimiter::<u64>::new(Window::per_hour(2));
-    assert_eq!(format!("{:?}", limiter.cap(2).unwrap()), "Cap(2)");
-    assert!(format!("{limiter:?}").contains("limit: 2"));
+    let limiter = RateLimiter::<u64, _>::new(Window::per_hour(2));
+    let (cap, limiter) = (limiter.plan(Window::per_hour(1)).unwrap(), format!("{limiter:?}"));
+    assert_eq!(format!("{cap:?}"), "Plan(1/h fixed)");
+    assert!(limiter.contains("2/h fixed"), "{limiter}");
 }
 
 #[test]
@@ -390,7 +380,7 @@ fn another_limit_of_a_window_is_checked() {
 
 #[test]
 fn a_builder_of_windows_keeps_its_settings() {
-    let builder = WindowLimiter::<u64>::builder(Window::per_hour(2)).presize(17).unwrap();
+    let builder = RateLimiter::<u64, _>::builder(Window::per_hour(2)).presize(17).unwrap();
     let text = format!("{:?}", builder.max_keys(19).inline(23).unwrap().when_full(WhenFull::Allow));
     for part in ["2/h fixed", "presize: 17", "max_keys: 19", "inline: Some(23)", "when_full: Allow"] {
         assert!(text.contains(part), "{part}: {text}");

@@ -3,10 +3,9 @@
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
 use std::cell::OnceCell;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
-use tollgate::{Hold, KeyLimit, Moment, Plan, Quota, RateLimiter, Reservation, TokenBucket};
+use tollgate::{Hold, Moment, Plan, Quota, RateLimiter, Reservation, TokenBucket};
 
 use super::Answer;
 use super::answers::{granted, look};
@@ -28,13 +27,21 @@ pub(crate) enum Taken<'a> {
 /// The plan of a call, or the own quota. A single bucket has no plans.
 type Under<'a> = Option<&'a Plan>;
 
-fn key<'a>(
-    limiter: &'a RateLimiter<u64>,
-    n: u64,
-    plan: Under<'a>,
-) -> KeyLimit<'a, u64, u64, impl BuildHasher> {
-    let limit = limiter.key(&1).n(n);
-    plan.map_or(limit, |plan| limit.under(plan))
+/// Runs an expression on the request for tokens of a bucket, under the plan of a call.
+macro_rules! asked {
+    ($face:expr, $n:expr, $plan:expr, |$ask:ident| $run:expr) => {
+        match $face {
+            Face::Alone(bucket) => {
+                let $ask = bucket.ask().n($n);
+                $run
+            }
+            Face::Key(limiter, _) => {
+                let ask = limiter.key(&1).n($n);
+                let $ask = $plan.map_or(ask, |plan| ask.under(plan));
+                $run
+            }
+        }
+    };
 }
 
 impl Face {
@@ -60,15 +67,15 @@ impl<'a> Subject for &'a Face {
 
     fn quota(&self) -> Quota {
         match self {
-            Face::Alone(bucket) => bucket.quota(),
-            Face::Key(limiter, _) => limiter.quota(),
+            Face::Alone(bucket) => bucket.rule(),
+            Face::Key(limiter, _) => limiter.rule(),
         }
     }
 
     fn set_quota(&self, quota: Quota) -> bool {
         let set = match self {
-            Face::Alone(bucket) => bucket.set_quota(quota),
-            Face::Key(limiter, _) => limiter.set_quota(quota),
+            Face::Alone(bucket) => bucket.set_rule(quota),
+            Face::Key(limiter, _) => limiter.set_rule(quota),
         };
         set.is_ok()
     }
@@ -86,10 +93,7 @@ impl<'a> Subject for &'a Face {
 
     /// A look has the same answer as a take of nothing.
     fn look(&self, plan: Under<'a>) -> Answer {
-        let seen = look(match self {
-            Face::Alone(bucket) => bucket.peek(),
-            Face::Key(limiter, _) => key(limiter, 1, plan).peek(),
-        });
+        let seen = look(asked!(self, 1, plan, |ask| ask.peek()));
         assert_eq!(self.take(0, plan).0.map(granted), Ok(seen));
         seen
     }
@@ -99,64 +103,47 @@ impl<'a> Subject for &'a Face {
             (Face::Alone(bucket), _) => bucket.try_acquire_n(n),
             (Face::Key(limiter, _), None) if n.is_multiple_of(2) => limiter.try_acquire_n(&1, n),
             (Face::Key(limiter, _), None) => limiter.pin().try_acquire_n(&1, n),
-            (Face::Key(limiter, _), Some(plan)) => limiter.pin().try_acquire_as(&1, n, plan),
+            (Face::Key(limiter, _), Some(plan)) => limiter.pin().key(&1).n(n).under(plan).try_acquire(),
         };
         (decision, None)
     }
 
     fn take_at(&self, now: Moment, n: u64, plan: Under<'a>) -> (Decision, Option<u64>) {
-        let decision = match self {
-            Face::Alone(bucket) => bucket.try_acquire_at(now, n),
-            Face::Key(limiter, _) => key(limiter, n, plan).try_acquire_at(now),
-        };
-        (decision, None)
+        (asked!(self, n, plan, |ask| ask.at(now).try_acquire()), None)
     }
 
     fn up_to(&self, n: u64, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
-        let given = match self {
-            Face::Alone(bucket) => bucket.acquire_up_to(n),
-            Face::Key(limiter, _) => key(limiter, n, plan).acquire_up_to(),
-        };
-        (Ok(given), None)
+        (Ok(asked!(self, n, plan, |ask| ask.acquire_up_to())), None)
     }
 
     /// An even number is taken at a reading. An even part is kept by a guard, where both can be.
     fn above(&self, n: u64, percent: u8, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
         let at = n.is_multiple_of(2).then(|| self.now());
-        let pinned = percent.is_multiple_of(2);
         let decision = match (self, at, plan) {
-            (Face::Alone(bucket), None, _) => bucket.n(n).keep(percent).try_acquire(),
-            (Face::Alone(bucket), Some(now), _) => bucket.n(n).keep(percent).try_acquire_at(now),
-            (Face::Key(limiter, _), None, None) if pinned && n == 1 => {
-                limiter.pin().keep(percent).try_acquire(&1)
+            (Face::Key(limiter, _), None, None) if percent.is_multiple_of(2) => {
+                limiter.pin().key(&1).n(n).keep(percent).try_acquire()
             }
-            (Face::Key(limiter, _), None, None) if pinned => limiter.pin().keep(percent).try_acquire_n(&1, n),
-            (Face::Key(limiter, _), None, Some(plan)) if pinned => {
-                limiter.pin().keep(percent).try_acquire_as(&1, n, plan)
+            (Face::Key(limiter, _), None, Some(plan)) if percent.is_multiple_of(2) => {
+                limiter.pin().key(&1).n(n).under(plan).keep(percent).try_acquire()
             }
-            (Face::Key(limiter, _), Some(now), None) if pinned => {
-                limiter.pin().keep(percent).try_acquire_at(now, &1, n)
+            (Face::Key(limiter, _), Some(now), None) if percent.is_multiple_of(2) => {
+                limiter.pin().key(&1).n(n).at(now).keep(percent).try_acquire()
             }
-            (Face::Key(limiter, _), None, _) => key(limiter, n, plan).keep(percent).try_acquire(),
-            (Face::Key(limiter, _), Some(now), _) => key(limiter, n, plan).keep(percent).try_acquire_at(now),
+            (_, None, _) => asked!(self, n, plan, |ask| ask.keep(percent).try_acquire()),
+            (_, Some(now), _) => asked!(self, n, plan, |ask| ask.keep(percent).at(now).try_acquire()),
         };
         (decision, None)
     }
 
     fn refund(&self, n: u64, plan: Under<'a>) -> Option<bool> {
-        match self {
-            Face::Alone(bucket) => bucket.refund(n),
-            Face::Key(limiter, _) => key(limiter, n, plan).refund(),
-        }
+        asked!(self, n, plan, |ask| ask.refund());
         None
     }
 
     fn reserve(&self, n: u64, patience: Option<u64>, plan: Under<'a>) -> Reserved<Taken<'a>> {
-        let made = match (*self, patience.map(Duration::from_nanos)) {
-            (Face::Alone(bucket), None) => bucket.reserve(n),
-            (Face::Alone(bucket), Some(patience)) => bucket.reserve_within(n, patience),
-            (Face::Key(limiter, _), None) => key(limiter, n, plan).reserve(),
-            (Face::Key(limiter, _), Some(patience)) => key(limiter, n, plan).reserve_within(patience),
+        let made = match patience.map(Duration::from_nanos) {
+            None => asked!(*self, n, plan, |ask| ask.reserve()),
+            Some(patience) => asked!(*self, n, plan, |ask| ask.within(patience).reserve()),
         }?;
         // A reservation tells the bucket's state only when it is used.
         let answer = self.look(plan);
@@ -170,11 +157,7 @@ impl<'a> Subject for &'a Face {
     }
 
     fn hold(&self, n: u64, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
-        let held = match *self {
-            Face::Alone(bucket) => bucket.hold(n),
-            Face::Key(limiter, _) => key(limiter, n, plan).hold(),
-        };
-        match held {
+        match asked!(*self, n, plan, |ask| ask.hold()) {
             Ok(hold) => (Ok(hold.granted()), Some(Taken::Hold(hold))),
             Err(refused) => (Err(refused), None),
         }

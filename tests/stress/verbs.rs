@@ -64,7 +64,7 @@ fn a_quota_that_changes_every_millisecond_is_kept() {
         },
         || {
             let changes =
-                change_every_millisecond(start, || bucket.now(), |quota| bucket.set_quota(quota).unwrap());
+                change_every_millisecond(start, || bucket.now(), |quota| bucket.set_rule(quota).unwrap());
             *came.lock().unwrap() = Some((changes, bucket.now()));
         },
     );
@@ -101,7 +101,7 @@ fn a_quota_of_many_keys_that_changes_every_millisecond_is_kept() {
             }
         },
         || {
-            let set = |quota| limiter.set_quota(quota).unwrap();
+            let set = |quota| limiter.set_rule(quota).unwrap();
             *came.lock().unwrap() =
                 Some((change_every_millisecond(start, || limiter.now(), set), limiter.now()));
         },
@@ -130,7 +130,7 @@ fn setters_at_once_leave_one_quota() {
                 let mut random = Random((index + round) as u64);
                 while goes_on() {
                     let tokens = 1 + random.below(1_000);
-                    bucket.set_quota(Quota::per_second(tokens).burst(tokens)).unwrap();
+                    bucket.set_rule(Quota::per_second(tokens).burst(tokens)).unwrap();
                     let _ = bucket.try_acquire();
                     let _ = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
                 }
@@ -142,7 +142,7 @@ fn setters_at_once_leave_one_quota() {
                 }
             },
         );
-        let quota = bucket.quota();
+        let quota = bucket.rule();
         mock.advance(Duration::from_secs(2));
         assert_eq!(bucket.peek().remaining(), quota.capacity());
         assert!(bucket.try_acquire_n(quota.capacity()).is_ok());
@@ -171,7 +171,7 @@ fn places_in_line_are_disjoint() {
             let (mut random, mut mine) = (Random(index as u64), Vec::new());
             while goes_on() {
                 let n = 1 + random.below(3);
-                match bucket.reserve(n) {
+                match bucket.ask().n(n).reserve() {
                     Ok(reservation) if random.below(3) == 0 => {
                         random.stumble();
                         drop(reservation);
@@ -225,7 +225,7 @@ fn limits_that_are_taken_together_are_taken_all_or_none() {
                 let mut random = Random((index + round) as u64);
                 while goes_on() && done.load(Relaxed) < 8 {
                     if index % 2 == 0 {
-                        match all_of((one.n(2), two.key(&7))).try_acquire() {
+                        match all_of((one.ask().n(2), two.key(&7))).try_acquire() {
                             Ok(_) => drop(both.fetch_add(1, Relaxed)),
                             Err(_) => break,
                         }

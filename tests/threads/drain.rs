@@ -5,11 +5,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use tollgate::{Quota, RateLimiter, TokenBucket};
+use tollgate::{Ask, Asked, Quota, RateLimiter, TokenBucket};
 
 use super::random::Random;
 use super::skewed::Skewed;
-use super::target::{Key, Target};
 use super::{Over, Size, Store, counters, together, warm};
 
 const THREADS: usize = 16;
@@ -57,7 +56,7 @@ pub fn run(size: Size) {
             .collect();
         for limiter in &outside {
             // The reservation makes the shared buckets, and is given back.
-            drop(limiter.reserve(&0, 1));
+            drop(limiter.key(&0).reserve());
         }
         drain("a key without room", rounds, burst, |round, _| {
             u64::from(outside[round].try_acquire(&(round as u64)).is_ok())
@@ -66,17 +65,17 @@ pub fn run(size: Size) {
         // A debt of one burst is allowed by default.
         let mixed = buckets();
         drain("a bucket by all verbs", rounds, 2 * burst, |round, random| {
-            by_any(&mixed[round], burst, random)
+            by_any(mixed[round].ask(), burst, random)
         });
         let mixed = buckets_spread();
         drain("a spread bucket by all verbs", rounds, 2 * burst, |round, random| {
-            by_any(&mixed[round], burst, random)
+            by_any(mixed[round].ask(), burst, random)
         });
         for (store, limiter) in &limiters {
             let what = format!("a key by all verbs ({store:?})");
             drain(&what, rounds, 2 * burst, |round, random| {
                 // Other keys than above.
-                by_any(&Key(limiter, rounds + round as u64), burst, random)
+                by_any(limiter.key(&(rounds + round as u64)), burst, random)
             });
         }
     }
@@ -98,16 +97,17 @@ fn swept(limiter: &RateLimiter<u64>, work: impl FnOnce()) {
 }
 
 /// Takes by any verb, or else a single token. Returns 0 when no more can be owed, either.
-fn by_any(target: &impl Target, burst: u64, random: &mut Random) -> u64 {
+fn by_any<'a>(ask: Ask<'a, impl Asked<'a, Rule = Quota>>, burst: u64, random: &mut Random) -> u64 {
     let n = 1 + random.below(burst.min(7));
+    let ask = ask.n(n);
     let taken = match random.below(4) {
-        0 => target.take(n).map_or(0, |granted| granted.tokens()),
-        1 => target.up_to(n).tokens(),
+        0 => ask.try_acquire().map_or(0, |granted| granted.tokens()),
+        1 => ask.acquire_up_to().tokens(),
         // The cost is more than the estimate.
-        2 => target.hold(n).map_or(0, |hold| n + 2 - hold.settle(n + 2)),
-        _ => target.reserve(n).map_or(0, |reservation| reservation.commit().tokens()),
+        2 => ask.hold().map_or(0, |hold| n + 2 - hold.settle(n + 2)),
+        _ => ask.reserve().map_or(0, |reservation| reservation.commit().tokens()),
     };
-    if taken > 0 { taken } else { target.reserve(1).map_or(0, |reservation| reservation.commit().tokens()) }
+    if taken > 0 { taken } else { ask.n(1).reserve().map_or(0, |reservation| reservation.commit().tokens()) }
 }
 
 /// Lets the threads take until each is refused, in one round after another.

@@ -4,14 +4,13 @@ pub mod conservation;
 pub mod drain;
 pub mod random;
 pub mod skewed;
-mod target;
 pub mod verbs;
 pub mod watchdog;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use tollgate::{Builder, RateLimiter};
+use tollgate::{Builder, Quota, RateLimiter};
 
 /// The length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,7 @@ impl Store {
     pub(crate) const ALL: [Store; 2] = [Store::Map, Store::Table];
 
     /// Gives the builder room for `keys` keys. A table has room for some more.
-    pub(crate) fn room<K, S>(self, builder: Builder<K, S>, keys: usize) -> Builder<K, S> {
+    pub(crate) fn room<K, S>(self, builder: Builder<K, Quota, S>, keys: usize) -> Builder<K, Quota, S> {
         match self {
             Store::Map => builder.max_keys(keys),
             Store::Table => builder.inline(keys).unwrap(),

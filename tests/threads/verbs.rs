@@ -7,11 +7,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull, all_of};
+use tollgate::{Ask, Asked, Quota, RateLimiter, TokenBucket, WhenFull, all_of};
 
 use super::random::Random;
 use super::skewed::{Skewed, set_skew, spread};
-use super::target::{Key, Target};
 use super::{Size, Store, counters, together, warm};
 
 const THREADS: usize = 8;
@@ -65,7 +64,7 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
     // For the same reason the shared buckets of a plan are made here. One thread below makes the
     // calls that lock: new quotas and plans.
     let gold = limiter.plan(GOLD).expect("there is headroom");
-    assert!(limiter.try_acquire_as(&0, 1, &gold).is_ok());
+    assert!(limiter.key(&0).under(&gold).try_acquire().is_ok());
     let janitor = limiter.janitor(Duration::from_millis(1));
     let (own, changes) = (Account::default(), counters(1));
     let keyed: Vec<_> = (0..KEYS).map(|_| Account::default()).collect();
@@ -81,8 +80,8 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
                 0..4 if index == 0 => {
                     let quota = if random.below(2) == 0 { SLOW } else { FAST };
                     changes[0].fetch_add(1, Relaxed);
-                    bucket.set_quota(quota).expect("it is no larger");
-                    limiter.set_quota(quota).expect("it is no larger");
+                    bucket.set_rule(quota).expect("it is no larger");
+                    limiter.set_rule(quota).expect("it is no larger");
                 }
                 4..8 if index == 0 => gold = limiter.plan(GOLD).expect("there is headroom"),
                 2 => drop(limiter.evict_idle()),
@@ -102,23 +101,24 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
                 // The count is off by the threads that are about to change it.
                 5 => assert!(limiter.len() <= 2 * ROOM && limiter.stats().keys <= 2 * ROOM),
                 6..20 => {
-                    let taken = limiter.try_acquire_as(&key, 2, &gold).map_or(0, |granted| granted.tokens());
+                    let taken = limiter.key(&key).n(2).under(&gold).try_acquire();
+                    let taken = taken.map_or(0, |granted| granted.tokens());
                     keyed[key as usize].taken.fetch_add(taken, Relaxed);
                 }
                 20..30 => {
-                    if all_of((bucket.n(1), limiter.key(&key).n(2))).try_acquire().is_ok() {
+                    if all_of((bucket.ask(), limiter.key(&key).n(2))).try_acquire().is_ok() {
                         own.taken.fetch_add(1, Relaxed);
                         keyed[key as usize].taken.fetch_add(2, Relaxed);
                     }
                 }
                 30..40 => {
                     let pinned = limiter.pin();
-                    let taken = pinned.acquire_up_to(&key, 3).tokens();
+                    let taken = pinned.key(&key).n(3).acquire_up_to().tokens();
                     keyed[key as usize].taken.fetch_add(taken, Relaxed);
-                    let _ = pinned.peek(&key);
+                    let _ = pinned.key(&key).peek();
                 }
-                40..60 => call(&bucket, &own, &mut random),
-                _ => call(&Key(&limiter, key), &keyed[key as usize], &mut random),
+                40..60 => call(bucket.ask(), &own, &mut random),
+                _ => call(limiter.key(&key), &keyed[key as usize], &mut random),
             }
         }
         0
@@ -139,19 +139,20 @@ fn at_once(store: Store, policy: WhenFull, calls: u64) {
     assert!(stats.keys <= store.places(ROOM) && stats.evicted > 0 && changes > 0, "{stats:?}");
 }
 
-/// Calls one verb that both faces have.
-fn call(target: &impl Target, account: &Account, random: &mut Random) {
+/// Calls one verb.
+fn call<'a>(ask: Ask<'a, impl Asked<'a, Rule = Quota>>, account: &Account, random: &mut Random) {
     let n = 1 + random.below(4);
+    let ask = ask.n(n);
     let taken = match random.below(6) {
-        0 => target.take(n).map_or(0, |granted| granted.tokens()),
-        1 => target.up_to(n).tokens(),
-        2 => target.reserve(n).map_or(0, |reservation| reservation.commit().tokens()),
+        0 => ask.try_acquire().map_or(0, |granted| granted.tokens()),
+        1 => ask.acquire_up_to().tokens(),
+        2 => ask.reserve().map_or(0, |reservation| reservation.commit().tokens()),
         // The tokens come back, or are lost.
-        3 => target.reserve(n).map_or(0, |reservation| {
+        3 => ask.reserve().map_or(0, |reservation| {
             drop(reservation);
             0
         }),
-        4 => target.hold(n).map_or(0, |hold| {
+        4 => ask.hold().map_or(0, |hold| {
             let actual = random.below(8);
             account.given_back.fetch_add(n.saturating_sub(actual), Relaxed);
             let rest = hold.settle(actual);
@@ -159,7 +160,7 @@ fn call(target: &impl Target, account: &Account, random: &mut Random) {
         }),
         _ => {
             account.given_back.fetch_add(1, Relaxed);
-            target.refund(1);
+            ask.n(1).refund();
             0
         }
     };

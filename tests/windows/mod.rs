@@ -7,8 +7,8 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use tollgate::{
-    Clock, Denied, Granted, InvalidWindow, MockClock, Reason, Snapshot, Window, WindowCounter, WindowLimiter,
-    all_of,
+    Clock, Denied, Granted, InvalidRule, MockClock, Moment, RateLimiter, Reason, Snapshot, Window,
+    WindowCounter, all_of,
 };
 
 pub(crate) use spelled::{Kind, Spelled};
@@ -20,7 +20,7 @@ pub(crate) type Choose<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 pub(crate) const KINDS: [Kind; 4] = [Kind::FirstUse, Kind::Aligned, Kind::Sliding(0), Kind::Weighted];
 
-type Limiter = WindowLimiter<u64, BuildHasherDefault<DefaultHasher>>;
+type Limiter = RateLimiter<u64, Window, BuildHasherDefault<DefaultHasher>>;
 
 /// The crate's windows: one, or one a key in a map or a table.
 enum Subject {
@@ -28,68 +28,74 @@ enum Subject {
     Keyed(Limiter),
 }
 
+/// Runs an expression on the request for the tokens of a key.
+macro_rules! asked {
+    ($subject:expr, $key:expr, $n:expr, |$ask:ident| $run:expr) => {
+        match $subject {
+            Subject::Counter(counter) => {
+                let $ask = counter.ask().n($n);
+                $run
+            }
+            Subject::Keyed(limiter) => {
+                let $ask = limiter.key(&$key).n($n);
+                $run
+            }
+        }
+    };
+}
+
 impl Subject {
-    fn take(&self, key: u64, n: u64, how: u64) -> Result<Granted, Denied> {
+    fn now(&self) -> Moment {
         match self {
-            Subject::Counter(counter) => match how {
-                0 => counter.try_acquire_at(counter.now(), n),
-                _ if n == 1 => counter.try_acquire(),
-                _ => counter.try_acquire_n(n),
-            },
-            Subject::Keyed(limiter) => match how {
-                0 => limiter.try_acquire_at(limiter.now(), &key, n),
-                1 => limiter.pin().try_acquire_n(&key, n),
-                2 => limiter.key(&key).n(n).try_acquire(),
-                3 => limiter.try_acquire_batch(&[(&key, n)]).next().expect("an answer to each"),
-                4 => limiter.pin().try_acquire_at(limiter.now(), &key, n),
-                _ if n == 1 => limiter.try_acquire(&key),
-                _ => limiter.try_acquire_n(&key, n),
-            },
+            Subject::Counter(counter) => counter.now(),
+            Subject::Keyed(limiter) => limiter.now(),
+        }
+    }
+
+    fn take(&self, key: u64, n: u64, how: u64) -> Result<Granted, Denied> {
+        match (self, how) {
+            (_, 0) => asked!(self, key, n, |ask| ask.at(self.now()).try_acquire()),
+            (_, 1) => asked!(self, key, n, |ask| ask.try_acquire()),
+            (Subject::Counter(counter), _) if n == 1 => counter.try_acquire(),
+            (Subject::Counter(counter), _) => counter.try_acquire_n(n),
+            (Subject::Keyed(limiter), 2) => limiter.pin().try_acquire_n(&key, n),
+            (Subject::Keyed(limiter), 3) => {
+                limiter.try_acquire_batch(&[(&key, n)]).next().expect("an answer to each")
+            }
+            (Subject::Keyed(limiter), 4) => limiter.pin().key(&key).n(n).at(self.now()).try_acquire(),
+            (Subject::Keyed(limiter), _) if n == 1 => limiter.try_acquire(&key),
+            (Subject::Keyed(limiter), _) => limiter.try_acquire_n(&key, n),
         }
     }
 
     /// Takes tokens above a part of the limit, in percent.
     fn above(&self, key: u64, n: u64, percent: u8, how: u64) -> Result<Granted, Denied> {
-        match self {
-            Subject::Counter(counter) => match how {
-                0 => counter.n(n).keep(percent).try_acquire_at(counter.now()),
-                _ => counter.n(n).keep(percent).try_acquire(),
-            },
-            Subject::Keyed(limiter) => match how {
-                0 => limiter.key(&key).n(n).keep(percent).try_acquire_at(limiter.now()),
-                1 => limiter.pin().keep(percent).try_acquire_at(limiter.now(), &key, n),
-                2 if n == 1 => limiter.pin().keep(percent).try_acquire(&key),
-                2 | 3 => limiter.pin().keep(percent).try_acquire_n(&key, n),
-                _ => limiter.key(&key).n(n).keep(percent).try_acquire(),
-            },
+        match (self, how) {
+            (_, 0) => asked!(self, key, n, |ask| ask.keep(percent).at(self.now()).try_acquire()),
+            (Subject::Keyed(limiter), 1) => {
+                limiter.pin().key(&key).n(n).at(self.now()).keep(percent).try_acquire()
+            }
+            (Subject::Keyed(limiter), 2) => limiter.pin().key(&key).n(n).keep(percent).try_acquire(),
+            _ => asked!(self, key, n, |ask| ask.keep(percent).try_acquire()),
         }
     }
 
     fn up_to(&self, key: u64, n: u64) -> Granted {
-        match self {
-            Subject::Counter(counter) => counter.acquire_up_to(n),
-            Subject::Keyed(limiter) => limiter.acquire_up_to(&key, n),
-        }
+        asked!(self, key, n, |ask| ask.acquire_up_to())
     }
 
     fn refund(&self, key: u64, n: u64) {
-        match self {
-            Subject::Counter(counter) => counter.refund(n),
-            Subject::Keyed(limiter) => limiter.refund(&key, n),
-        }
+        asked!(self, key, n, |ask| ask.refund());
     }
 
     fn peek(&self, key: u64) -> Snapshot {
-        match self {
-            Subject::Counter(counter) => counter.peek(),
-            Subject::Keyed(limiter) => limiter.peek(&key),
-        }
+        asked!(self, key, 1, |ask| ask.peek())
     }
 
-    fn set_limit(&self, limit: u64) {
+    fn set_rule(&self, window: Window) {
         let set = match self {
-            Subject::Counter(counter) => counter.set_limit(limit),
-            Subject::Keyed(limiter) => limiter.set_limit(limit),
+            Subject::Counter(counter) => counter.set_rule(window),
+            Subject::Keyed(limiter) => limiter.set_rule(window),
         };
         set.expect("there is headroom");
     }
@@ -97,11 +103,7 @@ impl Subject {
     /// Holds `estimate` tokens. Settles for `cost`, or drops the hold, which stays charged. Returns
     /// whether it held.
     fn hold(&self, key: u64, estimate: u64, cost: Option<u64>) -> bool {
-        let hold = match self {
-            Subject::Counter(counter) => counter.hold(estimate),
-            Subject::Keyed(limiter) => limiter.hold(&key, estimate),
-        };
-        let Ok(hold) = hold else { return false };
+        let Ok(hold) = asked!(self, key, estimate, |ask| ask.hold()) else { return false };
         if let Some(cost) = cost {
             assert_eq!(hold.settle(cost), 0, "the word has room for {cost}");
         }
@@ -115,7 +117,7 @@ impl Subject {
     }
 }
 
-pub(crate) fn window(kind: Kind, limit: u64, period: u64) -> Result<Window, InvalidWindow> {
+pub(crate) fn window(kind: Kind, limit: u64, period: u64) -> Result<Window, InvalidRule> {
     let window = Window::try_per(limit, Duration::from_nanos(period))?;
     match kind {
         Kind::FirstUse => Ok(window),
@@ -136,6 +138,7 @@ pub(crate) struct Walk {
     subject: Subject,
     mock: MockClock,
     kind: Kind,
+    made: Window,
     spelled: Vec<Spelled>,
     now: u64,
     period: u64,
@@ -166,20 +169,20 @@ impl Walk {
         let (clock, mock) = Clock::mock();
         let room = "the word has room for the window alone";
         let keyed = || {
-            let builder = WindowLimiter::<u64>::builder(made).hasher(BuildHasherDefault::default());
-            builder.headroom(top).expect(room).clock(clock.clone())
+            let builder = RateLimiter::<u64, _>::builder(made).hasher(BuildHasherDefault::default());
+            builder.headroom(with_room).expect(room).clock(clock.clone())
         };
         let subject = match choose(4) {
             0 => Subject::Keyed(keyed().max_keys(KEYS as usize).build()),
             1 => Subject::Keyed(keyed().inline(64).unwrap().build()),
             _ => {
-                let builder = WindowCounter::builder(made).headroom(top).expect(room);
+                let builder = WindowCounter::builder(made).headroom(with_room).expect(room);
                 Subject::Counter(Box::new(builder.clock(clock.clone()).build()))
             }
         };
         let keys = if let Subject::Keyed(_) = subject { KEYS } else { 1 };
         let spelled = (0..keys).map(|_| Spelled::new(limit, period, kind)).collect();
-        Some(Walk { subject, mock, kind, spelled, now: 0, period, limit, top, last, changes })
+        Some(Walk { subject, mock, kind, made, spelled, now: 0, period, limit, top, last, changes })
     }
 
     fn advance(&mut self, nanos: u64) {
@@ -305,7 +308,7 @@ impl Walk {
             }
             4 => {
                 let limit = 1 + choose(self.top);
-                self.subject.set_limit(limit);
+                self.subject.set_rule(self.made.with_limit(limit).expect("it is a smaller one"));
                 for spelled in &mut self.spelled {
                     spelled.limit = limit;
                 }
@@ -330,7 +333,8 @@ impl Walk {
             6 => {
                 let Subject::Keyed(limiter) = &self.subject else { return };
                 let (limit, n) = (1 + choose(self.top), 1 + choose(self.limit));
-                let cap = limiter.cap(limit).expect("there is headroom");
+                let window = self.made.with_limit(limit).expect("it is a smaller one");
+                let cap = limiter.plan(window).expect("there is headroom");
                 let decision = limiter.key(&key).n(n).under(&cap).try_acquire();
                 let in_force = std::mem::replace(&mut spelled.limit, limit);
                 self.agrees(key, n, decision);

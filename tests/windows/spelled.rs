@@ -2,6 +2,8 @@
 //!
 //! This shares no code with the crate. A time is in nanoseconds on the limiter's clock.
 
+#![allow(dead_code, reason = "not every user of it has a log")]
+
 use std::collections::BTreeMap;
 
 /// The way in which tokens are counted.

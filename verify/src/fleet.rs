@@ -88,7 +88,7 @@ impl Fleet {
         let of = |gate: &Gate| match gate {
             Gate::Inflight(limit) => f64::from(limit.limit()),
             Gate::Quota(bucket, _) => {
-                let quota = bucket.quota();
+                let quota = bucket.rule();
                 quota.tokens() as f64 / quota.period().as_secs_f64()
             }
         };

@@ -73,14 +73,14 @@ fn goes_on(inline: bool) {
     let limiter = if inline { builder.inline(2_000).unwrap() } else { builder.max_keys(2_000) }.build();
     assert!(bucket.try_acquire_n(2).is_ok() && limiter.try_acquire_n("known", 2).is_ok());
     let rest_of = |known: u64| {
-        assert_eq!(bucket.acquire_up_to(10).tokens(), known);
-        assert_eq!(limiter.acquire_up_to("known", 10).tokens(), known);
+        assert_eq!(bucket.ask().n(10).acquire_up_to().tokens(), known);
+        assert_eq!(limiter.key("known").n(10).acquire_up_to().tokens(), known);
     };
     in_a_fork(|| {
         rest_of(3);
         // The map grows, and is swept.
         for key in 0..1_000 {
-            assert_eq!(limiter.acquire_up_to(&key.to_string(), 10).tokens(), 5);
+            assert_eq!(limiter.key(&key.to_string()).n(10).acquire_up_to().tokens(), 5);
         }
         mock.advance(Duration::from_secs(3_605));
         assert_eq!(limiter.evict_idle(), 1_001);

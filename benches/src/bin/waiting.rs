@@ -54,8 +54,8 @@ async fn main() {
         .build();
     let all = CALLERS * SECONDS;
     let (ours, told, governor, leaky) = tokio::join!(
-        served(ours, |bucket| async move { bucket.acquire().await.is_ok() }),
-        served(told, |bucket| async move { bucket.acquire_within(PATIENCE).await.is_ok() }),
+        served(ours, |bucket| async move { bucket.ask().acquire().await.is_ok() }),
+        served(told, |bucket| async move { bucket.ask().within(PATIENCE).acquire().await.is_ok() }),
         served(governor, |limiter| async move {
             limiter.until_ready().await;
             true

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use tollgate::{Clock, RateLimiter, TokenBucket};
+use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
 
 use super::bucket::bucket;
 use super::key::Key;
@@ -49,24 +49,24 @@ impl Limiter<()> for AtReading {
 
     #[inline(always)]
     fn try_acquire(&self, (): &()) -> bool {
-        self.0.try_acquire_at(self.0.now(), 1).is_ok()
+        self.0.ask().at(self.0.now()).try_acquire().is_ok()
     }
 
     fn count_granted(&self, keys: &[()]) -> u64 {
         let now = self.0.now();
-        keys.iter().map(|()| u64::from(black_box(&self.0).try_acquire_at(now, 1).is_ok())).sum()
+        keys.iter().map(|()| u64::from(black_box(&self.0).ask().at(now).try_acquire().is_ok())).sum()
     }
 }
 
 /// The keyed limiter, in one of its stores and asked in one of its ways.
 pub(crate) struct Keyed<K, S, W> {
-    limiter: RateLimiter<K, S>,
+    limiter: RateLimiter<K, Quota, S>,
     way: PhantomData<W>,
 }
 
 /// A store and a way to ask. By default that is the map, asked for one key at a time.
 pub(crate) trait Way<K: Key, S: BuildHasher + Default + Send + Sync>: Send + Sync {
-    fn build(setup: Setup) -> RateLimiter<K, S> {
+    fn build(setup: Setup) -> RateLimiter<K, Quota, S> {
         RateLimiter::builder(setup.quota)
             .hasher(S::default())
             .presize(setup.keys)
@@ -76,7 +76,7 @@ pub(crate) trait Way<K: Key, S: BuildHasher + Default + Send + Sync>: Send + Syn
     }
 
     #[inline(always)]
-    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+    fn count_granted(limiter: &RateLimiter<K, Quota, S>, keys: &[K]) -> u64 {
         keys.iter().map(|key| u64::from(black_box(limiter).try_acquire(key).is_ok())).sum()
     }
 }
@@ -119,7 +119,7 @@ pub(crate) struct Pinned;
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Pinned {
     #[inline(always)]
-    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+    fn count_granted(limiter: &RateLimiter<K, Quota, S>, keys: &[K]) -> u64 {
         let pinned = limiter.pin();
         keys.iter().map(|key| u64::from(black_box(&pinned).try_acquire(key).is_ok())).sum()
     }
@@ -129,7 +129,7 @@ impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Pinned {
 pub(crate) struct Inline;
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Inline {
-    fn build(setup: Setup) -> RateLimiter<K, S> {
+    fn build(setup: Setup) -> RateLimiter<K, Quota, S> {
         RateLimiter::builder(setup.quota).hasher(S::default()).inline(setup.keys).unwrap().build()
     }
 }
@@ -141,12 +141,12 @@ pub(crate) struct Batches;
 const BATCH: usize = 16;
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Batches {
-    fn build(setup: Setup) -> RateLimiter<K, S> {
+    fn build(setup: Setup) -> RateLimiter<K, Quota, S> {
         <Inline as Way<K, S>>::build(setup)
     }
 
     #[inline(always)]
-    fn count_granted(limiter: &RateLimiter<K, S>, keys: &[K]) -> u64 {
+    fn count_granted(limiter: &RateLimiter<K, Quota, S>, keys: &[K]) -> u64 {
         let granted = |keys: &[K]| {
             let Some(first) = keys.first() else { return 0 };
             let mut asks = [(first, 1); BATCH];

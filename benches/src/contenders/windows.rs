@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tollgate::{Window, WindowCounter, WindowLimiter};
+use tollgate::{RateLimiter, Window, WindowCounter};
 
 use super::bucket::bucket;
 use super::key::Key;
@@ -43,13 +43,13 @@ bucket! {
 }
 
 /// A sliding window for each key, in the map or in the table.
-pub(crate) struct KeyedWindows<K, S, const INLINE: bool>(WindowLimiter<K, S>);
+pub(crate) struct KeyedWindows<K, S, const INLINE: bool>(RateLimiter<K, Window, S>);
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync, const INLINE: bool> Limiter<K>
     for KeyedWindows<K, S, INLINE>
 {
     fn new(setup: Setup) -> Self {
-        let builder = WindowLimiter::builder(sliding(setup)).hasher(S::default());
+        let builder = RateLimiter::builder(sliding(setup)).hasher(S::default());
         KeyedWindows(match INLINE {
             true => builder.inline(setup.keys).unwrap().build(),
             false => builder.presize(setup.keys).unwrap().max_keys(setup.keys).build(),

@@ -27,7 +27,7 @@ impl Lease {
         let reads = time.clone();
         let bucket = TokenBucket::builder(terms.lease).clock(Clock::from_fn(move || reads.read())).build();
         // The bucket begins at time 0, with no token.
-        let _ = bucket.acquire_up_to(u64::MAX);
+        let _ = bucket.ask().n(u64::MAX).acquire_up_to();
         Lease { time, bucket, matures: AtomicU64::new(0) }
     }
 
@@ -45,7 +45,7 @@ impl Lease {
 
     /// Takes the tokens that have matured, up to `n`, and returns their number.
     pub(crate) fn take_up_to(&self, n: u64) -> u64 {
-        self.bucket.acquire_up_to(n).tokens()
+        self.bucket.ask().n(n).acquire_up_to().tokens()
     }
 
     /// Takes all tokens that have matured.

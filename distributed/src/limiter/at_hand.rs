@@ -104,7 +104,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
         }
         if let (Some(local), Some(key)) = (&self.inner.local, key) {
             // A hold of 0 tokens is granted.
-            let _ = local.hold(key, 0).map(|hold| hold.settle(n));
+            let _ = local.key(key).n(0).hold().map(|hold| hold.settle(n));
         }
     }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::tower::{AnyLimiter, AskLimiter, AskedBucket};
+use tollgate::tower::{AnyLimiter, AskLimiter, AskedBucket, LayerPlan};
 use tollgate::{Clock, Denied, Granted, Quota, Reason, Stats};
 
 use crate::key::StoreKey;
@@ -103,8 +103,8 @@ where
 }
 
 /// A plan for the closure of [`LimitBy::plan`](tollgate::tower::LimitBy::plan).
-impl From<Plan> for tollgate::Plan {
-    fn from(plan: Plan) -> tollgate::Plan {
-        tollgate::Plan::of(plan.quota())
+impl From<Plan> for LayerPlan {
+    fn from(plan: Plan) -> LayerPlan {
+        plan.quota().into()
     }
 }

@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
-use tollgate::{LatencyCounts, Rule};
+use tollgate::{AnyRule, LatencyCounts};
 use tollgate_distributed::DistributedStats;
 
 use super::sources;
@@ -167,7 +167,7 @@ impl Page {
         let Some(body) = body.ok().and_then(Result::ok).map(|body| body.to_bytes()) else {
             return text(StatusCode::BAD_REQUEST, "Expected a quota such as 50/s burst 100, and no more.\n");
         };
-        let rule = match String::from_utf8_lossy(&body).trim().parse::<Rule>() {
+        let rule = match String::from_utf8_lossy(&body).trim().parse::<AnyRule>() {
             Ok(rule) => rule,
             Err(why) => return text(StatusCode::BAD_REQUEST, format!("No quota: {why}.\n")),
         };

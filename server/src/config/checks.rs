@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tollgate::Rule;
+use tollgate::AnyRule;
 
 use super::fault::{Fault, fault};
 use super::given::Origins;
@@ -152,7 +152,7 @@ fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
         }
         let what = match (to.delay_of(route), rule) {
             (None, _) => continue,
-            (Some(_), Rule::Window(_)) => "no request can wait for a window, as it has no tokens to come",
+            (Some(_), AnyRule::Window(_)) => "no request can wait for a window, as it has no tokens to come",
             (Some(_), _) if to.store.is_some() => "no request can wait for the tokens of a store",
             _ => continue,
         };

@@ -1,7 +1,7 @@
 //! The settings in words.
 
 use humantime::format_duration;
-use tollgate::Rule;
+use tollgate::AnyRule;
 
 use super::exempt::takes;
 use super::rows::{ROUTE, client, settings};
@@ -126,7 +126,7 @@ fn warn_of_inflight(settings: &Settings, warnings: &mut Vec<String>) {
 }
 
 /// Whether a rule grants more requests of this cost, at once or over time, than the default does.
-fn looser(rule: Rule, cost: u64, default: Rule) -> bool {
-    let rate = |rule: Rule| rule.tokens() as f64 / rule.period().as_secs_f64();
+fn looser(rule: AnyRule, cost: u64, default: AnyRule) -> bool {
+    let rate = |rule: AnyRule| rule.tokens() as f64 / rule.period().as_secs_f64();
     rule.capacity() / cost > default.capacity() || rate(rule) / cost as f64 > rate(default)
 }

@@ -12,7 +12,7 @@ use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
-use tollgate::{Inflight, InvalidLimit, Priority, Quota, Rule};
+use tollgate::{AnyRule, Inflight, InvalidLimit, Priority, Quota};
 
 use super::table::{DAY, Set, Setting, plain, time};
 use crate::pace::Patience;
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     /// The name of this proxy in `Via`, if it is not to be made up. A change needs a restart.
     pub(crate) via: Option<String>,
     /// The rule of each key for requests under no route. `None` limits none of them.
-    pub(crate) limit: Option<Rule>,
+    pub(crate) limit: Option<AnyRule>,
     /// The parts of the key by which requests are limited, at least one.
     pub(crate) key: Vec<KeyPart>,
     /// The ban of a key that is refused too often.
@@ -162,7 +162,7 @@ pub(crate) struct Route {
     pub(crate) name: String,
     /// Begins with `/`, as it was written.
     pub(crate) prefix: String,
-    pub(crate) rule: Rule,
+    pub(crate) rule: AnyRule,
     /// Tokens of one request, at least 1 and at most the burst, or the limit of a window.
     pub(crate) cost: u64,
     /// The share of an upstream's limit in flight that its requests may use.

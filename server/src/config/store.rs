@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate::{Rule, Window};
+use tollgate::{AnyRule, Window};
 use tollgate_distributed::{AnyStore, Spec};
 
 use super::settings::{Outage, Store, StoreUrl};
@@ -58,14 +58,14 @@ pub(crate) fn open(url: &StoreUrl) -> Result<AnyStore, String> {
 }
 
 /// Returns an error if a store cannot count a rule.
-pub(crate) fn counts(rule: Rule, exact: bool) -> Result<(), String> {
+pub(crate) fn counts(rule: AnyRule, exact: bool) -> Result<(), String> {
     match rule {
-        Rule::Bucket(quota) => {
+        AnyRule::Quota(quota) => {
             // Leases are at most half of the burst.
             let debt = if exact { 0 } else { quota.capacity() / 2 };
             Spec::new(quota, debt).map(drop).map_err(|why| why.to_string())
         }
-        Rule::Window(window) => Err(window_in_store(window)),
+        AnyRule::Window(window) => Err(window_in_store(window)),
     }
 }
 

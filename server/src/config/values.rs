@@ -10,7 +10,7 @@ use hyper::Method;
 use ipnet::IpNet;
 use tollgate::http::{ClientIp, Head};
 use tollgate::tower::LimitBy;
-use tollgate::{InvalidRule, Quota, RateLimiter, Rule};
+use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter};
 
 use super::settings::{Address, Ban, KeyPart};
 use super::table::{self, DAY};
@@ -77,12 +77,12 @@ pub(super) fn or_none_of<T, E>(text: &str, parse: impl Fn(&str) -> Result<T, E>)
 }
 
 /// Returns a rule with numbers: neither no limit nor a pause, which a running proxy may be set to.
-pub(super) fn counted(text: &str) -> Result<Rule, String> {
+pub(super) fn counted(text: &str) -> Result<AnyRule, String> {
     if text == "none" {
         return Err("a route has a rate or a window; remove_routes removes a route".to_owned());
     }
     match text.parse().map_err(|error: InvalidRule| error.to_string())? {
-        Rule::Bucket(quota @ (Quota::UNLIMITED | Quota::BLOCKED)) => {
+        AnyRule::Quota(quota @ (Quota::UNLIMITED | Quota::BLOCKED)) => {
             Err(format!("a limit of the settings is a rate or a window, and {quota} is none"))
         }
         rule => Ok(rule),
@@ -90,7 +90,7 @@ pub(super) fn counted(text: &str) -> Result<Rule, String> {
 }
 
 /// Returns a rule, or `None` for `none`.
-pub(super) fn limit(text: &str) -> Result<Option<Rule>, String> {
+pub(super) fn limit(text: &str) -> Result<Option<AnyRule>, String> {
     or_none_of(text, |rule| {
         let has_form = rule.contains('/');
         counted(rule).map_err(|why| if has_form { why } else { format!("{why}; or \"none\" for no limit") })

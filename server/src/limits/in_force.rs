@@ -13,7 +13,7 @@ use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tollgate::http::Head;
-use tollgate::{Priority, Rule};
+use tollgate::{AnyRule, Priority};
 use tower::{Layer, Service, service_fn};
 
 use super::keys::{Client, Key, KeySource, Keys};
@@ -185,7 +185,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     /// Returns the limit of this name: the one of before if it can stay.
-    fn limit(&mut self, name: &str, rule: Rule, cost: u64) -> Result<Arc<Limit>, String> {
+    fn limit(&mut self, name: &str, rule: AnyRule, cost: u64) -> Result<Arc<Limit>, String> {
         let with = |past| -> Result<Arc<Limit>, String> {
             let limiter = Limiter::new(name, rule, self.most_keys, self.fleet)?;
             Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(cost.into()), limiter, past }))
@@ -235,7 +235,7 @@ impl Limits {
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
     /// `None`: there is no such limit.
-    pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
+    pub(crate) fn set_rule(&self, rule: AnyRule) -> Option<Result<(), String>> {
         Some(self.in_force().everywhere_else.as_ref()?.limits.limits[0].limiter.set_rule(rule))
     }
 

@@ -1,7 +1,7 @@
 //! The buckets or windows of the keys of one limit.
 
 use tollgate::tower::AnyLimiter;
-use tollgate::{InvalidLimit, Quota, RateLimiter, Rule, Window, WindowLimiter};
+use tollgate::{AnyRule, InvalidLimit, Quota, RateLimiter, Rule, Window};
 
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};
@@ -15,7 +15,7 @@ const HEADROOM: [u64; 3] = [16, 4, 2];
 #[derive(Clone)]
 pub(crate) enum Limiter {
     Buckets(RateLimiter<Key>, Quota),
-    Windows(WindowLimiter<Key>, Window),
+    Windows(RateLimiter<Key, Window>, Window),
     /// Buckets that a fleet shares.
     Shared(SharedLimiter, Quota),
 }
@@ -25,46 +25,33 @@ impl Limiter {
     /// keys it has a fixed table for them, and without one a map that grows.
     pub(crate) fn new(
         name: &str,
-        rule: Rule,
+        rule: AnyRule,
         keys: Option<usize>,
         fleet: Option<&Fleet>,
     ) -> Result<Limiter, String> {
         match (rule, fleet) {
-            (Rule::Bucket(quota), None) => Limiter::of_buckets(quota, keys).map_err(|why| why.to_string()),
-            (Rule::Window(window), None) => Limiter::of_windows(window, keys).map_err(|why| why.to_string()),
-            (Rule::Bucket(quota), Some(fleet)) => {
+            (AnyRule::Quota(quota), None) => {
+                let (limiter, most) = with_room(quota, larger(quota), keys).map_err(|why| why.to_string())?;
+                Ok(Limiter::Buckets(limiter, most))
+            }
+            (AnyRule::Window(window), None) => {
+                Limiter::of_windows(window, keys).map_err(|why| why.to_string())
+            }
+            (AnyRule::Quota(quota), Some(fleet)) => {
                 let is_counted = |most: &Quota| counts((*most).into(), fleet.settings.exact).is_ok();
                 let most = larger(quota).find(is_counted).unwrap_or(quota);
                 Ok(Limiter::Shared(fleet.limiter(name, quota)?, most))
             }
-            (Rule::Window(window), Some(_)) => Err(window_in_store(window)),
+            (AnyRule::Window(window), Some(_)) => Err(window_in_store(window)),
         }
-    }
-
-    fn of_buckets(quota: Quota, keys: Option<usize>) -> Result<Limiter, InvalidLimit> {
-        let with_room = |most| Some((RateLimiter::builder(quota).headroom(most).ok()?, most));
-        let with_room = larger(quota).find_map(with_room);
-        let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(quota), quota));
-        let builder = match keys {
-            Some(keys) => builder.inline(keys)?,
-            None => builder,
-        };
-        Ok(Limiter::Buckets(builder.build(), most))
     }
 
     /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
     fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidLimit> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
-        let with_room =
-            |most: Window| Some((WindowLimiter::builder(window).headroom(most.limit()).ok()?, most));
-        let with_room = HEADROOM.iter().filter_map(larger).find(as_fine).and_then(with_room);
-        let (builder, most) = with_room.unwrap_or_else(|| (WindowLimiter::builder(window), window));
-        let builder = match keys {
-            Some(keys) => builder.inline(keys)?,
-            None => builder,
-        };
-        Ok(Limiter::Windows(builder.build(), most))
+        let (limiter, most) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
+        Ok(Limiter::Windows(limiter, most))
     }
 
     pub(crate) fn any(&self) -> AnyLimiter<Key> {
@@ -83,26 +70,26 @@ impl Limiter {
         }
     }
 
-    pub(crate) fn rule(&self) -> Rule {
+    pub(crate) fn rule(&self) -> AnyRule {
         match self {
-            Limiter::Buckets(limiter, _) => limiter.quota().into(),
-            Limiter::Windows(limiter, most) => most.with_limit(limiter.limit()).unwrap_or(*most).into(),
+            Limiter::Buckets(limiter, _) => limiter.rule().into(),
+            Limiter::Windows(limiter, _) => limiter.rule().into(),
             Limiter::Shared(limiter, _) => limiter.quota().into(),
         }
     }
 
     /// Puts another rule of the same kind in force. The sentence says why it cannot be.
-    pub(crate) fn set_rule(&self, rule: Rule) -> Result<(), String> {
+    pub(crate) fn set_rule(&self, rule: AnyRule) -> Result<(), String> {
         match (self, rule) {
-            (Limiter::Buckets(limiter, _), Rule::Bucket(quota)) => {
-                limiter.set_quota(quota).map_err(|why| why.to_string())
+            (Limiter::Buckets(limiter, _), AnyRule::Quota(quota)) => {
+                limiter.set_rule(quota).map_err(|why| why.to_string())
             }
-            (Limiter::Windows(limiter, most), Rule::Window(window))
+            (Limiter::Windows(limiter, most), AnyRule::Window(window))
                 if most.with_limit(window.limit()) == Ok(window) =>
             {
-                limiter.set_limit(window.limit()).map_err(|why| why.to_string())
+                limiter.set_rule(window).map_err(|why| why.to_string())
             }
-            (Limiter::Shared(limiter, _), Rule::Bucket(quota)) => {
+            (Limiter::Shared(limiter, _), AnyRule::Quota(quota)) => {
                 limiter.set_quota(quota).map_err(|why| why.to_string())
             }
             _ => Err(format!("{rule} counts in another way than {}", self.rule())),
@@ -110,7 +97,7 @@ impl Limiter {
     }
 
     /// The largest rule that there is room for.
-    pub(crate) fn most(&self) -> Rule {
+    pub(crate) fn most(&self) -> AnyRule {
         match self {
             Limiter::Buckets(_, most) | Limiter::Shared(_, most) => (*most).into(),
             Limiter::Windows(_, most) => (*most).into(),
@@ -144,8 +131,8 @@ impl Limiter {
     /// Takes tokens of a key, as many of them as are left.
     pub(crate) fn take(&self, key: &Key, tokens: u64) {
         match self {
-            Limiter::Buckets(limiter, _) => drop(limiter.acquire_up_to(key, tokens)),
-            Limiter::Windows(limiter, _) => drop(limiter.acquire_up_to(key, tokens)),
+            Limiter::Buckets(limiter, _) => drop(limiter.key(key).n(tokens).acquire_up_to()),
+            Limiter::Windows(limiter, _) => drop(limiter.key(key).n(tokens).acquire_up_to()),
             Limiter::Shared(..) => {}
         }
     }
@@ -157,6 +144,21 @@ impl Limiter {
             Limiter::Shared(limiter, _) => limiter.known(key).remaining(),
         }
     }
+}
+
+/// Returns the limiter of a rule, with the first of some larger rules that there is room for.
+fn with_room<R: Rule>(
+    rule: R,
+    mut larger: impl Iterator<Item = R>,
+    keys: Option<usize>,
+) -> Result<(RateLimiter<Key, R>, R), InvalidLimit> {
+    let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
+    let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
+    let builder = match keys {
+        Some(keys) => builder.inline(keys)?,
+        None => builder,
+    };
+    Ok((builder.build(), most))
 }
 
 /// Returns larger quotas, the largest first.

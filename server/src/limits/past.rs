@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tollgate::Rule;
+use tollgate::AnyRule;
 
 use super::keys::Key;
 use super::limiter::Limiter;
@@ -61,7 +61,7 @@ impl Past {
 
 /// Returns the time after which no bucket of the rule has less than all its tokens: the time to
 /// fill one, or two periods of a window.
-fn longest_use(rule: Rule) -> Duration {
+fn longest_use(rule: AnyRule) -> Duration {
     let fills = (rule.capacity() as f64 / rule.tokens() as f64).max(2.0);
     Duration::try_from_secs_f64(rule.period().as_secs_f64() * fills).unwrap_or(Duration::MAX)
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use tollgate::Rule;
+use tollgate::AnyRule;
 
 use crate::config::settings::Route;
 use crate::readings::{decoded, marks, readings, without_dots, without_empty};
@@ -35,7 +35,7 @@ struct Ranked {
 impl Prefixes {
     /// Makes the prefixes of the routes, beside a default limit at which each request costs 1
     /// token.
-    pub(crate) fn new(routes: &[Route], default: Option<Rule>, case_sensitive: bool) -> Prefixes {
+    pub(crate) fn new(routes: &[Route], default: Option<AnyRule>, case_sensitive: bool) -> Prefixes {
         let mut limits = Vec::with_capacity(routes.len() + 1);
         for (index, route) in routes.iter().enumerate() {
             limits.push(Ranked::new(Some(index), normal(&route.prefix), route.rule, route.cost));
@@ -82,7 +82,7 @@ impl Prefixes {
 }
 
 impl Ranked {
-    fn new(route: Option<usize>, prefix: Vec<u8>, rule: Rule, cost: u64) -> Ranked {
+    fn new(route: Option<usize>, prefix: Vec<u8>, rule: AnyRule, cost: u64) -> Ranked {
         // Equal rates such as `1/s` and `60/m` give equal floats: with usual numbers, only the
         // quotient is rounded.
         let time = rule.period().as_nanos() as f64 * cost as f64;

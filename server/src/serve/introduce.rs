@@ -1,6 +1,6 @@
 //! The start text: the address of the proxy, and commands that show it at work.
 
-use tollgate::Rule;
+use tollgate::AnyRule;
 
 use crate::config::rows::client;
 use crate::config::settings::{Address, Settings, Upstream};
@@ -58,7 +58,7 @@ fn curl(settings: &Settings) -> String {
 
 /// Returns the number of requests of one client after which some are refused, or `None` if `curl`
 /// is too slow for that.
-fn requests_for_a_refusal(rule: Rule) -> Option<u64> {
+fn requests_for_a_refusal(rule: AnyRule) -> Option<u64> {
     // `curl` sends some thousand requests a second.
     const MOST: u64 = 500;
     let a_second = rule.tokens() as f64 / rule.period().as_secs_f64();

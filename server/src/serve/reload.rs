@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::signal::unix::Signal;
-use tollgate::Rule;
+use tollgate::AnyRule;
 
 use super::connections::Proxy;
 use super::log::LogHandle;
@@ -85,7 +85,7 @@ impl Reload {
 
     /// Changes the default rule of all keys at once, until a file names another one. Returns `None`
     /// if there is no default limit.
-    pub(crate) fn set_rule(&self, rule: Rule) -> Option<Result<(), String>> {
+    pub(crate) fn set_rule(&self, rule: AnyRule) -> Option<Result<(), String>> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = self.proxy.limits.set_rule(rule);
         if let Some(Ok(())) = outcome {

@@ -17,7 +17,7 @@ use crate::rule::rate::Quota;
 use crate::rule::window::Window;
 use crate::word::plan::PlanTerms;
 use crate::word::state::State;
-use crate::word::verb::Take;
+use crate::word::verb::{Reserve, Take};
 use crate::word::window::{ANY, WindowTerms};
 
 /// The time to fill the bucket, the eviction grace, and 0.1 s more.
@@ -127,7 +127,7 @@ fn reserve_and_drop(world: &World) {
     // One shard before the take and after it: it finds counts that were made meanwhile.
     let shard = world.removals();
     let then = shard.latest();
-    let step = Take::Reserve { n: 1, max_wait: u64::MAX };
+    let step = Take::Reserve(Reserve { n: 1, keep: 0, max_wait: u64::MAX });
     let Ok(Done { outcome, reading, .. }) = world.acquire(step) else { return };
     let receipt = Receipt::new(outcome, &reading, None);
     if let Some(bucket) = world.find().filter(|_| outcome.granted) {

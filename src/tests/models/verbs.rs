@@ -13,7 +13,7 @@ use crate::bucket::receipt::{Receipt, Settle};
 use crate::rule::rate::Quota;
 use crate::time::clock::Moment;
 use crate::word::plan::PlanTerms;
-use crate::word::verb::{Call, Take};
+use crate::word::verb::{Call, Reserve, Take};
 
 /// The time that earns one token, in nanoseconds.
 const SLOT: u64 = 10 * SECOND;
@@ -249,7 +249,7 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
         let world = World::new(2);
         world.run(&[
             |world| {
-                let step = Take::Reserve { n: 2, max_wait: u64::MAX };
+                let step = Take::Reserve(Reserve { n: 2, keep: 0, max_wait: u64::MAX });
                 let Done { outcome, reading, .. } = world.run_on(&world.alone, world.now(), step);
                 if outcome.granted {
                     let receipt = Receipt::new(outcome, &reading, None);

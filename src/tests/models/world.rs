@@ -28,7 +28,7 @@ use crate::word::decision::{Denied, Granted};
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
-use crate::word::verb::{Call, Take};
+use crate::word::verb::{Call, Reserve, Take};
 use crate::word::window::ANY;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -320,7 +320,7 @@ impl World {
     /// Reserves a token where there is no map. The grant is noted only if the reservation is
     /// committed.
     pub(super) fn reserve(&self) -> Option<Reservation<'_>> {
-        let step = Take::Reserve { n: 1, max_wait: u64::MAX };
+        let step = Take::Reserve(Reserve { n: 1, keep: 0, max_wait: u64::MAX });
         let Done { outcome, reading, .. } = self.run_on(&self.alone, self.now(), step);
         let receipt = Receipt::new(outcome, &reading, None);
         outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))

@@ -11,7 +11,7 @@ use crate::bucket::live_terms::Change;
 use crate::bucket::receipt::Settle;
 use crate::rule::rate::Quota;
 use crate::word::decision::Reason;
-use crate::word::verb::Take;
+use crate::word::verb::{Reserve, Take};
 
 /// Returns `parts` quarters of `burst`, rounded up.
 pub(super) fn part(burst: u64, parts: u64) -> u64 {
@@ -63,12 +63,12 @@ pub(super) fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Ve
     let granted = |n: u64, credit: bool| {
         match credit {
             // The larger plain bucket owes the same tokens as the spread one.
-            true => assert!(most.reserve(n).is_ok_and(|reserved| reserved.commit().tokens() == n)),
+            true => assert!(most.ask().n(n).reserve().is_ok_and(|reserved| reserved.commit().tokens() == n)),
             false => assert!(most.try_acquire_n(n).is_ok(), "{n} were not there"),
         }
         // The smaller plain bucket may have fewer tokens, and owes the others. Tokens over its
         // bound on debt are let go, in whole tokens.
-        if least.hold(0).unwrap().settle(n) > 0 {
+        if least.ask().n(0).hold().unwrap().settle(n) > 0 {
             slack.set(1);
         }
     };
@@ -109,14 +109,14 @@ pub(super) fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Ve
                 least.refund(n);
             }
             Verb::Reserve(n) => {
-                if hot.run(Take::Reserve { n, max_wait: u64::MAX }).is_ok() {
+                if hot.run(Take::Reserve(Reserve { n, keep: 0, max_wait: u64::MAX })).is_ok() {
                     granted(n, true);
                 }
             }
             Verb::Charge(n) => {
                 let taken = hot.spread().settle(Settle::Charge(n));
-                most.hold(0).unwrap().settle(taken);
-                slack.set(slack.get().max(least.hold(0).unwrap().settle(taken).min(1)));
+                most.ask().n(0).hold().unwrap().settle(taken);
+                slack.set(slack.get().max(least.ask().n(0).hold().unwrap().settle(taken).min(1)));
             }
             Verb::SetBurst(parts) => {
                 let burst = (quota.capacity() * parts / 8).max(1);
@@ -136,8 +136,8 @@ pub(super) fn keeps_between(quota: Quota, cells: usize, steps: &[(u64, usize, Ve
                 if hot.engine.source.set(quota.burst(burst), &hot.clock).unwrap() == Change::LowerBurst {
                     hot.spread().recall_after_a_lower_burst();
                 }
-                most.set_quota(quota.burst(burst)).unwrap();
-                least.set_quota(quota.burst(part(burst, 3))).unwrap();
+                most.set_rule(quota.burst(burst)).unwrap();
+                least.set_rule(quota.burst(part(burst, 3))).unwrap();
                 touch();
             }
         }

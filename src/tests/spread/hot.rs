@@ -8,7 +8,7 @@ use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::Receipt;
-use crate::limiter::token_bucket::TokenBucket;
+use crate::limiter::limit::TokenBucket;
 use crate::rule::layout::{Layout, LayoutOptions};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};

@@ -9,7 +9,7 @@ use crate::word::tick::TickScale;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tests) enum Either {
     Own(Terms),
-    PlanTerms(Planned),
+    Plan(Planned),
 }
 
 /// Evaluates an expression on the refill of either variant.

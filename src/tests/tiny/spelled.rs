@@ -157,14 +157,15 @@ impl<'a> Spelled<'a> {
         ((self.level - empty_level).max(0) / token * token).min(most)
     }
 
-    /// Returns the ticks until all of `need` is earned.
+    /// Returns the ticks until all of `need` are earned.
     pub(super) fn delay(&self, need: i128) -> i128 {
         let missing = need + self.empty_level - self.level;
         if missing <= 0 { 0 } else { self.tiny.ticks(self.now + self.lag, missing) + self.lag }
     }
 
-    pub(super) fn reserve(&self, need: i128, max_wait: i128) -> Came {
-        let promised = self.level - need >= self.lowest && self.delay(need) <= max_wait;
+    /// Returns the step of a reservation that is due when `keep` units stay.
+    pub(super) fn reserve(&self, need: i128, keep: i128, max_wait: i128) -> Came {
+        let promised = self.level - need >= self.lowest && self.delay(need + keep) <= max_wait;
         self.takes(if promised { need } else { 0 })
     }
 

@@ -29,7 +29,7 @@ fn a_panic_in_a_take_leaves_no_limit_taken() {
     let bucket = TokenBucket::builder(quota).clock(clock.clone()).on_decision(hook).build();
     let counter = WindowCounter::builder(window).clock(clock.clone()).on_decision(hook).build();
     let keyed = RateLimiter::<u64>::stored(quota).clock(clock.clone()).on_decision(hook).build();
-    let windows = WindowLimiter::<u64>::builder(window).clock(clock.clone()).on_decision(hook).build();
+    let windows = RateLimiter::<u64, _>::builder(window).clock(clock.clone()).on_decision(hook).build();
     let plain = RateLimiter::<u64>::builder(quota).clock(clock.clone()).build();
     let calls = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&calls);
@@ -40,18 +40,18 @@ fn a_panic_in_a_take_leaves_no_limit_taken() {
     });
     let planned = planned.build();
     let (one, two) = (keyed.key(&1).n(2), windows.key(&1).n(2));
-    let panics: [&dyn Limit; 7] = [
-        &bucket.n(2),
-        &bucket.n(2).keep(10),
-        &counter.n(2),
+    let panics: [&dyn Tokens; 7] = [
+        &bucket.ask().n(2),
+        &bucket.ask().n(2).keep(10),
+        &counter.ask().n(2),
         &one,
         &two,
         &planned.key(&1),
         &plain.key(&Unowned),
     ];
     for (which, panics) in panics.into_iter().enumerate() {
-        let (first, last) = (ends[0].n(1), ends[1].n(1));
-        for all in [[&first as &dyn Limit, panics, &last], [&first, &last, panics]] {
+        let (first, last) = (ends[0].ask(), ends[1].ask());
+        for all in [[&first as &dyn Tokens, panics, &last], [&first, &last, panics]] {
             calls.store(0, Relaxed);
             let take = || _ = all_of(all).try_acquire();
             assert!(catch_unwind(AssertUnwindSafe(take)).is_err(), "{which}");
@@ -72,10 +72,10 @@ fn a_panic_of_a_hook_gives_back_what_a_guard_would_hold() {
     let bucket = TokenBucket::builder(quota).clock(clock.clone()).on_decision(hook).build();
     let keyed = RateLimiter::<u64>::stored(quota).clock(clock).on_decision(hook).build();
     let panics = |call: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
-    panics(&|| drop(bucket.reserve(4)));
-    panics(&|| drop(bucket.hold(4)));
-    panics(&|| drop(keyed.reserve(&1, 4)));
-    panics(&|| drop(keyed.hold(&1, 4)));
+    panics(&|| drop(bucket.ask().n(4).reserve()));
+    panics(&|| drop(bucket.ask().n(4).hold()));
+    panics(&|| drop(keyed.key(&1).n(4).reserve()));
+    panics(&|| drop(keyed.key(&1).n(4).hold()));
     assert_eq!((bucket.peek().remaining(), keyed.peek(&1).remaining()), (6, 6));
     panics(&|| _ = bucket.try_acquire_n(4));
     panics(&|| _ = keyed.try_acquire_n(&1, 4));

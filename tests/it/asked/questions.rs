@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tollgate::http::Exempt;
 use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer};
-use tollgate::{Clock, Denied, Plan, Quota, RateLimiter, Reason};
+use tollgate::{Clock, Quota};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -178,7 +178,7 @@ fn a_plan_and_another_quota_are_asked_for_and_reported() {
     let count = chosen.clone();
     let choose = move |head: tollgate::http::Head<'_>| {
         count.fetch_add(1, Relaxed);
-        head.headers.contains_key("gold").then_some(Plan::of(gold))
+        head.headers.contains_key("gold").then_some(gold)
     };
     let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).plan(choose).build();
     let mut service = layer.layer(Upstream::default());
@@ -198,11 +198,7 @@ fn a_plan_and_another_quota_are_asked_for_and_reported() {
 
 #[test]
 fn a_limiter_at_hand_refuses_a_plan_of_one_that_is_asked() {
-    let limiter = RateLimiter::<u64>::new(Quota::per_second(1));
-    let plan = Plan::of(Quota::per_second(5));
-    let denied = limiter.key(&1).under(&plan).try_acquire();
-    assert_eq!(denied.map_err(|denied: Denied| denied.reason()).unwrap_err(), Reason::ForeignPlan);
-    // The layer does not ask it.
-    let layer = RateLimitLayer::builder(hourly(1)).key(by("k")).plan(move |_| Some(plan)).build();
+    let plan = |_: tollgate::http::Head<'_>| Some(Quota::per_second(5));
+    let layer = RateLimitLayer::builder(hourly(1)).key(by("k")).plan(plan).build();
     assert_eq!(status(&call(&mut layer.layer(Upstream::default()), of(1))), 429);
 }

@@ -9,8 +9,10 @@ use std::time::Duration;
 use http::header::HeaderMap;
 use http::{Method, Request};
 use tollgate::http::{Exempt, Headers, Problem};
-use tollgate::tower::{AnyLimiter, Cost, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimitLayer};
-use tollgate::{Clock, MockClock, Plan, Quota, RateLimiter};
+use tollgate::tower::{
+    AnyLimiter, Cost, LayerBuilder, LayerPlan, LayerStats, LimitBy, OnMissingKey, RateLimitLayer,
+};
+use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
 
 use super::store::{Fixed, shared};
@@ -30,14 +32,14 @@ impl Make {
     }
 
     /// Returns a limiter, and a plan of it.
-    fn with_plan(&self, quota: Quota, plan: Quota) -> (AnyLimiter<u64>, Plan) {
+    fn with_plan(&self, quota: Quota, plan: Quota) -> (AnyLimiter<u64>, LayerPlan) {
         if self.asks {
-            return (shared(quota, &self.clock).any(), Plan::of(plan));
+            return (shared(quota, &self.clock).any(), plan.into());
         }
         let builder = RateLimiter::<u64>::builder(quota).hasher(Fixed::default()).clock(self.clock.clone());
         let limiter = builder.headroom(Quota::per_second(1_000)).expect("there is room").build();
         let plan = limiter.plan(plan).expect("there is room");
-        (limiter.into(), plan)
+        (limiter.into(), plan.into())
     }
 
     fn limit(&self, quota: Quota, name: &str) -> LimitBy<u64> {

@@ -27,9 +27,9 @@ pub(super) struct Asked {
 pub(super) struct Shared(Arc<State>);
 
 struct State {
-    buckets: RateLimiter<u64, Fixed>,
+    buckets: RateLimiter<u64, Quota, Fixed>,
     /// The bucket of requests without a key, under any key.
-    keyless: RateLimiter<u64, Fixed>,
+    keyless: RateLimiter<u64, Quota, Fixed>,
     clock: Clock,
     silent: AtomicBool,
     down: AtomicBool,
@@ -99,12 +99,12 @@ impl Shared {
     }
 
     pub(super) fn set_quota(&self, quota: Quota) {
-        self.0.buckets.set_quota(quota).expect("there is room");
+        self.0.buckets.set_rule(quota).expect("there is room");
     }
 }
 
 impl State {
-    fn of(&self, key: Option<u64>) -> (&RateLimiter<u64, Fixed>, u64) {
+    fn of(&self, key: Option<u64>) -> (&RateLimiter<u64, Quota, Fixed>, u64) {
         key.map_or((&self.keyless, 0), |key| (&self.buckets, key))
     }
 
@@ -126,7 +126,7 @@ impl AskLimiter<u64> for Shared {
     }
 
     fn quota(&self) -> Quota {
-        self.0.buckets.quota()
+        self.0.buckets.rule()
     }
 
     fn clock(&self) -> Clock {

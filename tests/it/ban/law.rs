@@ -83,7 +83,7 @@ impl Law {
 fn walk(rule: Rule, quota: Quota, steps: u64, seed: u64) -> [u64; 6] {
     let (clock, mock) = Clock::mock();
     let buckets = || RateLimiter::<IpAddr>::builder(quota).clock(clock.clone()).build();
-    let windows = |window| WindowLimiter::<u8>::builder(window).clock(clock.clone()).build();
+    let windows = |window| RateLimiter::<u8, _>::builder(window).clock(clock.clone()).build();
     let (beside, strikes) = (buckets(), rule.sliding().map(windows));
     let (last, hook) = last();
     let layer = RateLimitLayer::builder(buckets())

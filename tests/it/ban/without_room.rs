@@ -85,7 +85,7 @@ fn a_new_abuser_is_banned_also_while_there_is_no_room_for_it() {
 #[test]
 fn the_quota_of_a_key_without_room_is_the_one_in_force() {
     let (layer, limiter, _mock) = without_room(WhenFull::Deny, |layer| layer.ban_after(1, MINUTE));
-    limiter.set_quota(Quota::per_hour(3)).unwrap();
+    limiter.set_rule(Quota::per_hour(3)).unwrap();
     let mut service = layer.layer(Echo::default());
     let mut asks = |peer: &str| {
         assert_eq!(status(&call(&mut service, from(peer, "/"))), 429);
@@ -95,7 +95,7 @@ fn the_quota_of_a_key_without_room_is_the_one_in_force() {
     // After any number of changes.
     for n in 4..40 {
         let quota = Quota::per_hour(n % 3 + 1);
-        limiter.set_quota(quota).unwrap();
+        limiter.set_rule(quota).unwrap();
         let peer = format!("198.51.100.{n}");
         for _ in 0..quota.capacity() {
             assert!(!asks(&peer), "{quota}");
@@ -119,7 +119,7 @@ fn requests_without_room_cost_what_they_ask_for() {
 
 #[test]
 fn windows_without_room_ban_an_abuser_too() {
-    let builder = WindowLimiter::<IpAddr>::builder(Window::per_hour(2)).clock(Clock::mock().0);
+    let builder = RateLimiter::<IpAddr, _>::builder(Window::per_hour(2)).clock(Clock::mock().0);
     let limiter = builder.max_keys(1).when_full(WhenFull::Deny).build();
     assert!(limiter.try_acquire(&ip(A)).is_ok());
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());

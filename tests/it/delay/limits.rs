@@ -11,7 +11,7 @@ fn slower(clock: &Clock) -> (RateLimiter<u64>, LimitBy<u64>) {
 }
 
 fn next_of(limiter: &RateLimiter<u64>) -> u64 {
-    u64::try_from(limiter.reserve(&0, 1).unwrap().delay().as_nanos()).unwrap()
+    u64::try_from(limiter.key(&0).reserve().unwrap().delay().as_nanos()).unwrap()
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_limit_gives_its_place_back_if_another_one_refuses() {
 fn a_request_over_a_window_is_refused_and_takes_no_place() {
     let mut window = None;
     let mut scene = Scene::with(SECOND, |layer, clock| {
-        let limiter = WindowLimiter::<u64>::builder(Window::per_hour(2)).clock(clock.clone()).build();
+        let limiter = RateLimiter::<u64, _>::builder(Window::per_hour(2)).clock(clock.clone()).build();
         window = Some(limiter.clone());
         layer.and(LimitBy::new(limiter).key(|_: Head<'_>| Some(0_u64)).name("window").unwrap())
     });
@@ -89,7 +89,7 @@ fn a_request_over_a_window_is_refused_and_takes_no_place() {
 #[test]
 fn a_layer_of_windows_refuses() {
     let (clock, _mock) = Clock::mock();
-    let limiter = WindowLimiter::<u64>::builder(Window::per_hour(1)).clock(clock).build();
+    let limiter = RateLimiter::<u64, _>::builder(Window::per_hour(1)).clock(clock).build();
     let timers = Timers::default();
     let sleep = timers.clone();
     let layer = RateLimitLayer::builder(limiter)

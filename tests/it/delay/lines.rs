@@ -71,7 +71,7 @@ fn no_key_fills_the_line_of_a_layer() {
     assert_eq!(refused(&layer, KEY, 240, &mut line), 0, "{} wait", layer.stats().waiting);
     drop(line);
     // A refusal tells the bound, and when the first in line is served.
-    let denied = limiter.reserve(&1, 1).map(drop);
+    let denied = limiter.key(&1).reserve().map(drop);
     assert!(denied.is_ok(), "all places came back: {denied:?}");
     for layer in [
         build(|layer| layer.max_waiting(64).max_waiting_per_key(3)),

@@ -74,8 +74,8 @@ proptest! {
             // Under a plan, a bucket fills in 128 ticks or more.
             let fill = u128::from(quota.capacity()) * quota.period().as_nanos() / u128::from(quota.tokens());
             let two_ticks = (fill / 64) as u64 + 3;
-            go_by_the_header(|n| limiter.try_acquire_as(&1, n, &plan), &mock, quota, two_ticks, client)?;
-        } else if limiter.set_quota(quota).is_ok() {
+            go_by_the_header(|n| limiter.key(&1).n(n).under(&plan).try_acquire(), &mock, quota, two_ticks, client)?;
+        } else if limiter.set_rule(quota).is_ok() {
             go_by_the_header(|n| limiter.try_acquire_n(&1, n), &mock, quota, 0, client)?;
         }
     }

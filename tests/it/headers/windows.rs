@@ -38,7 +38,8 @@ fn the_span_of_some_windows() {
         let headers = told(WindowCounter::new(window).try_acquire().unwrap().headers(&policy));
         assert_eq!(headers["ratelimit-policy"], format!("\"default\";{expected}"));
         // With headroom there are fewer sub-windows, and a layer reports those.
-        let roomy = WindowCounter::builder(window).headroom(window.limit() * 3).unwrap().build().window();
+        let larger = window.with_limit(window.limit() * 3).unwrap();
+        let roomy = WindowCounter::builder(window).headroom(larger).unwrap().build().rule();
         assert!(roomy.span() >= window.span() && roomy.sub_window() >= window.sub_window());
     }
 }

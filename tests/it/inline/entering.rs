@@ -23,7 +23,7 @@ fn a_scene(quota: Quota, policy: WhenFull) -> Scene {
 
 /// Fills all but `left` places with keys from 100 on.
 fn crowd(scene: &Scene, left: u64) {
-    let n = scene.limiter.quota().capacity();
+    let n = scene.limiter.rule().capacity();
     (left..PLACES).for_each(|key| assert!(scene.limiter.try_acquire_n(&(100 + key), n).is_ok()));
 }
 
@@ -155,7 +155,7 @@ fn a_key_that_cannot_be_hashed_changes_nothing() {
     let calls: [fn(&RateLimiter<Frail>); 6] = [
         |limiter| assert!(limiter.try_acquire(&Frail(13)).is_ok()),
         |limiter| assert!(limiter.pin().try_acquire(&Frail(13)).is_ok()),
-        |limiter| drop(limiter.reserve(&Frail(13), 1)),
+        |limiter| drop(limiter.key(&Frail(13)).reserve()),
         |limiter| assert!(limiter.remove(&Frail(13))),
         |limiter| assert_eq!(limiter.peek(&Frail(13)).remaining(), 1),
         |limiter| {

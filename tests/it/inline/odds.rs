@@ -13,7 +13,7 @@ const KEYS: u64 = 2_000_000;
 
 /// Returns how many newcomers came, and how many of them found no room. The taken places go from
 /// `from` to `to` in 1,000 keys of the table's size. All keys in them are limited.
-fn between(limiter: &RateLimiter<u64, Fixed>, next: &mut u64, from: u64, to: u64) -> (u64, u64) {
+fn between(limiter: &RateLimiter<u64, Quota, Fixed>, next: &mut u64, from: u64, to: u64) -> (u64, u64) {
     while (limiter.len() as u64) < KEYS * from / 1_000 {
         let _ = limiter.try_acquire(next);
         *next += 1;

@@ -11,9 +11,9 @@ const TEN: Quota = Quota::per_second(10).burst(10);
 fn who_has_the_place_now_gets_nothing_of_what_is_given_back() {
     for actual in [0, 1, 5, 9] {
         let (limiter, mut time) = table(TEN, 1, WhenFull::Deny);
-        let keys = 0..PLACES;
-        let holds: Vec<_> = keys.clone().map(|key| limiter.hold(&key, 5).unwrap()).collect();
-        let slots: Vec<_> = keys.clone().map(|key| limiter.reserve(&key, 3).unwrap()).collect();
+        let keys: Vec<_> = (0..PLACES).collect();
+        let holds: Vec<_> = keys.iter().map(|key| limiter.key(key).n(5).hold().unwrap()).collect();
+        let slots: Vec<_> = keys.iter().map(|key| limiter.key(key).n(3).reserve().unwrap()).collect();
         time.advance(60 * SECOND);
         let others = 100..100 + PLACES;
         for other in others.clone() {
@@ -21,13 +21,13 @@ fn who_has_the_place_now_gets_nothing_of_what_is_given_back() {
         }
         assert_eq!((limiter.len(), limiter.stats().evicted), (8, 8));
         drop(slots);
-        for (key, hold) in keys.clone().zip(holds) {
+        for (key, hold) in keys.iter().zip(holds) {
             // The cost over the estimate is returned, and no key is charged.
             assert_eq!(hold.settle(actual), actual.saturating_sub(5), "{key}");
-            limiter.refund(&key, 5);
+            limiter.refund(key, 5);
         }
         assert!(others.clone().all(|other| limiter.peek(&other).remaining() == 2));
-        assert!(keys.clone().all(|key| limiter.peek(&key).remaining() == 10));
+        assert!(keys.iter().all(|key| limiter.peek(key).remaining() == 10));
         assert_eq!(limiter.len(), 8);
     }
 }
@@ -36,7 +36,8 @@ fn who_has_the_place_now_gets_nothing_of_what_is_given_back() {
 fn a_key_that_was_removed_gets_nothing_back_while_it_is_gone() {
     let (limiter, _time) = table(TEN, 100, WhenFull::Deny);
     for key in 0..50 {
-        let (hold, slot) = (limiter.hold(&key, 5).unwrap(), limiter.reserve(&key, 2).unwrap());
+        let (hold, slot) =
+            (limiter.key(&key).n(5).hold().unwrap(), limiter.key(&key).n(2).reserve().unwrap());
         assert!(limiter.remove(&key));
         drop(slot);
         assert_eq!(hold.settle(7), 2, "nobody is charged");

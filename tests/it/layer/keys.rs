@@ -104,7 +104,7 @@ fn enforced(layer: &RateLimitLayer<IpAddr>, tenant: u32) -> Vec<bool> {
 #[test]
 fn a_share_is_sampled_by_the_key_of_the_first_limit() {
     // A hasher that samples the same keys in each run.
-    let limiter = RateLimiter::<IpAddr, BuildHasherDefault<DefaultHasher>>::stored(Quota::per_hour(1));
+    let limiter = RateLimiter::<IpAddr, Quota, BuildHasherDefault<DefaultHasher>>::stored(Quota::per_hour(1));
     let addresses = Arc::new(limiter.clock(Clock::mock().0).room(10_000).build());
     for i in 0..200_u32 {
         assert!(addresses.try_acquire(&IpAddr::from(i.to_be_bytes())).is_ok());

@@ -49,7 +49,7 @@ fn a_changed_quota_is_told_at_once() {
     let (limiter, _mock) = limiter(Quota::per_second(100));
     let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).build();
     let mut service = layer.layer(Echo::default());
-    limiter.set_quota(Quota::per_second(50).burst(10)).unwrap();
+    limiter.set_rule(Quota::per_second(50).burst(10)).unwrap();
     let response = call(&mut service, from(A, "/"));
     assert_eq!(says(&response, "ratelimit-policy"), Some(r#""default";q=50;w=1"#));
     assert_eq!(says(&response, "ratelimit"), Some(r#""default";r=9;t=1"#));
@@ -64,7 +64,7 @@ fn a_changed_quota_is_told_under_a_plan_as_well() {
         RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).plan(move |_| Some(plan)).build();
     let mut service = layer.layer(Echo::default());
     for (quota, policy) in [(100, r#""default";q=40;w=2"#), (25, r#""default";q=40;w=8"#)] {
-        limiter.set_quota(Quota::per_second(quota)).unwrap();
+        limiter.set_rule(Quota::per_second(quota)).unwrap();
         assert_eq!(says(&call(&mut service, from(A, "/")), "ratelimit-policy"), Some(policy));
     }
     // A client that keeps to 40 requests in 8 seconds is not refused.
@@ -78,14 +78,15 @@ fn a_changed_quota_is_told_under_a_plan_as_well() {
 fn a_layer_of_windows_beside_a_bucket() {
     let (clock, mock) = Clock::mock();
     let window = Window::per_day(3).utc();
-    let daily = WindowLimiter::<IpAddr>::builder(window).headroom(100).unwrap().clock(clock.clone()).build();
-    let gold = daily.cap(5).unwrap();
+    let daily = RateLimiter::<IpAddr, _>::builder(window).clock(clock.clone());
+    let daily = daily.headroom(window.with_limit(100).unwrap()).unwrap().build();
+    let gold = daily.plan(window.with_limit(5).unwrap()).unwrap();
     let service = RateLimiter::<()>::builder(Quota::per_second(10)).clock(clock).build();
     let layer = RateLimitLayer::builder(daily.clone())
         .key(ClientIp::peer())
         .name("daily")
         .unwrap()
-        .cap(move |head: Head<'_>| (head.uri.path() == "/gold").then_some(gold))
+        .plan(move |head: Head<'_>| (head.uri.path() == "/gold").then_some(gold))
         .spread_retries(Duration::from_secs(60))
         .and(LimitBy::new(service).shared().name("service").unwrap())
         .build();
@@ -106,13 +107,13 @@ fn a_layer_of_windows_beside_a_bucket() {
     assert!(
         more.headers().get_all("ratelimit-policy").iter().any(|policy| policy == "\"daily\";q=5;w=86400")
     );
-    daily.set_limit(50).unwrap();
+    daily.set_rule(window.with_limit(50).unwrap()).unwrap();
     assert_eq!(says(&call(&mut echo, from("192.0.2.1", "/")), "ratelimit"), Some("\"service\";r=8;t=1"));
     assert_eq!(daily.peek(&"192.0.2.1".parse::<IpAddr>().unwrap()).remaining(), 45);
     assert_eq!(layer.stats().limits[0].policy, "daily");
     // Alone, and without a key: all such requests share one window.
     let alone =
-        RateLimitLayer::builder(Arc::new(WindowLimiter::<u8>::new(Window::per_hour(1)))).shared().build();
+        RateLimitLayer::builder(Arc::new(RateLimiter::<u8, _>::new(Window::per_hour(1)))).shared().build();
     let mut echo = alone.layer(Echo::default());
     assert_eq!([(); 2].map(|()| status(&call(&mut echo, from("192.0.2.1", "/")))), [200, 429]);
 }

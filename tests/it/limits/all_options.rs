@@ -38,9 +38,10 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
         RateLimiter::<u64>::builder(Quota::per_second(2)).hasher(Fixed::default()).clock(clock.clone());
     let limiter = builder.headroom(Quota::per_second(100)).unwrap().build();
     let gold = limiter.plan(Quota::per_second(20)).unwrap();
-    let minutely = WindowLimiter::<u64>::builder(Window::per_minute(30).sliding()).hasher(Fixed::default());
-    let minutely = minutely.headroom(1_000).unwrap().clock(clock.clone()).build();
-    let cap = minutely.cap(600).unwrap();
+    let window = Window::per_minute(30).sliding();
+    let minutely = RateLimiter::<u64, _>::builder(window).hasher(Fixed::default()).clock(clock.clone());
+    let minutely = minutely.headroom(window.with_limit(1_000).unwrap()).unwrap().build();
+    let cap = minutely.plan(window.with_limit(600).unwrap()).unwrap();
     let seen = Arc::<AtomicU64>::default();
     let (count, now) = (seen.clone(), now.clone());
     let limit = LimitBy::new(minutely)
@@ -48,7 +49,7 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
         .name("minute")
         .unwrap()
         .on_missing_key(OnMissingKey::Allow)
-        .cap(move |head| head.headers.contains_key("gold").then_some(cap))
+        .plan(move |head| head.headers.contains_key("gold").then_some(cap))
         .enforce_percent(50)
         .ban_after(20, Duration::from_secs(5))
         .for_(Duration::from_secs(1))

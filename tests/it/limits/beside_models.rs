@@ -5,7 +5,7 @@ use super::*;
 
 /// The tokens of one limit, in tenths: one tenth each 10 ms.
 struct Model {
-    limiter: RateLimiter<u64, Fixed>,
+    limiter: RateLimiter<u64, Quota, Fixed>,
     /// The first of its keys.
     first: u64,
     burst: u64,

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn a_window_takes_the_tokens_that_are_left() {
     let (clock, mock) = Clock::mock();
-    let limiter = WindowLimiter::<u64>::builder(Window::per_minute(1_000)).clock(clock).build();
+    let limiter = RateLimiter::<u64, _>::builder(Window::per_minute(1_000)).clock(clock).build();
     let layer = RateLimitLayer::builder(limiter.clone()).key(key_fn(key)).cost(estimate);
     let mut service = layer.settle_on(|_| Cost::bytes()).build().layer(Mirror);
     let left = || limiter.peek(&KEY).remaining();
@@ -95,7 +95,7 @@ fn a_cost_is_settled_at_each_limit_or_at_none() {
     scene.mock.advance(ns(501 * MILLISECOND));
     assert_eq!(left(&scene), (1, 500 + 1_002));
     // The second limit owes, so no request takes from the first one.
-    let all_owes = all.hold(&0, 0).unwrap().settle(1_502 + 100);
+    let all_owes = all.key(&0).n(0).hold().unwrap().settle(1_502 + 100);
     assert_eq!((all_owes, left(&scene)), (0, (1, 0)));
     let refused = ask(&mut scene.service, Estimate(1), Ok(brings([]))).unwrap();
     assert_eq!((refused.status().as_u16(), left(&scene)), (429, (1, 0)));

@@ -3,112 +3,30 @@
 
 use super::*;
 
-/// A window by one of its handles, with 10 tokens.
-trait Handle {
-    fn take(&self) -> Result<Granted, Denied>;
-    fn take_n(&self, n: u64) -> Result<Granted, Denied>;
-    fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied>;
-    fn take_up_to(&self, n: u64) -> Granted;
-    fn give(&self, n: u64);
-    fn look(&self) -> Snapshot;
-}
+type Take<'a> = &'a dyn Fn(u64) -> Result<Granted, Denied>;
 
-macro_rules! handle {
-    ($handle:ty, $window:ident $(, $key:expr)?) => {
-        impl Handle for $handle {
-            fn take(&self) -> Result<Granted, Denied> {
-                self.$window.try_acquire($($key)?)
-            }
-
-            fn take_n(&self, n: u64) -> Result<Granted, Denied> {
-                self.$window.try_acquire_n($($key,)? n)
-            }
-
-            fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-                self.$window.try_acquire_at(now, $($key,)? n)
-            }
-
-            fn take_up_to(&self, n: u64) -> Granted {
-                self.$window.acquire_up_to($($key,)? n)
-            }
-
-            fn give(&self, n: u64) {
-                self.$window.refund($($key,)? n);
-            }
-
-            fn look(&self) -> Snapshot {
-                self.$window.peek($($key)?)
-            }
-        }
-    };
-}
-
-struct Counter {
-    window: WindowCounter,
-}
-
-struct Keys {
-    window: WindowLimiter<u64>,
-}
-
-struct Pinned<'a> {
-    window: PinnedWindows<'a, u64>,
-}
-
-struct Request<'a> {
-    window: WindowKey<'a, u64, u64, RandomState>,
-}
-
-handle!(Counter, window);
-handle!(Keys, window, &1);
-handle!(Pinned<'_>, window, &2);
-
-impl Handle for Request<'_> {
-    fn take(&self) -> Result<Granted, Denied> {
-        self.window.try_acquire()
-    }
-
-    fn take_n(&self, n: u64) -> Result<Granted, Denied> {
-        self.window.n(n).try_acquire()
-    }
-
-    fn take_at(&self, now: Moment, n: u64) -> Result<Granted, Denied> {
-        self.window.n(n).try_acquire_at(now)
-    }
-
-    fn take_up_to(&self, n: u64) -> Granted {
-        self.window.n(n).acquire_up_to()
-    }
-
-    fn give(&self, n: u64) {
-        self.window.n(n).refund();
-    }
-
-    fn look(&self) -> Snapshot {
-        self.window.peek()
-    }
-}
-
-fn each_verb(handle: &dyn Handle, earlier: Moment, now: Moment) {
-    let left = || handle.look().remaining();
+/// Runs each verb on a window with 10 tokens: by a request, and by a short verb.
+fn each_verb<'a, B: Asked<'a, Rule = Window>>(ask: Ask<'a, B>, take: Take<'_>, earlier: Moment, now: Moment) {
+    let left = || ask.peek().remaining();
+    let take_at = |now, n| ask.n(n).at(now).try_acquire();
     let remaining = |decision: Result<Granted, Denied>| decision.map(|granted| granted.remaining());
-    assert_eq!((left(), remaining(handle.take()), left()), (10, Ok(9), 9));
-    assert_eq!((remaining(handle.take_n(3)), left()), (Ok(6), 6));
-    assert_eq!((remaining(handle.take_at(now, 2)), left()), (Ok(4), 4));
-    assert_eq!((handle.take_up_to(3).tokens(), left()), (3, 1));
-    handle.give(4);
+    assert_eq!((left(), remaining(take(1)), left()), (10, Ok(9), 9));
+    assert_eq!((remaining(take(3)), left()), (Ok(6), 6));
+    assert_eq!((remaining(take_at(now, 2)), left()), (Ok(4), 4));
+    assert_eq!((ask.n(3).acquire_up_to().tokens(), left()), (3, 1));
+    ask.n(4).refund();
     assert_eq!(left(), 5);
-    let denied = handle.take_n(6).unwrap_err();
+    let denied = take(6).unwrap_err();
     assert_eq!((denied.reason(), denied.remaining(), left()), (Reason::Empty, 5, 5));
-    assert_eq!(handle.take_n(11).unwrap_err().reason(), Reason::TooMany);
+    assert_eq!(take(11).unwrap_err().reason(), Reason::TooMany);
     // A wait counts from the reading.
     let wait = |decision: Result<Granted, Denied>| decision.unwrap_err().retry_after().unwrap();
-    assert_eq!(wait(handle.take_at(earlier, 6)), wait(handle.take_at(now, 6)) + now.since(earlier));
-    assert_eq!(wait(handle.take_at(now, 6)), wait(handle.take_n(6)));
-    assert_eq!((handle.take_up_to(9).tokens(), left()), (5, 0));
-    assert!(handle.take().is_err() && handle.take_n(0).is_ok());
-    handle.give(1);
-    assert_eq!((remaining(handle.take()), left()), (Ok(0), 0));
+    assert_eq!(wait(take_at(earlier, 6)), wait(take_at(now, 6)) + now.since(earlier));
+    assert_eq!(wait(take_at(now, 6)), wait(take(6)));
+    assert_eq!((ask.n(9).acquire_up_to().tokens(), left()), (5, 0));
+    assert!(take(1).is_err() && take(0).is_ok());
+    ask.refund();
+    assert_eq!((remaining(ask.try_acquire()), left()), (Ok(0), 0));
 }
 
 /// Each verb does the same by each handle, in windows of each kind and in either store.
@@ -118,24 +36,26 @@ fn every_handle_of_a_window_takes_and_gives() {
         let window: Window = text.parse().unwrap();
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_795_500_000));
-        let counter = Counter { window: WindowCounter::builder(window).clock(clock.clone()).build() };
-        assert!(counter.window.try_acquire_n(0).is_ok());
-        let earlier = counter.window.now();
+        let counter = WindowCounter::builder(window).clock(clock.clone()).build();
+        assert!(counter.try_acquire_n(0).is_ok());
+        let earlier = counter.now();
         mock.advance(Duration::from_secs(1));
-        each_verb(&counter, earlier, counter.window.now());
+        let take = |n| if n == 1 { counter.try_acquire() } else { counter.try_acquire_n(n) };
+        each_verb(counter.ask(), &take, earlier, counter.now());
         for inline in [false, true] {
-            let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
+            let builder = RateLimiter::<u64, _>::builder(window).clock(clock.clone());
             let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
             let earlier = limiter.now();
             mock.advance(Duration::from_secs(1));
             let now = limiter.now();
             assert_eq!((limiter.is_empty(), limiter.len()), (true, 0));
-            let keys = Keys { window: limiter.clone() };
-            each_verb(&keys, earlier, now);
+            let take = |n| if n == 1 { limiter.try_acquire(&1) } else { limiter.try_acquire_n(&1, n) };
+            each_verb(limiter.key(&1), &take, earlier, now);
             assert_eq!((limiter.is_empty(), limiter.len()), (false, 1));
-            each_verb(&Pinned { window: limiter.pin() }, earlier, now);
-            each_verb(&Request { window: limiter.key(&3) }, earlier, now);
-            assert_eq!(limiter.len(), 3);
+            let pinned = limiter.pin();
+            let take = |n| if n == 1 { pinned.try_acquire(&2) } else { pinned.try_acquire_n(&2, n) };
+            each_verb(pinned.key(&2), &take, earlier, now);
+            assert_eq!(limiter.len(), 2);
         }
     }
 }
@@ -145,19 +65,15 @@ const KINDS: [&str; 5] =
 
 /// A removed key has all tokens again. In a table its entry stays until the window is over.
 #[test]
-fn a_removal_forgets_the_tokens_by_every_handle() {
+fn a_removal_forgets_the_tokens() {
     for (inline, stays) in [(false, false), (true, true)] {
-        let builder = WindowLimiter::<u64>::builder(Window::per_hour(10)).clock(Clock::mock().0);
+        let builder = RateLimiter::<u64, _>::builder(Window::per_hour(10)).clock(Clock::mock().0);
         let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
-        let remove: [&dyn Fn(&u64) -> bool; 2] =
-            [&|key| limiter.remove(key), &|key| limiter.pin().remove(key)];
-        for (key, remove) in (0..).zip(remove) {
-            assert!(!remove(&key), "it is unknown");
-            assert!(limiter.try_acquire_n(&key, 4).is_ok());
-            assert!(remove(&key));
-            assert_eq!(limiter.peek(&key).remaining(), 10);
-            assert_eq!(remove(&key), stays);
-        }
+        assert!(!limiter.remove(&1), "it is unknown");
+        assert!(limiter.try_acquire_n(&1, 4).is_ok());
+        assert!(limiter.remove(&1));
+        assert_eq!(limiter.peek(&1).remaining(), 10);
+        assert_eq!(limiter.remove(&1), stays);
     }
 }
 
@@ -166,9 +82,11 @@ fn a_removal_forgets_the_tokens_by_every_handle() {
 fn every_handle_of_a_window_holds_an_estimate() {
     let (window, clock) = (Window::per_hour(10), Clock::mock().0);
     let counter = WindowCounter::builder(window).clock(clock.clone()).build();
-    let limiter = WindowLimiter::<u64>::builder(window).clock(clock).build();
+    let limiter = RateLimiter::<u64, _>::builder(window).clock(clock).build();
     let left = || [counter.peek(), limiter.peek(&1), limiter.peek(&2)].map(|peek| peek.remaining());
-    let holds = [counter.hold(4), limiter.hold(&1, 4), limiter.key(&2).n(4).hold()].map(Result::unwrap);
+    let pinned = limiter.pin();
+    let holds = [counter.ask().n(4).hold(), limiter.key(&1).n(4).hold(), pinned.key(&2).n(4).hold()];
+    let holds = holds.map(Result::unwrap);
     assert_eq!(left(), [6; 3]);
     assert_eq!(holds.map(|hold| hold.settle(1)), [0; 3], "all of the cost is counted");
     assert_eq!(left(), [9; 3]);

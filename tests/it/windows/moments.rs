@@ -13,11 +13,14 @@ fn a_hold_of_an_earlier_window_gives_nothing_back() {
         mock.advance(Duration::from_secs(1_795_500_000));
         let counter = WindowCounter::builder(window).clock(clock.clone()).build();
         let limiters = [false, true].map(|inline| {
-            let builder = WindowLimiter::<u64>::builder(window).clock(clock.clone());
+            let builder = RateLimiter::<u64, _>::builder(window).clock(clock.clone());
             if inline { builder.inline(8).unwrap() } else { builder }.build()
         });
         let [map, table] = &limiters;
-        let hold = |n| [counter.hold(n), map.hold(&1, n), table.hold(&1, n)].map(Result::unwrap);
+        let hold = |n| {
+            [counter.ask().n(n).hold(), map.key(&1).n(n).hold(), table.key(&1).n(n).hold()]
+                .map(Result::unwrap)
+        };
         let left = || [counter.peek(), map.peek(&1), table.peek(&1)].map(|peek| peek.remaining());
         let holds = hold(5);
         mock.advance(5 * window.period());
@@ -50,7 +53,7 @@ fn a_late_hold_of_a_bucket_gives_back_what_did_not_spill() {
         let take = |n| assert!(bucket.try_acquire_n(n).is_ok() && limiter.try_acquire_n(&1, n).is_ok());
         take(before);
         let n = 5 - before;
-        let holds = [bucket.hold(n).unwrap(), limiter.hold(&1, n).unwrap()];
+        let holds = [bucket.ask().n(n).hold().unwrap(), limiter.key(&1).n(n).hold().unwrap()];
         mock.advance(after * second);
         let there = bucket.peek().remaining();
         take(there);
@@ -87,13 +90,15 @@ fn an_old_moment_fills_no_bucket_whatever_its_age() {
                 moments.push(clock.now());
             }
             let (all, pinned) = (quota.capacity(), limiter.pin());
-            while bucket.acquire_up_to(all).tokens() + limiter.acquire_up_to(&1, all).tokens() > 0 {}
+            while bucket.ask().n(all).acquire_up_to().tokens()
+                + limiter.key(&1).n(all).acquire_up_to().tokens()
+                > 0
+            {}
             for then in moments {
                 let taken = [
-                    bucket.try_acquire_at(then, 1),
-                    limiter.try_acquire_at(then, &1, 1),
-                    pinned.try_acquire_at(then, &1, 1),
-                    limiter.key(&1).n(1).try_acquire_at(then),
+                    bucket.ask().at(then).try_acquire(),
+                    limiter.key(&1).at(then).try_acquire(),
+                    pinned.key(&1).at(then).try_acquire(),
                     bucket.try_acquire(),
                     limiter.try_acquire(&1),
                 ];
@@ -122,15 +127,17 @@ fn a_moment_of_before_the_clock_was_set_back_opens_no_window() {
             let (clock, mock) = Clock::mock();
             mock.advance(Duration::from_secs(1_795_500_000));
             let counter = WindowCounter::builder(window).clock(clock.clone()).build();
-            let limiter = WindowLimiter::<u64>::builder(window).clock(clock.clone()).build();
+            let limiter = RateLimiter::<u64, _>::builder(window).clock(clock.clone()).build();
             let before = clock.now();
             mock.rewind(window.period() * back);
             let mut granted = [0; 2];
             for _ in 0..5 {
-                granted[0] += counter.acquire_up_to(5).tokens();
-                granted[1] += limiter.acquire_up_to(&1, 5).tokens();
-                granted[0] += counter.try_acquire_at(before, 5).map_or(0, |granted| granted.tokens());
-                granted[1] += limiter.try_acquire_at(before, &1, 5).map_or(0, |granted| granted.tokens());
+                granted[0] += counter.ask().n(5).acquire_up_to().tokens();
+                granted[1] += limiter.key(&1).n(5).acquire_up_to().tokens();
+                granted[0] +=
+                    counter.ask().n(5).at(before).try_acquire().map_or(0, |granted| granted.tokens());
+                granted[1] +=
+                    limiter.key(&1).n(5).at(before).try_acquire().map_or(0, |granted| granted.tokens());
             }
             assert_eq!(granted, [5, 5], "{text}, {back} periods back");
         }

@@ -5,7 +5,7 @@ mod verbs;
 
 use std::collections::BTreeMap;
 
-use tollgate::{Denied, Granted, KeyLimit, Plan, Reason, Snapshot, WhenFull};
+use tollgate::{Ask, Denied, Granted, Plan, Quota, Reason, Snapshot, WhenFull};
 
 use super::super::answers::{denied, granted, look, taken};
 use super::super::steps::{Amount, Move, Scale, counts_plan, near, quota};
@@ -102,7 +102,7 @@ fn asked<'a>(
     under: Option<&'a Made>,
     probe: &'a Probe,
     n: u64,
-) -> KeyLimit<'a, u64, Probe, Alike> {
+) -> Ask<'a, impl tollgate::Asked<'a, Rule = Quota>> {
     let limit = limiter.key(probe).n(n);
     under.map_or(limit, |made| limit.under(&made.plan))
 }
@@ -236,7 +236,7 @@ impl Model {
     }
 
     /// Returns tokens of a key, at the pace of the step.
-    fn asked<'a>(&'a self, probe: &'a Probe, n: u64) -> KeyLimit<'a, u64, Probe, Alike> {
+    fn asked<'a>(&'a self, probe: &'a Probe, n: u64) -> Ask<'a, impl tollgate::Asked<'a, Rule = Quota>> {
         asked(&self.limiter, self.under.as_ref(), probe, n)
     }
 

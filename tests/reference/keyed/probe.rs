@@ -58,7 +58,7 @@ impl Hasher for Mixed {
     }
 }
 
-pub(super) type Limiter = RateLimiter<u64, Alike>;
+pub(super) type Limiter = RateLimiter<u64, Quota, Alike>;
 
 /// A key that notes whether it was found, and whether one was made for the limiter to hold.
 pub(super) struct Probe {

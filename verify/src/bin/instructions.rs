@@ -13,15 +13,14 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use tollgate::{
-    Clock, Denied, Granted, Inflight, InflightLimiter, Quota, RateLimiter, TokenBucket, Window,
-    WindowCounter, WindowLimiter,
+    Clock, Denied, Granted, Inflight, InflightLimiter, Quota, RateLimiter, TokenBucket, Window, WindowCounter,
 };
 
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
 
-type Limiter = RateLimiter<u64, FixedState>;
-type Windows = WindowLimiter<u64, FixedState>;
+type Limiter = RateLimiter<u64, Quota, FixedState>;
+type Windows = RateLimiter<u64, Window, FixedState>;
 
 /// Makes the counted decisions. The loop is 6 instructions of each.
 #[inline(never)]
@@ -52,14 +51,14 @@ fn one_bucket(kind: &str, keys: &[u64]) -> Option<u64> {
     Some(match kind {
         "grant" => decide(keys, |_| black_box(&full).try_acquire().is_ok()),
         "refuse" => decide(keys, |_| black_box(&empty).try_acquire().is_err()),
-        "at" => decide(keys, |_| black_box(&full).try_acquire_at(now, 1).is_ok()),
+        "at" => decide(keys, |_| black_box(&full).ask().at(now).try_acquire().is_ok()),
         // The numbers of the decision are used as well.
         "told" => decide(keys, |_| {
             let granted = black_box(&full).try_acquire().expect("there is plenty");
             black_box(granted).remaining() > 0
         }),
-        "keep-one" => decide(keys, |_| black_box(&full).n(1).keep(50).try_acquire().is_ok()),
-        "up-to-one" => decide(keys, |_| black_box(&full).acquire_up_to(1).tokens() == 1),
+        "keep-one" => decide(keys, |_| black_box(&full).ask().keep(50).try_acquire().is_ok()),
+        "up-to-one" => decide(keys, |_| black_box(&full).ask().acquire_up_to().tokens() == 1),
         "hook-one" => {
             let seen = TokenBucket::builder(plenty()).on_decision(unseen).build();
             decide(keys, |_| black_box(&seen).try_acquire().is_ok())
@@ -115,29 +114,31 @@ fn keyed(kind: &str, keys: &[u64]) -> Option<u64> {
         "inline" => decide(keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
         "batch" => decide_together(&limiter, keys),
         "pinned" => decide(keys, |key| black_box(&pinned).try_acquire(key).is_ok()),
-        "keyed-at" => decide(keys, |key| black_box(&limiter).try_acquire_at(now, key, 1).is_ok()),
+        "keyed-at" => decide(keys, |key| black_box(&limiter).key(key).at(now).try_acquire().is_ok()),
         "key" | "key-inline" => decide(keys, |key| black_box(&limiter).key(key).try_acquire().is_ok()),
         "keep" | "keep-inline" => {
             decide(keys, |key| black_box(&limiter).key(key).keep(50).try_acquire().is_ok())
         }
         "up-to" | "up-to-inline" => {
-            decide(keys, |key| black_box(&limiter).acquire_up_to(key, 1).tokens() == 1)
+            decide(keys, |key| black_box(&limiter).key(key).acquire_up_to().tokens() == 1)
         }
         "plan" | "plan-inline" => {
             let plan = plan();
-            decide(keys, |key| black_box(&limiter).try_acquire_as(key, 1, &plan).is_ok())
+            decide(keys, |key| black_box(&limiter).key(key).under(&plan).try_acquire().is_ok())
         }
         "hook" | "hook-inline" => decide(keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
         "plan-for" | "shadow-refuse" => decide(keys, |key| black_box(&limiter).try_acquire(key).is_ok()),
         "pinned-plan" => {
             let plan = plan();
-            decide(keys, |key| black_box(&pinned).try_acquire_as(key, 1, &plan).is_ok())
+            decide(keys, |key| black_box(&pinned).key(key).under(&plan).try_acquire().is_ok())
         }
         "refund" => decide(keys, |key| {
             black_box(&limiter).refund(key, 1);
             true
         }),
-        "hold" => decide(keys, |key| black_box(&limiter).hold(key, 1).is_ok_and(|held| held.settle(1) == 1)),
+        "hold" => {
+            decide(keys, |key| black_box(&limiter).key(key).hold().is_ok_and(|held| held.settle(1) == 1))
+        }
         _ => return None,
     })
 }
@@ -165,15 +166,15 @@ fn one_window(kind: &str, keys: &[u64]) -> Option<u64> {
             decide(keys, |_| black_box(&window).try_acquire().is_ok())
         }
         "sliding-refuse" => decide(keys, |_| black_box(&window).try_acquire().is_err()),
-        "sliding-keep-one" => decide(keys, |_| black_box(&window).n(1).keep(50).try_acquire().is_ok()),
-        "sliding-up-to-one" => decide(keys, |_| black_box(&window).acquire_up_to(1).tokens() == 1),
+        "sliding-keep-one" => decide(keys, |_| black_box(&window).ask().keep(50).try_acquire().is_ok()),
+        "sliding-up-to-one" => decide(keys, |_| black_box(&window).ask().acquire_up_to().tokens() == 1),
         _ => return None,
     })
 }
 
 fn windows(kind: &str, keys: &[u64]) -> Option<u64> {
     let window = if kind.starts_with("fixed") { hour() } else { sliding() };
-    let builder = WindowLimiter::<u64>::builder(window).hasher(FixedState::default());
+    let builder = RateLimiter::<u64, _>::builder(window).hasher(FixedState::default());
     let builder = match kind.ends_with("inline") {
         true => builder.inline(KEYS as usize),
         false => builder.presize(KEYS as usize),
@@ -182,7 +183,7 @@ fn windows(kind: &str, keys: &[u64]) -> Option<u64> {
     let windows: Windows =
         if kind.contains("hook") { builder.on_decision(unseen).build() } else { builder.build() };
     assert!(keys.iter().all(|key| windows.try_acquire(key).is_ok()));
-    let cap = windows.cap(1 << 19).expect("a cap");
+    let cap = windows.plan(windows.rule().with_limit(1 << 19).expect("a cap")).expect("a cap");
     Some(match kind {
         "fixed-keyed" | "sliding-keyed" | "sliding-inline" | "sliding-hook" | "sliding-hook-inline" => {
             decide(keys, |key| black_box(&windows).try_acquire(key).is_ok())
@@ -198,7 +199,7 @@ fn windows(kind: &str, keys: &[u64]) -> Option<u64> {
             decide(keys, |key| black_box(&windows).key(key).keep(50).try_acquire().is_ok())
         }
         "sliding-up-to" | "sliding-up-to-inline" => {
-            decide(keys, |key| black_box(&windows).acquire_up_to(key, 1).tokens() == 1)
+            decide(keys, |key| black_box(&windows).key(key).acquire_up_to().tokens() == 1)
         }
         "sliding-plan" | "sliding-plan-inline" => {
             decide(keys, |key| black_box(&windows).key(key).under(&cap).try_acquire().is_ok())

@@ -61,8 +61,8 @@ fn each_key(name: &str, inline: bool, policy: WhenFull, hash: fn(u64) -> u64) {
     let start = Instant::now();
     for _ in 0..3 {
         for (key, granted) in keys.iter().zip(&mut granted) {
-            *granted += limiter.acquire_up_to(key, 2).tokens();
-            let _ = (limiter.peek(key), limiter.reserve(key, 1));
+            *granted += limiter.key(key).n(2).acquire_up_to().tokens();
+            let _ = (limiter.peek(key), limiter.key(key).reserve());
             limiter.refund(key, 0);
         }
     }

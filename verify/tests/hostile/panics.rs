@@ -138,7 +138,7 @@ fn survives(policy: WhenFull, between: u64, inline: bool) {
                             granted[key as usize].fetch_add(u64::from(decision == Some(true)), Relaxed);
                             decision
                         }
-                        500..550 => armed(|| limiter.reserve(&*once, 2).is_ok()),
+                        500..550 => armed(|| limiter.key(&*once).n(2).reserve().is_ok()),
                         _ => armed(|| limiter.try_acquire(&*once).is_ok()),
                     };
                 }

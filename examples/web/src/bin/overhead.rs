@@ -151,7 +151,7 @@ impl AskLimiter<IpAddr> for Replies {
     }
 
     fn quota(&self) -> Quota {
-        self.0.quota()
+        self.0.rule()
     }
 
     fn clock(&self) -> Clock {
@@ -191,7 +191,7 @@ fn under_another(quota: Quota, as_plan: bool) -> u64 {
     let plan = as_plan.then(|| limiter.plan(quota).expect("it can be held"));
     let layer = RateLimitLayer::builder(limiter.clone()).key(ClientIp::peer()).plan(move |_| plan).build();
     if !as_plan {
-        limiter.set_quota(quota).expect("it can be held");
+        limiter.set_rule(quota).expect("it can be held");
     }
     requests(&mut layer.layer(Nothing), StatusCode::OK, unread)
 }

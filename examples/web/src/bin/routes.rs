@@ -25,7 +25,7 @@ use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
 use tollgate::http::{ClientIp, Head};
 use tollgate::tower::{BoxRateLimitLayer, LimitBy, RateLimitLayer, prometheus};
-use tollgate::{Quota, RateLimiter, Window, WindowLimiter};
+use tollgate::{Quota, RateLimiter, Window};
 use tollgate_web_examples::{listen, stop};
 
 /// Accounts by their tokens. A database takes its place.
@@ -68,8 +68,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let peer = || ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip());
     let read = RateLimiter::new(Quota::per_second(50));
     // Two windows on one route: a request takes from both, or from none.
-    let write =
-        |window| LimitBy::new(WindowLimiter::new(window)).key(peer()).when(is(Method::POST, "/items"));
+    let write = |window| LimitBy::new(RateLimiter::new(window)).key(peer()).when(is(Method::POST, "/items"));
 
     let limits = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(30)))
         .key_async(move |head| {

@@ -432,7 +432,7 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
         let left = account.now - of_key.taken;
         assert_eq!(limiter.peek(&key).remaining() as i64, left.max(0), "{key}");
         let wait = (1 - left).max(0) as u32 * MILLISECOND;
-        assert_eq!(limiter.reserve(&key, 1).unwrap().delay(), wait, "{key}");
+        assert_eq!(limiter.key(&key).reserve().unwrap().delay(), wait, "{key}");
     }
     let (calm, greedy) = account.refused.split_at(CALM);
     assert!(calm.iter().all(|refused| *refused == 0), "{calm:?}");

@@ -91,7 +91,7 @@ fn a_line_serves_no_later_key_of_its_entry() {
         lines.remove();
         lines.take(Take::Exactly(1));
         // It ends where the place of the caller in the removed bucket ended.
-        lines.take(Take::Reserve { n: 1, max_wait: u64::MAX });
+        lines.take(Take::Reserve(Reserve { n: 1, keep: 0, max_wait: u64::MAX }));
         run(
             &lines,
             &[

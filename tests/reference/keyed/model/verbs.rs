@@ -8,8 +8,8 @@ impl Model {
         let decision = match (self.under, pinned) {
             (None, true) => self.limiter.pin().try_acquire_n(&probe, n),
             (None, false) => self.limiter.try_acquire_n(&probe, n),
-            (Some(made), true) => self.limiter.pin().try_acquire_as(&probe, n, &made.plan),
-            (Some(made), false) => self.limiter.try_acquire_as(&probe, n, &made.plan),
+            (Some(made), true) => self.limiter.pin().key(&probe).n(n).under(&made.plan).try_acquire(),
+            (Some(made), false) => self.limiter.key(&probe).n(n).under(&made.plan).try_acquire(),
         };
         self.taken(&probe, n, 0, decision)
     }
@@ -19,8 +19,10 @@ impl Model {
         let probe = Probe::of(key);
         let pinned = percent.is_multiple_of(2);
         let decision = match self.under {
-            None if pinned => self.limiter.pin().keep(percent).try_acquire_n(&probe, n),
-            Some(made) if pinned => self.limiter.pin().keep(percent).try_acquire_as(&probe, n, &made.plan),
+            None if pinned => self.limiter.pin().key(&probe).n(n).keep(percent).try_acquire(),
+            Some(made) if pinned => {
+                self.limiter.pin().key(&probe).n(n).under(&made.plan).keep(percent).try_acquire()
+            }
             _ => self.asked(&probe, n).keep(percent).try_acquire(),
         };
         // A take of nothing keeps nothing.
@@ -276,7 +278,7 @@ impl Model {
         if self.changes == MOST_CHANGES || wraps {
             return None;
         }
-        let set = self.limiter.set_quota(quota).is_ok();
+        let set = self.limiter.set_rule(quota).is_ok();
         assert_eq!(set, self.unit.takes(asked), "{asked:?} after {:?}", self.quota);
         if set {
             let now = self.time.now();
