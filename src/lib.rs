@@ -1,78 +1,229 @@
-//! A rate limiter for the hot path of proxies and servers: a token bucket in one atomic word.
+//! A lock-free rate limiter for the hot path of proxies and servers.
 //!
-//! * [`TokenBucket`]: one limit, `const`, fit for a `static`.
-//! * [`RateLimiter`]: a limit for each key, in a lock-free map of bounded size.
-//! * [`Quota`]: a rate and a burst, checked when it is made.
-//! * [`WindowCounter`]: at most a limit in a period, by a [`Window`]: fixed, by the calendar,
-//!   sliding or weighted.
+//! A token bucket is one atomic word. A limit for each key is a lock-free map of buckets.
+//!
+//! | you have | take | one line |
+//! |---|---|---|
+//! | one limit | [`TokenBucket`] | `static LIMIT: TokenBucket = TokenBucket::new(QUOTA);` |
+//! | a limit for each key | [`RateLimiter`] | `let per_ip = RateLimiter::<IpAddr>::new(QUOTA);` |
+//! | 1,000 a day | [`Window`] | `let daily = RateLimiter::<u64, _>::new(window);` |
+//! | tiers of customers | [`Plan`] | `daily.key(&7).under(&gold).try_acquire()?` |
+//! | time to wait | [`Ask`] | `LIMIT.ask().within(second).acquire().await?` |
+//! | several limits | [`all_of`] | `all_of((LIMIT.ask(), daily.key(&7))).try_acquire()?` |
+//! | HTTP | `RateLimitLayer` | `RateLimitLayer::builder(per_ip).key(client_ip).build()` |
+//! | requests in flight | [`Inflight`] | `Inflight::adaptive(target, 1_000).build()?` |
+//! | a fleet | `tollgate-distributed` | `DistributedLimiter::builder(quota, store)` |
+//!
+//! A [`Quota`] is a rate and a burst: `Quota::per_second(100).burst(200)`. A [`Window`] is a limit
+//! in a period: `Window::per_day(1_000).utc()`. Each decision is a `Result` of [`Granted`], with
+//! the tokens that are left, or [`Denied`], with the time to wait. The short verbs, such as
+//! `try_acquire`, are on the limiter. All other verbs and the options are on an [`Ask`]:
+//! `limiter.key(&key)` or `bucket.ask()`.
+//!
+//! In a field the types are `TokenBucket`, `WindowCounter`, `RateLimiter<IpAddr>`,
+//! `RateLimiter<String, Window>` and `Plan` or `Plan<Window>`. A clone of a `RateLimiter` is a
+//! handle to the same limiter.
+//!
+//! # A limit for each address, in axum
+//!
+//! ```text
+//! cargo add tollgate --features tower
+//! cargo add axum
+//! cargo add tokio --features macros,net,rt-multi-thread
+//! ```
+//!
+//! ```ignore
+//! use axum::extract::ConnectInfo;
+//! use axum::{Router, routing::get};
+//! use std::net::SocketAddr;
+//! use tollgate::http::ClientIp;
+//! use tollgate::tower::RateLimitLayer;
+//! use tollgate::{Quota, RateLimiter};
+//!
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(2)))
+//!         .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))
+//!         .build();
+//!     let app = Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
+//!
+//!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//!     println!("listening on http://{}", listener.local_addr()?);
+//!     // Notes the address of each client. Without it each request gets 500, and stderr has the
+//!     // reason.
+//!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+//! }
+//! ```
+//!
+//! A refused request gets 429 at once, with `RateLimit` headers and a `Retry-After`. Behind a
+//! proxy the peer is the proxy: add `.xff_hops(1)` to the `ClientIp` for one proxy that appends to
+//! `X-Forwarded-For`. [The guide](_guide#client-addresses) has the other cases.
+//!
+//! # One limit, for calls out
+//!
+//! ```
+//! use std::time::Duration;
+//! use tollgate::{Denied, Quota, TokenBucket};
+//!
+//! // 50 a second, one at a time. `burst(10)` would let 10 go at once after a pause.
+//! static API: TokenBucket = TokenBucket::new(Quota::per_second(50).burst(1));
+//!
+//! fn fetch(page: u32) -> Result<u32, Denied> {
+//!     // In line, first come, first served. Refused at once if it would take longer.
+//!     API.ask().within(Duration::from_secs(10)).blocking_acquire()?;
+//!     Ok(page)
+//! }
+//!
+//! for page in 1..=3 {
+//!     println!("page {}", fetch(page)?);
+//! }
+//! # Ok::<(), Denied>(())
+//! ```
+//!
+//! In a task the verb is `API.ask().acquire().await?`, of feature `tokio`. Without `within` a
+//! caller waits as long as it takes. `API.try_acquire()` never waits. Options of a bucket, such as
+//! [`max_waiting`](LimitBuilder::max_waiting), are on `TokenBucket::builder(quota)`, in a
+//! `LazyLock`.
+//!
+//! # Tiers by API key
+//!
+//! ```
+//! use tollgate::{Denied, Granted, InvalidRule, Plan, Quota, RateLimiter};
+//!
+//! struct Limits {
+//!     customers: RateLimiter<String>,
+//!     pro: Plan,
+//! }
+//!
+//! impl Limits {
+//!     fn new() -> Result<Limits, InvalidRule> {
+//!         let (free, pro) = (Quota::per_second(5), Quota::per_second(50));
+//!         // `headroom` is the largest quota that a plan may have.
+//!         let customers = RateLimiter::<String>::builder(free).headroom(pro)?.build();
+//!         let pro = customers.plan(pro)?;
+//!         Ok(Limits { customers, pro })
+//!     }
+//!
+//!     /// Decides on a request whose API key was checked before: a client can make keys up.
+//!     fn decide(&self, api_key: &str, is_pro: bool) -> Result<Granted, Denied> {
+//!         let request = self.customers.key(api_key);
+//!         if is_pro { request.under(&self.pro).try_acquire() } else { request.try_acquire() }
+//!     }
+//! }
+//!
+//! let limits = Limits::new()?;
+//! assert_eq!(limits.decide("free-1", false)?.remaining(), 4);
+//! assert_eq!(limits.decide("pro-1", true)?.remaining(), 49);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The layer for HTTP chooses the plan by the request, behind the authentication of the key:
+//!
+//! ```
+//! # #[cfg(feature = "tower")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use tollgate::http::Extension;
+//! use tollgate::tower::RateLimitLayer;
+//! use tollgate::{Quota, RateLimiter};
+//!
+//! /// The authentication inserts both into the extensions of the request.
+//! #[derive(Clone, PartialEq, Eq, Hash)]
+//! struct Customer(u32);
+//! #[derive(Clone)]
+//! struct IsPro(bool);
+//!
+//! let (free, pro) = (Quota::per_second(5), Quota::per_second(50));
+//! let customers = RateLimiter::<Customer>::builder(free).headroom(pro)?.build();
+//! let pro = customers.plan(pro)?;
+//! let layer = RateLimitLayer::builder(customers)
+//!     .key(Extension::<Customer>::new())
+//!     .plan(move |head| matches!(head.extensions.get(), Some(IsPro(true))).then_some(pro))
+//!     .build();
+//! # let _ = layer;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "tower"))]
+//! # fn main() {}
+//! ```
+//!
+//! # 1,000 a day
+//!
+//! ```
+//! use tollgate::{RateLimiter, Window};
+//!
+//! // From midnight to midnight in UTC. Without `utc()` the day of a key begins at its first use.
+//! let daily: RateLimiter<String, Window> = RateLimiter::new(Window::per_day(1_000).utc());
+//!
+//! match daily.try_acquire_n("ada", 3) {
+//!     Ok(granted) => println!("{} left today", granted.remaining()),
+//!     Err(denied) => println!("again in {:?}", denied.retry_after()),
+//! }
+//!
+//! // Another limit for some keys, on the same counts: tokens that were used stay used.
+//! let trial = daily.plan(daily.rule().with_limit(10)?)?;
+//! assert_eq!(daily.key("ada").under(&trial).peek().remaining(), 7);
+//! # Ok::<(), tollgate::InvalidRule>(())
+//! ```
+//!
+//! A plan with a larger limit needs room: `RateLimiter::<String, _>::builder(window)`, then
+//! `.headroom(window.with_limit(10_000)?)?.build()`. A strict cap is a sliding window:
+//! `Window::per(5, fifteen_minutes).sliding()`. One limit without keys is a `WindowCounter`.
+//!
+//! # Several limits, all or nothing
+//!
+//! ```
+//! use tollgate::{Quota, RateLimiter, TokenBucket, Window, all_of};
+//!
+//! let service = TokenBucket::new(Quota::per_second(1_000));
+//! let per_user = RateLimiter::<String>::new(Quota::per_second(10));
+//! let daily = RateLimiter::<String, _>::new(Window::per_day(1_000).utc());
+//!
+//! let request = all_of((service.ask(), per_user.key("ada"), daily.key("ada").n(5)));
+//! match request.try_acquire() {
+//!     Ok(granted) => println!("{} left of the tightest", granted.remaining()),
+//!     // No limit has lost a token.
+//!     Err(refused) => println!("limit {} refused: {}", refused.which(), refused.denied()),
+//! }
+//! ```
+//!
+//! # Guarantees
+//!
+//! For a quota of `rate` and `burst`, and any interval of length `T` on the limiter's clock:
+//!
+//! * At most `burst + rate * T` tokens and one tick's worth are granted, under any interleaving of
+//!   threads, however long the limiter runs.
+//! * Each take that the ideal token bucket grants is granted; where a tick is worth several tokens,
+//!   at most one tick later.
+//!
+//! A tick is 2^-16 to 1 of the time that a token takes. Only for very fast rates or very large
+//! bursts is it several tokens' time, at most 1/128 of the bucket. `docs/design.md` derives this.
 //!
 //! A decision loads one word, reads the clock, and commits a grant by one compare-and-swap. A
 //! refusal writes nothing. No thread waits for a lock, and no background thread is needed.
 //!
-//! ```
-//! use tollgate::{Quota, TokenBucket};
-//!
-//! static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100).burst(200));
-//!
-//! match LIMIT.try_acquire() {
-//!     Ok(granted) => println!("go on, {} left", granted.remaining()),
-//!     Err(denied) => println!("come back in {:?}", denied.retry_after()),
-//! }
-//! ```
-//!
-//! # Verbs
-//!
-//! On [`TokenBucket`], and on [`RateLimiter`] with a key:
-//!
-//! * [`try_acquire`](TokenBucket::try_acquire), [`try_acquire_n`](TokenBucket::try_acquire_n): now
-//!   or never. [`acquire_up_to`](TokenBucket::acquire_up_to) takes the tokens that are there, up to
-//!   `n`. [`try_acquire_at`](TokenBucket::try_acquire_at) decides at a given clock reading.
-//!   [`peek`](TokenBucket::peek) only looks, [`refund`](TokenBucket::refund) gives back;
-//! * [`blocking_acquire`](TokenBucket::blocking_acquire), `acquire().await`, and
-//!   [`limited`](TokenBucket::limited) for outgoing calls: wait in line, first come, first served.
-//!   [`reserve`](TokenBucket::reserve): tokens that will be earned later, without a wait;
-//! * [`hold`](TokenBucket::hold) and [`settle`](Hold::settle): an estimate first, the cost when it
-//!   is known;
-//! * [`set_quota`](TokenBucket::set_quota): another rate and burst, for all keys at once.
-//!   [`plan`](RateLimiter::plan): another for some keys;
-//! * [`all_of`]: several limits, all or nothing;
-//! * [`shadow`](Builder::shadow): decide and count, but never refuse.
-//!   [`on_decision`](Builder::on_decision): a hook that sees every decision.
-//!
-//! # Features
-//!
-//! None is on by default. `serde`: a [`Quota`] or a [`Window`] in its text form. `tokio`: waiting
-//! in tasks. `http`: keys from requests, and headers of responses. `ipnet`: trusted proxies by
-//! network. `tower`: a layer over HTTP and gRPC. `metrics`: the layer's statistics through the
-//! facade of that name. `tracing`: refusals, and faults of a layer's setup, as events;
-//! without it the faults are lines on stderr.
-//!
-//! # The law
-//!
-//! For a quota of `rate` and `burst`, and any interval of length `T` on the limiter's clock:
-//!
-//! * at most `burst + rate * T` tokens and one tick's worth are granted: never more, under any
-//!   interleaving of threads, however long the limiter runs;
-//! * every take that the ideal token bucket grants is granted; where a tick is worth several
-//!   tokens, at most one tick later.
-//!
-//! For ordinary quotas a tick is 2^-16 to 1 of the time that a token takes. Only for very fast
-//! rates or very large bursts is it several tokens' time, at most 1/128 of the bucket.
-//! `docs/design.md` derives this.
-//!
 //! # Limits
 //!
-//! * The state is local to one process.
+//! * The state is local to one process. `tollgate-distributed` shares a limit over a fleet.
 //! * A clock that is set back by up to an hour costs or delays tokens but mints none. The bound is
-//!   a 64th of the time range of a bucket's word, if that is shorter: 18 minutes at the least, for
-//!   quotas such as 10^12 a second. A clock that is set back by more refills the bucket once. The
-//!   processor's counter is never set back. For windows see [`Clock`](Clock#the-wall-clock).
+//!   a 64th of the time range of a bucket's word, if that is shorter: 18 minutes at the least. One
+//!   that is set back by more refills the bucket once. The default clock is the processor's
+//!   counter, which is never set back. For windows see [`Clock`](Clock#the-wall-clock).
 //! * The counter does not count the time a machine is suspended.
-//! * The layout of a word is fixed when it is built. A quota or a plan that is much larger or
-//!   faster than the first quota needs [`headroom`](Builder::headroom); one that does not fit is an
+//! * The layout of a word is fixed when it is built. A rule or a plan that is much larger or faster
+//!   than the first rule needs [`headroom`](Builder::headroom); one that does not fit is an
 //!   [`InvalidRule`].
 //! * At most [`max_debt`](Builder::max_debt) tokens can be promised ahead, one burst by default.
 //!   More callers than that may wait in line.
+//!
+//! # Features
+//!
+//! None is on by default. `serde`: rules in their text form. `tokio`: waiting in tasks. `http`:
+//! keys from requests, and headers of responses. `ipnet`: trusted proxies by network. `tower`: a
+//! layer over HTTP and gRPC. `metrics`: the layer's statistics through the facade of that name.
+//! `tracing`: refusals, and faults of a layer's setup, as events; without it the faults are lines
+//! on stderr.
+//!
+//! [The guide](_guide) has a program for each job.
 
 // The files of `tests/reference` name the crate, in here as elsewhere.
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Takes the program of axum from README.md, so that what readers paste is what is tested.
+//! Takes the program of axum from README.md, so that the pasted program is the tested one.
 
 use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../../README.md";
-/// The two programs differ in this.
+/// The part in which the two programs differ.
 const WITH: &str = "app.into_make_service_with_connect_info::<SocketAddr>()";
 
 /// Replaces the only occurrence of a text.

@@ -1,28 +1,29 @@
-//! What the examples have in common: where they listen, and when they stop.
+//! The common part of the examples: the listening socket, and the end of the process.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-/// Listens where the first argument says, or on port 8080 of this host (0 is a free one), and prints a line with the URL.
+/// Listens at the address of the first argument, or on port 8080 of this host, and prints a line
+/// with the URL. Port 0 is a free one.
 ///
 /// # Errors
 ///
-/// That is no address, or it is taken.
+/// The argument is no address, or the address is taken.
 pub async fn listen() -> io::Result<TcpListener> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listener = TcpListener::bind(&address).await?;
-    // Whoever reads it may go away, where `println!` would panic.
+    // The reader of the pipe may have closed it, where `println!` would panic.
     let _ = writeln!(io::stdout(), "listening on http://{}", listener.local_addr()?);
     Ok(listener)
 }
 
-/// How long requests under way may take to finish once a signal says stop.
+/// The time that requests under way may take to finish after a signal to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Resolves at Ctrl-C, or when a supervisor asks. It ends the process if that is not done by itself ten seconds later, as
-/// when a client keeps a request open.
+/// Resolves at Ctrl-C, or at the signal of a supervisor. Ten seconds later it ends the process, if
+/// a client still keeps a request open.
 pub async fn stop() {
     #[cfg(unix)]
     let terminated = async {

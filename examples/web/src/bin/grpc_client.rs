@@ -1,4 +1,4 @@
-//! A client of tonic that waits as long as the server says. See `grpc_server`.
+//! A client of tonic that waits for the time that the server names. See `grpc_server`.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/web/Cargo.toml --bin grpc_client -- http://127.0.0.1:8080

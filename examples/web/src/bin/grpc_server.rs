@@ -5,8 +5,9 @@
 //! cargo run --release --manifest-path examples/web/Cargo.toml --bin grpc_client
 //! ```
 //!
-//! What is served is gRPC's own health service, since it needs no `protoc`; any other goes in its place. A call that is refused
-//! gets `RESOURCE_EXHAUSTED` with the time to wait, before the message is read.
+//! The service is gRPC's own health service, since it needs no `protoc`; any other goes in its
+//! place. A refused call gets `RESOURCE_EXHAUSTED` with the time to wait, before its message is
+//! read.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! A server of hyper alone with a limit for each client address; who is refused is told why in JSON.
+//! A server of hyper alone with a limit for each client address. A refusal has its reason in JSON.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/web/Cargo.toml --bin hyper
@@ -37,7 +37,7 @@ async fn main() -> io::Result<()> {
             accepted = listener.accept() => accepted?,
             () = &mut stop => break,
         };
-        // A service for each connection: all of them count together, as the layer has the buckets.
+        // A service for each connection. All of them count together, as the layer has the buckets.
         let service = layer.layer(service_fn(hello)).map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
             request
@@ -45,7 +45,7 @@ async fn main() -> io::Result<()> {
         let mut server = http1::Builder::new();
         let server = server.timer(TokioTimer::new());
         let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-        // An error is a client that left: nobody is there to be told.
+        // An error is a client that left.
         tokio::spawn(draining.watch(connection));
     }
     draining.shutdown().await;

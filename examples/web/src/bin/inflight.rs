@@ -30,7 +30,8 @@ fn upstream(name: &str) -> Result<InflightLayer, InvalidLimit> {
     let layer = InflightLayer::builder(inflight)
         .name(name)
         .expect("it is a name")
-        // By the route and the method, which the server knows: never by a header that a client writes.
+        // By the route and the method, which the server knows. Never by a header that a client
+        // writes.
         .priority(|head| match *head.method {
             Method::GET => Priority::Default,
             _ => Priority::Critical,

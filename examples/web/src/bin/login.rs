@@ -1,4 +1,5 @@
-//! A login of which only failures count: each address may fail five times, and once more every three minutes.
+//! A login of which only failures count. Each address may fail five times, and once more every
+//! three minutes.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/web/Cargo.toml --bin login
@@ -6,9 +7,9 @@
 //! for _ in 1 2 3 4 5 6; do curl -i -d 'guess' http://127.0.0.1:8080/login; done
 //! ```
 //!
-//! A token is taken before the password is looked at, and comes back if it was right: of attempts at the same time no
-//! more than five are ever tried. An address without tokens is refused with the right password, too, or a guess would be
-//! told from a hit.
+//! A token is taken before the password is looked at, and comes back if the password was right. So
+//! of attempts at the same time at most five are tried. An address without tokens is refused with
+//! the right password as well: otherwise a refusal would tell a wrong guess from a right one.
 
 use std::net::SocketAddr;
 use std::time::Duration;

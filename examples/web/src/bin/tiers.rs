@@ -1,4 +1,5 @@
-//! Tiers by API key: a limit by address, then authentication, then a limit by customer under the plan of its tier.
+//! Tiers by API key: a limit by address, then authentication, then a limit by customer under the
+//! plan of its tier.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/web/Cargo.toml --bin tiers
@@ -7,9 +8,10 @@
 //! curl -i -H 'X-API-Key: made-up' http://127.0.0.1:8080/     # 401, and one off the address
 //! ```
 //!
-//! The order is what makes it safe. A key is whatever the client says until something has checked it: a limit by the header itself
-//! would give each value that somebody makes up a full bucket. So the limit goes by what authentication noted in the
-//! request's extensions; and as that has its own cost, and must not be flooded with guesses, addresses are limited before it.
+//! It is safe by its order. A key is the client's own text until the authentication has checked it:
+//! a limit by the header would give each made-up value a full bucket. So the limit is by the
+//! customer that the authentication left in the request's extensions. The authentication has a cost
+//! of its own, and must not be flooded with guesses: a limit by address is in front of it.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -36,7 +38,8 @@ enum Tier {
     Pro,
 }
 
-/// Who has which key. Digests take the same time to compare however much of a guess is right.
+/// The customers by the digests of their keys. The time to compare digests tells nothing of the
+/// right part of a guess.
 type Customers = Arc<HashMap<Digest, (CustomerId, Tier)>>;
 
 async fn authenticate(
@@ -74,7 +77,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .name("customer")?
         .build();
 
-    // The last is the outermost.
+    // The last layer is the outermost.
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }))
         .layer(by_customer)

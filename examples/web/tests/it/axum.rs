@@ -1,5 +1,5 @@
 // promise: layer
-//! The layer in a router: however it is attached, it is one limit, and it takes nothing from a request.
+//! The layer in a router: attached in any way, it is one limit, and takes nothing from a request.
 
 use std::net::SocketAddr;
 
@@ -20,14 +20,15 @@ use crate::support::{Client, PATIENCE, serve, status};
 
 type Layer = RateLimitLayer<std::net::IpAddr>;
 
-/// So many requests an hour for each address: none comes back while a test runs.
+/// A layer of this number of requests an hour for each address: no token comes back in a test.
 fn hourly(requests: u64) -> Layer {
     RateLimitLayer::builder(RateLimiter::new(Quota::per_hour(requests)))
         .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))
         .build()
 }
 
-/// Requests to all of the paths in turn, over some connections at once: how many are served, and how many refused.
+/// Sends requests to the paths in turn, over some connections at once. Returns the numbers of
+/// served and of refused ones.
 async fn flood(app: Router, paths: &'static [&'static str], requests: usize) -> (usize, usize) {
     const CONNECTIONS: usize = 8;
     let address = serve(app).await;
@@ -71,11 +72,11 @@ async fn a_layer_on_a_whole_router_counts_once_a_request() {
     let app = Router::new().route("/a", hello()).route("/b", hello().layer(layer.clone()));
     let app = app.layer(layer.clone());
     assert_eq!(flood(app, &["/a", "/b"], 1_500).await, (5, 1_495));
-    // The inner one leaves what the outer one has counted.
+    // The inner layer counts no request that the outer one has counted.
     assert_eq!(layer.stats().granted, 5);
 }
 
-/// Says back what comes over the connection once it is no longer one of HTTP.
+/// Echoes the bytes of a connection that is no longer one of HTTP.
 async fn echo(mut request: Request) -> Response {
     if request.extensions().get::<hyper::upgrade::OnUpgrade>().is_none() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();

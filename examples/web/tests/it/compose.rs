@@ -1,5 +1,6 @@
 // promise: layer
-//! The layer among others: wherever it is put, a stack of layers compiles, serves a request and refuses one.
+//! The layer among others: at each place, a stack of layers compiles, serves a request and refuses
+//! one.
 
 use std::convert::Infallible;
 use std::fmt::Debug;

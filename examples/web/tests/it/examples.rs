@@ -1,4 +1,4 @@
-//! Each example does what its first page says.
+//! Each example does as its first page says.
 
 use std::io::Read;
 use std::time::Instant;

@@ -1,5 +1,5 @@
 // promise: layer
-//! What a client of tonic sees of a refusal.
+//! A refusal as a client of tonic sees it.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn a_refusal_is_resource_exhausted_with_the_time_to_wait() {
     let pushback: u128 =
         refused.metadata().get("grpc-retry-pushback-ms").unwrap().to_str().unwrap().parse().unwrap();
     assert_eq!(pushback, wait.as_nanos().div_ceil(1_000_000));
-    // Who waits for so long, alone, is served.
+    // A client that is alone and waits for that time is served.
     tokio::time::sleep_until((told + wait).into()).await;
     client.check(HealthCheckRequest::default()).await.unwrap();
     drop(client);

@@ -224,7 +224,7 @@ async fn a_million_requests_leak_no_place() {
         assert!((4..=12).contains(&stats.inflight.limit), "{name}");
         // The run had each of them.
         assert!(answers > 0 && cut > 0 && stats.failed > 0 && stats.overloaded > 0, "{name}");
-        // All places are free: a request is served. And what is within is as it was.
+        // All places are free: a request is served. The services within are as they were.
         let mut service = layer.layer(inner);
         let request = Request::get("/").body(()).unwrap();
         assert_eq!(service.ready().await.unwrap().call(request).await.unwrap().status(), 200, "{name}");

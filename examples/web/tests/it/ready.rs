@@ -1,5 +1,6 @@
 // promise: layer
-//! The layer before services that reserve something when they get ready, with a service for each connection.
+//! The layer before services that reserve something when they get ready, with a service for each
+//! connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ where
     Some(answer.map(|response| response.status()).map_err(Into::into))
 }
 
-/// Requests of each connection in turn, twice over: the first of all is granted, and none of them hangs.
+/// Sends requests of each connection in turn, twice over: the first of all is granted, and none of
+/// them hangs.
 async fn one_is_served_and_none_hangs<T, B>(within: T)
 where
     T: Service<Request<()>, Response = Response<B>, Error: Into<BoxError>> + Clone,
@@ -49,7 +51,7 @@ where
     }
     assert_eq!(statuses[0], Some(200));
     assert!(statuses[1..].iter().all(|status| *status == Some(429)), "{statuses:?}");
-    // What is within is as it was: a connection without a limit is served at once.
+    // The service within is as it was: a connection without a limit is served at once.
     let mut free = within;
     assert_eq!(status(&mut free).await.unwrap().unwrap(), StatusCode::OK);
 }

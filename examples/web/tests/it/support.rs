@@ -12,7 +12,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Longer than anything takes that is not stuck.
+/// A time longer than each step of a test that is not stuck.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, on a port of its own.
@@ -29,7 +29,7 @@ impl Server {
         Server::of(process.expect("it was built with the tests"))
     }
 
-    /// The same, and what it writes to stderr.
+    /// The same, and the pipe of its stderr.
     pub(crate) fn start_with_stderr(program: &str) -> (Server, ChildStderr) {
         let mut process = Command::new(program)
             .stdout(Stdio::piped())
@@ -71,7 +71,7 @@ impl Drop for Server {
     }
 }
 
-/// What a program prints that ends by itself, and well.
+/// Returns the output of a program that ends by itself, and well.
 pub(crate) fn output(program: &str, argument: &str) -> String {
     let mut process = Command::new(program).arg(argument).stdout(Stdio::piped()).spawn().unwrap();
     let mut text = String::new();

@@ -65,7 +65,7 @@ async fn without_connect_info_each_request_is_answered_with_500_and_stderr_says_
 
 #[test]
 fn a_closed_stderr_fails_no_request() {
-    // What is written to a pipe without a reader is an error.
+    // A write to a pipe without a reader is an error.
     let program = env!("CARGO_BIN_EXE_readme_without_connect_info");
     let mut process = Command::new(program).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(process.stderr.take());

@@ -20,9 +20,10 @@ pub(super) struct Account {
 
 /// The tokens that a key has taken, and its line.
 ///
-/// A place in line is a stretch of `ESTIMATE` tokens, and is earned at its end. A caller that leaves
-/// moves all behind it up by a place. The last place goes back to the bucket if no tokens were taken
-/// behind it, and is kept for the next caller otherwise. Tokens that come back move all places up.
+/// A place in line is a stretch of `ESTIMATE` tokens, and is earned at its end. A caller that
+/// leaves moves all behind it up by a place. The last place goes back to the bucket if no tokens
+/// were taken behind it, and is kept for the next caller otherwise. Tokens that come back move all
+/// places up.
 #[derive(Default)]
 pub(super) struct KeyAccount {
     pub(super) taken: i64,
@@ -34,7 +35,7 @@ pub(super) struct KeyAccount {
 }
 
 impl KeyAccount {
-    /// Serves the callers whose tokens are earned, and gives back what is left over.
+    /// Serves the callers whose tokens are earned, and gives back the tokens that are left over.
     pub(super) fn serve(&mut self, now: i64) {
         let mut until = self.taken;
         self.returns |= self.places.back().is_some_and(|last| *last > until);
