@@ -307,11 +307,11 @@ impl<'a, R: Rule> Target<'a> for &'a Limit<R> {
         self.bank().granted(ticket.n)
     }
 
-    fn engine(self) -> &'a Engine {
+    fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    fn hook(self) -> &'a DecisionHook {
+    fn hook(&self) -> &DecisionHook {
         &self.hook
     }
 
