@@ -184,7 +184,7 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     ///
     /// [`Denied`] says when to come back; with more tokens than the burst, that is never. A new key
     /// may be refused for want of room, with [`Reason::Full`](crate::Reason::Full).
-    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[inline(always)]
     pub fn try_acquire(self) -> Result<Granted, Denied> {
         match self.keep {
             0 => self.bucket.decide(InFull(self.n), self.options()),
@@ -206,7 +206,7 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     /// assert_eq!(part.acquire_up_to().tokens(), 300);
     /// assert_eq!(part.acquire_up_to().tokens(), 0);
     /// ```
-    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[inline(always)]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(self) -> Granted {
         match self.keep {
