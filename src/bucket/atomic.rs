@@ -101,7 +101,8 @@ pub(crate) trait BucketRef: Copy {
     ///
     /// Nearly every decision is an attempt. With no loop, few values are kept over the call of the
     /// clock: that saves 6 ns.
-    #[inline(always)]
+    // An arm of an attempt that is inlined into a debug build has a frame of its own.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn attempt_by<B: ByRefill>(
         self,
         first: Order,

@@ -203,7 +203,7 @@ impl fmt::Display for AllDenied {
     }
 }
 
-impl<'a, B: Asked<'a>> TakeOne for Ask<'a, B> {
+impl<'a, B: Asked<'a>> TakeOne for Ask<'_, B> {
     fn clock(&self) -> &Clock {
         &self.bucket().engine().clock
     }

@@ -63,17 +63,17 @@ use crate::word::verb::{Reserve, Take};
 /// ```
 #[derive(Clone, Copy)]
 #[must_use = "a request takes nothing before a verb"]
-pub struct Ask<'a, B: Asked<'a>> {
+pub struct Ask<'k, B> {
     bucket: B,
     n: u64,
-    plan: Option<&'a PlanTerms>,
+    plan: Option<&'k PlanTerms>,
     keep: u8,
     at: Option<Moment>,
     /// Nanoseconds.
     within: u64,
 }
 
-impl<'a, B: Asked<'a>> Ask<'a, B> {
+impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     #[inline(always)]
     pub(super) fn new(bucket: B) -> Self {
         Ask { bucket, n: 1, plan: None, keep: 0, at: None, within: u64::MAX }
@@ -88,7 +88,7 @@ impl<'a, B: Asked<'a>> Ask<'a, B> {
     /// Sets the plan; by default the rule of the limiter decides, or its
     /// [`plan_for`](crate::Builder::plan_for).
     #[inline]
-    pub fn under(self, plan: &'a Plan<B::Rule>) -> Self {
+    pub fn under(self, plan: &'k Plan<B::Rule>) -> Self {
         Ask { plan: Some(&plan.terms), ..self }
     }
 
@@ -184,7 +184,7 @@ impl<'a, B: Asked<'a>> Ask<'a, B> {
     ///
     /// [`Denied`] says when to come back; with more tokens than the burst, that is never. A new key
     /// may be refused for want of room, with [`Reason::Full`](crate::Reason::Full).
-    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[inline(always)]
     pub fn try_acquire(self) -> Result<Granted, Denied> {
         match self.keep {
             0 => self.bucket.decide(InFull(self.n), self.options()),
@@ -206,7 +206,7 @@ impl<'a, B: Asked<'a>> Ask<'a, B> {
     /// assert_eq!(part.acquire_up_to().tokens(), 300);
     /// assert_eq!(part.acquire_up_to().tokens(), 0);
     /// ```
-    #[cfg_attr(not(debug_assertions), inline(always))]
+    #[inline(always)]
     #[must_use = "it may be fewer than were asked for"]
     pub fn acquire_up_to(self) -> Granted {
         match self.keep {
@@ -292,12 +292,12 @@ impl<'a, B: Asked<'a>> Ask<'a, B> {
 
     /// Sets the plan by its numbers.
     #[cfg(feature = "tower")]
-    pub(crate) fn under_terms(self, plan: Option<&'a PlanTerms>) -> Self {
+    pub(crate) fn under_terms(self, plan: Option<&'k PlanTerms>) -> Self {
         Ask { plan, ..self }
     }
 
     #[inline(always)]
-    pub(super) fn options(&self) -> CallOptions<'a> {
+    pub(super) fn options(&self) -> CallOptions<'k> {
         CallOptions { plan: self.plan, now: self.at }
     }
 
@@ -306,8 +306,8 @@ impl<'a, B: Asked<'a>> Ask<'a, B> {
         Take::now(self.n, self.keep)
     }
 
-    pub(super) fn bucket(&self) -> B {
-        self.bucket
+    pub(super) fn bucket(&self) -> &B {
+        &self.bucket
     }
 
     /// Returns the tokens, and the percentage that is kept.
@@ -326,7 +326,7 @@ impl<'a, B: Asked<'a>> Ask<'a, B> {
     }
 }
 
-impl<'a, B: Asked<'a, Rule = Quota>> Ask<'a, B> {
+impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
     /// Reserves the tokens that are there or will be earned: the bucket goes into debt.
     ///
     /// Each reservation has a time of its own, in order of arrival, behind the callers that wait in
@@ -400,7 +400,7 @@ impl<'a, B: Asked<'a, Rule = Quota>> Ask<'a, B> {
 }
 
 /// Never prints the key.
-impl<'a, B: Asked<'a>> fmt::Debug for Ask<'a, B> {
+impl<B> fmt::Debug for Ask<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ask").field("n", &self.n).field("keep", &self.keep).finish_non_exhaustive()
     }

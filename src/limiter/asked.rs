@@ -82,9 +82,9 @@ pub(crate) trait Target<'a>: Copy {
     /// Returns the grant of a caller that was served.
     fn granted_in_line(self, ticket: &LineTicket) -> Granted;
 
-    fn engine(self) -> &'a Engine;
+    fn engine(&self) -> &Engine;
 
-    fn hook(self) -> &'a DecisionHook;
+    fn hook(&self) -> &DecisionHook;
 
     fn jitter(self) -> Jitter;
 }

@@ -23,7 +23,7 @@ use crate::word::state::{Reading, TakeOutcome};
 use crate::word::verb::Take;
 
 /// Attempts once to take from a known key's bucket.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn attempt<B: ByRefill>(
     found: Option<impl BucketRef>,
     read: impl ReadClock,
@@ -113,7 +113,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn decide_by<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -164,7 +164,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn decide_pinned_by<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
         pin: &StoreGuard<'_, K>,

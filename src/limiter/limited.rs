@@ -18,7 +18,7 @@ pub struct Limited<'a, F> {
     pub(crate) action: F,
 }
 
-impl<'a, B: Asked<'a, Rule = Quota> + Send + Sync + 'a> Ask<'a, B> {
+impl<'k, 'a, B: Asked<'a, Rule = Quota> + Send + Sync + 'k> Ask<'k, B> {
     /// Returns a function of one argument that keeps to this limit: for the calls of a client. It
     /// may be async.
     ///
@@ -41,7 +41,7 @@ impl<'a, B: Asked<'a, Rule = Quota> + Send + Sync + 'a> Ask<'a, B> {
     /// assert!(fetch.try_call("/").is_ok());
     /// assert!(fetch.try_call("/again").is_err());
     /// ```
-    pub fn limited<F>(self, action: F) -> Limited<'a, F> {
+    pub fn limited<F>(self, action: F) -> Limited<'k, F> {
         Limited { request: Box::new(self), action }
     }
 }

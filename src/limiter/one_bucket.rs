@@ -80,7 +80,7 @@ impl<R: Rule> Limit<R> {
         verb.decided(&self.hook, verb.take().into(), Err(Denied::foreign_plan()))
     }
 
-    /// Decides after an attempt, or for a hook.
+    /// Decides by more attempts on a plain bucket, after a lost one or for a hook.
     #[inline(never)]
     fn decide_again<V: Verb>(&self, verb: V, read: impl ReadClock) -> V::Answer {
         let counting = Some(self.engine.source.counts().counting);
@@ -184,7 +184,9 @@ fn decide_slowly<R: Rule, V: Verb>(verb: V, read: impl ReadClock, limit: &Limit<
         Some(cells) if V::TAKES_LEASED => {
             verb.take_leased(Spread { bucket: &limit.bucket, engine: &limit.engine, cells }, read)
         }
-        _ => limit.decide_again(verb, read),
+        // Some of the tokens are in the cells.
+        Some(_) => limit.decide_by_loop(verb, read),
+        None => limit.decide_again(verb, read),
     }
 }
 
@@ -305,11 +307,11 @@ impl<'a, R: Rule> Target<'a> for &'a Limit<R> {
         self.bank().granted(ticket.n)
     }
 
-    fn engine(self) -> &'a Engine {
+    fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    fn hook(self) -> &'a DecisionHook {
+    fn hook(&self) -> &DecisionHook {
         &self.hook
     }
 

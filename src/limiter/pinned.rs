@@ -55,7 +55,7 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
 impl<K: Hash + Eq, R: Rule, S: BuildHasher> Pinned<'_, K, R, S> {
     /// Returns a request for one token of the key's bucket; see [`RateLimiter::key`].
     #[inline]
-    pub fn key<'a, Q>(&'a self, key: &'a Q) -> Ask<'a, PinnedKey<'a, K, Q, R, S>>
+    pub fn key<'a, 'k, Q>(&'a self, key: &'k Q) -> Ask<'k, PinnedKey<'a, 'k, K, Q, R, S>>
     where
         K: Send + Sync,
         Q: ToKey<K> + ?Sized,

@@ -117,7 +117,7 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
     /// assert_eq!(ask.acquire_up_to().tokens(), 2);
     /// ```
     #[inline]
-    pub fn key<'a, Q>(&'a self, key: &'a Q) -> Ask<'a, Keyed<'a, K, Q, R, S>>
+    pub fn key<'a, 'k, Q>(&'a self, key: &'k Q) -> Ask<'k, Keyed<'a, 'k, K, Q, R, S>>
     where
         K: Hash + Eq + Send + Sync,
         Q: ToKey<K> + ?Sized,

@@ -210,11 +210,11 @@ where
         self.inner.keyspace.granted_in_line(ticket.line, ticket.n)
     }
 
-    fn engine(self) -> &'a Engine {
+    fn engine(&self) -> &Engine {
         &self.inner.keyspace.engine
     }
 
-    fn hook(self) -> &'a DecisionHook {
+    fn hook(&self) -> &DecisionHook {
         &self.inner.hook
     }
 

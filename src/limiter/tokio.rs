@@ -44,7 +44,7 @@ async fn wait(request: impl WaitsInLine) -> Result<Granted, Denied> {
     .await
 }
 
-impl<'a, B: Asked<'a, Rule = Quota>> Ask<'a, B> {
+impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
     /// Waits for the tokens in this task, and takes them.
     ///
     /// The first poll takes a place in line. Tasks are served first come, first served, at any

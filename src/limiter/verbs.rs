@@ -65,14 +65,14 @@ macro_rules! all_or_none {
                 $take
             }
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn answer<P: Refill>(self, done: (TakeOutcome, Reading<P>)) -> Self::Answer {
                 self.take().decision(done)
             }
 
             $($leased)*
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn observed<P: Refill>(
                 self,
                 hook: &DecisionHook,
@@ -122,12 +122,12 @@ macro_rules! up_to {
                 $take
             }
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn answer<P: Refill>(self, (outcome, reading): (TakeOutcome, Reading<P>)) -> Granted {
                 self.take().granted(outcome, &reading)
             }
 
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Granted {
                 hook.observe_up_to(self.take().tokens(), self.answer(done), self.take().decision(done))
             }

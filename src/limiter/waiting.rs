@@ -70,7 +70,7 @@ pub(crate) trait WaitsInLine {
     fn patience(&self) -> u64;
 }
 
-impl<'a, B: Asked<'a>> WaitsInLine for Ask<'a, B> {
+impl<'a, B: Asked<'a>> WaitsInLine for Ask<'_, B> {
     fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
         let (n, keep) = self.tokens();
         if keep == 0 {
