@@ -122,14 +122,14 @@ fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResu
             decision.ok().zip(receipt).map(|(granted, receipt)| event(granted.tokens(), receipt, now))
         };
         let reserve = |n, patience: Option<u64>| {
-            let Made { delay, kept, .. } = bench.reserve(n, patience, None).ok()?;
+            let Made { delay, kept, .. } = bench.reserve(n, 0, patience, None).ok()?;
             assert!(patience.is_none_or(|patience| nanos(delay) <= patience));
             kept.map(|receipt| event(n, receipt, now + nanos(delay)))
         };
         let n_of = |n: Amount| n.of(burst).max(1);
         match *verb {
             Verb::Take(n) => ledger.granted.extend(took(bench.take(n_of(n), None))),
-            Verb::UpTo(n) => ledger.granted.extend(took(bench.up_to(n_of(n), None))),
+            Verb::UpTo(n) => ledger.granted.extend(took(bench.up_to(n_of(n), 0, None))),
             Verb::Reserve(n) => ledger.granted.extend(reserve(n_of(n), None)),
             Verb::ReserveWithin(n, by) => {
                 ledger.granted.extend(reserve(n_of(n), Some(scale.time(by.into(), 256))));

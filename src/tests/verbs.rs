@@ -128,16 +128,16 @@ impl Subject for Bench {
         (decision, Some(at))
     }
 
-    fn up_to(&self, n: u64, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
-        self.run_now(Take::UpTo(n), plan)
+    fn up_to(&self, n: u64, keep: u8, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
+        self.run_now(if keep == 0 { Take::UpTo(n) } else { Take::UpToAbove { n, keep } }, plan)
     }
 
     fn above(&self, n: u64, percent: u8, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
         self.run_now(Take::Above { n, keep: percent }, plan)
     }
 
-    fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<PlanTerms>) -> Reserved<Receipt> {
-        let step = Take::Reserve(Reserve { n, keep: 0, max_wait: patience.unwrap_or(u64::MAX) });
+    fn reserve(&self, n: u64, keep: u8, patience: Option<u64>, plan: Option<PlanTerms>) -> Reserved<Receipt> {
+        let step = Take::Reserve(Reserve { n, keep, max_wait: patience.unwrap_or(u64::MAX) });
         let (decision, receipt, _) = self.run(Now(&self.engine), step, plan);
         let reservation = reservation(receipt, decision?);
         let kept = Some(receipt).filter(|receipt| receipt.units > 0);
@@ -293,7 +293,7 @@ proptest! {
 fn a_reservation_of_nothing_is_due_at_once() {
     let quota = Quota::per_second(1).burst(5);
     let (bench, _time) = Bench::new(quota, quota.layout(), None, 1_000_000_000);
-    assert!(bench.reserve(5, None, None).is_ok() && bench.reserve(3, None, None).is_ok());
+    assert!(bench.reserve(5, 0, None, None).is_ok() && bench.reserve(3, 0, None, None).is_ok());
     let before = bench.bucket.state();
     let (decision, receipt, _) =
         bench.run(Now(&bench.engine), Take::Reserve(Reserve { n: 0, keep: 0, max_wait: u64::MAX }), None);

@@ -17,6 +17,7 @@ mod flood;
 mod hold;
 mod janitor;
 mod moments;
+mod options;
 mod plans;
 mod refund;
 mod reserve;

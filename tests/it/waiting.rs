@@ -193,3 +193,33 @@ fn an_action_keeps_the_pace() {
         assert!(denies.key(&1).limited(async |n: u64| n).call(4).await.is_err());
     });
 }
+
+/// A caller that keeps a part has no place in line: it tries again when its tokens and the part are
+/// there. Callers without a part are served first.
+#[test]
+fn a_caller_that_keeps_a_part_waits_behind_all_others() {
+    on_a_paused_clock(async {
+        let start = Instant::now();
+        let bucket = TokenBucket::builder(Quota::per_second(1).burst(4)).clock(tokios()).build();
+        let limiter = RateLimiter::<String>::stored(Quota::per_second(1).burst(4)).clock(tokios()).build();
+        let second = Duration::from_secs;
+        assert!(bucket.try_acquire_n(4).is_ok() && limiter.try_acquire_n("ada", 4).is_ok());
+        // Alone, both wait for one token and two kept ones.
+        let waits = tokio::join!(bucket.ask().keep(50).acquire(), limiter.key("ada").keep(50).acquire());
+        assert!(waits.0.is_ok_and(|granted| granted.remaining() == 2) && waits.1.is_ok());
+        assert_eq!(start.elapsed(), second(3));
+        // A longer wait is refused at once, also one that counts from a moment.
+        let (then, now) = (bucket.now(), start.elapsed());
+        sleep(second(1)).await;
+        let ask = bucket.ask().n(2).keep(50);
+        let refused = [ask.within(second(0)).acquire().await, ask.at(then).within(second(1)).acquire().await];
+        assert_eq!(refused.map(|refused| refused.unwrap_err().reason()), [Reason::Empty, Reason::Deadline]);
+        assert_eq!(start.elapsed(), now + second(1));
+        // Three tokens are there, and the fourth goes to the other caller.
+        let kept = async { (ask.acquire().await.is_ok(), start.elapsed()) };
+        let other = async { (bucket.ask().n(4).acquire().await.is_ok(), start.elapsed()) };
+        let (kept, other) = tokio::join!(kept, other);
+        assert_eq!((other.0, other.1 - now), (true, second(2)));
+        assert_eq!((kept.0, kept.1 - now), (true, second(6)));
+    });
+}

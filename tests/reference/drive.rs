@@ -173,13 +173,13 @@ impl<S: Subject> Driver<S> {
         let mut wait = None;
         match verb {
             Verb::Take(n) => wait = self.take(n.of(burst)),
-            Verb::UpTo(n) => wait = self.up_to(n.of(burst)),
+            Verb::UpTo(n) => wait = self.up_to(n.of(burst), 0),
+            Verb::UpToAbove(n, percent) => wait = self.up_to(n.of(burst), percent),
             Verb::Above(n, percent) => wait = self.above(n.of(burst), percent),
             Verb::TakeAt(which, n) => self.take_at(usize::from(which) % MOMENTS, n.of(burst)),
-            Verb::Reserve(n) => wait = self.reserve(n.of(burst), None),
-            Verb::ReserveWithin(n, by) => {
-                wait = self.reserve(n.of(burst), Some(self.scale.time(by.into(), 256)));
-            }
+            Verb::Reserve(n) => wait = self.reserve(n.of(burst), 0, None),
+            Verb::ReserveWithin(n, by) => wait = self.reserve(n.of(burst), 0, Some(by)),
+            Verb::ReserveAbove(n, percent, by) => wait = self.reserve(n.of(burst), percent, by),
             Verb::Refund(n) => self.refund(n.of(burst)),
             Verb::Hold(n) => wait = self.hold(n.of(burst)),
             Verb::Charge(n) => self.charge(n.of(burst)),
@@ -236,8 +236,7 @@ impl<S: Subject> Driver<S> {
     fn above(&mut self, n: u64, percent: u8) -> Wait {
         let burst = self.burst();
         let (decision, back) = self.subject.above(n, percent, self.under());
-        // A burst is at most 2^40.
-        let kept = (burst * u64::from(percent)).div_ceil(100);
+        let kept = self.kept(percent);
         // A take of nothing is granted, and keeps nothing.
         let most = if n == 0 { burst } else { burst.saturating_sub(kept) };
         let answer = taken(decision, n, most);
@@ -246,27 +245,36 @@ impl<S: Subject> Driver<S> {
         answer.retry_after
     }
 
-    fn up_to(&mut self, n: u64) -> Wait {
-        let (decision, kept) = self.subject.up_to(n, self.under());
+    /// Returns the tokens of a part of the burst.
+    fn kept(&self, percent: u8) -> u64 {
+        // A burst is at most 2^40.
+        (self.burst() * u64::from(percent)).div_ceil(100)
+    }
+
+    fn up_to(&mut self, n: u64, percent: u8) -> Wait {
+        let (decision, back) = self.subject.up_to(n, percent, self.under());
         let tokens = decision.map_or(0, |given| given.tokens());
-        let mut answer = answer(decision);
-        self.keep(kept, tokens);
+        let (kept, mut answer) = (self.kept(percent), answer(decision));
+        self.keep(back, tokens);
         if tokens > 0 || n == 0 {
-            self.check(|ideal, now| ideal.take_up_to(now, n, tokens, answer));
+            self.check(|ideal, now| ideal.take_up_to(now, (n, kept), tokens, answer));
             return None;
         }
         // A take of one token tells when there is one.
-        let refused = denied(self.subject.take(1, self.under()).0.expect_err("there is none"));
+        let refused = denied(self.subject.above(1, percent, self.under()).0.expect_err("there is none"));
         answer.granted = false;
         answer.retry_after = answer.retry_after.or(refused.retry_after);
-        self.check(|ideal, now| ideal.take_up_to(now, n, 0, answer));
-        self.check(|ideal, now| ideal.take(now, 1, refused));
+        self.check(|ideal, now| ideal.take_up_to(now, (n, kept), 0, answer));
+        self.check(|ideal, now| ideal.take_above(now, 1, kept, refused));
         answer.retry_after
     }
 
-    fn reserve(&mut self, n: u64, patience: Option<u64>) -> Wait {
-        let reserved = self.subject.reserve(n, patience, self.under());
-        let (n, too_many) = (n.min(self.burst() + 1), n > self.burst());
+    /// Reserves tokens, with a patience of 256ths of the time of a token.
+    fn reserve(&mut self, n: u64, percent: u8, patience: Option<u16>) -> Wait {
+        let patience = patience.map(|by| self.scale.time(by.into(), 256));
+        let reserved = self.subject.reserve(n, percent, patience, self.under());
+        let kept = if n == 0 { 0 } else { self.kept(percent) };
+        let (n, too_many) = (n.min(self.burst() + 1), n.saturating_add(kept) > self.burst());
         let promise = match reserved {
             Ok(Made { answer, delay, ready_at, kept }) => {
                 let (delay, now) = (nanos(delay), self.time.now());
@@ -284,9 +292,9 @@ impl<S: Subject> Driver<S> {
         self.check(|ideal, now| match patience {
             Some(0) if S::ZERO_PATIENCE_TAKES => {
                 assert!(promise.delay.unwrap_or(0) == 0 && !promise.indebted);
-                ideal.take(now, n, promise.answer)
+                ideal.take_above(now, n, kept, promise.answer)
             }
-            _ => ideal.reserve(now, n, patience, promise),
+            _ => ideal.reserve(now, (n, kept), patience, promise),
         });
         promise.answer.retry_after
     }

@@ -112,8 +112,8 @@ impl<'a> Subject for &'a Face {
         (asked!(self, n, plan, |ask| ask.at(now).try_acquire()), None)
     }
 
-    fn up_to(&self, n: u64, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
-        (Ok(asked!(self, n, plan, |ask| ask.acquire_up_to())), None)
+    fn up_to(&self, n: u64, keep: u8, plan: Under<'a>) -> (Decision, Option<Taken<'a>>) {
+        (Ok(asked!(self, n, plan, |ask| ask.keep(keep).acquire_up_to())), None)
     }
 
     /// An even number is taken at a reading. An even part is kept by a guard, where both can be.
@@ -140,10 +140,10 @@ impl<'a> Subject for &'a Face {
         None
     }
 
-    fn reserve(&self, n: u64, patience: Option<u64>, plan: Under<'a>) -> Reserved<Taken<'a>> {
+    fn reserve(&self, n: u64, keep: u8, patience: Option<u64>, plan: Under<'a>) -> Reserved<Taken<'a>> {
         let made = match patience.map(Duration::from_nanos) {
-            None => asked!(*self, n, plan, |ask| ask.reserve()),
-            Some(patience) => asked!(*self, n, plan, |ask| ask.within(patience).reserve()),
+            None => asked!(*self, n, plan, |ask| ask.keep(keep).reserve()),
+            Some(patience) => asked!(*self, n, plan, |ask| ask.keep(keep).within(patience).reserve()),
         }?;
         // A reservation tells the bucket's state only when it is used.
         let answer = self.look(plan);

@@ -183,11 +183,15 @@ pub(crate) enum Ahead {
 pub(crate) enum Verb {
     Take(Amount),
     UpTo(Amount),
+    /// A take of the tokens above a part of the burst, in percent.
+    UpToAbove(Amount, u8),
     /// A take that leaves a part of the burst, in percent.
     Above(Amount, u8),
     /// A take at one of the latest readings.
     TakeAt(u8, Amount),
     Reserve(Amount),
+    /// A reservation that is due when a part of the burst stays, in percent, and its patience.
+    ReserveAbove(Amount, u8, Option<u16>),
     /// A reservation with a patience of 256ths of the time of a token.
     ReserveWithin(Amount, u16),
     Refund(Amount),

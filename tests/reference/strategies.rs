@@ -66,6 +66,9 @@ fn verbs() -> impl Strategy<Value = Verb> {
     prop_oneof![
         8 => takes(),
         3 => amounts().prop_map(Verb::UpTo),
+        2 => (amounts(), percents()).prop_map(|(n, percent)| Verb::UpToAbove(n, percent)),
+        2 => (amounts(), percents(), prop::option::of(0..9 * 256_u16))
+            .prop_map(|(n, percent, patience)| Verb::ReserveAbove(n, percent, patience)),
         3 => (amounts(), percents()).prop_map(|(n, percent)| Verb::Above(n, percent)),
         1 => (0..4_u8, amounts()).prop_map(|(which, n)| Verb::TakeAt(which, n)),
         8 => reserves(amounts()),

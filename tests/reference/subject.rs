@@ -24,10 +24,18 @@ pub(crate) trait Subject {
     fn take(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
     /// Takes at a reading, and returns the reading that counted, if it is visible.
     fn take_at(&self, now: Moment, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<u64>);
-    fn up_to(&self, n: u64, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
+    /// Takes the tokens that are there above a part of the burst, in percent.
+    fn up_to(&self, n: u64, keep: u8, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
     /// Takes if a part of the burst stays, in percent.
     fn above(&self, n: u64, percent: u8, plan: Option<Self::Plan>) -> (Decision, Option<Self::Taken>);
-    fn reserve(&self, n: u64, patience: Option<u64>, plan: Option<Self::Plan>) -> Reserved<Self::Taken>;
+    /// Reserves tokens that are due when a part of the burst stays, in percent.
+    fn reserve(
+        &self,
+        n: u64,
+        keep: u8,
+        patience: Option<u64>,
+        plan: Option<Self::Plan>,
+    ) -> Reserved<Self::Taken>;
     /// Returns whether the word was changed, if it is visible.
     fn refund(&self, n: u64, plan: Option<Self::Plan>) -> Option<bool>;
     fn give_back(&self, taken: Self::Taken) -> Returned;

@@ -105,11 +105,18 @@ impl Ideal {
         Ok(())
     }
 
-    /// Takes the tokens that are there, up to `n`. The crate took `taken`.
-    pub(crate) fn take_up_to(&mut self, now: u64, n: u64, taken: u64, answer: Answer) -> Result<(), String> {
+    /// Takes the tokens that are there above `kept`, up to `n`. The crate took `taken`.
+    pub(crate) fn take_up_to(
+        &mut self,
+        now: u64,
+        (n, kept): (u64, u64),
+        taken: u64,
+        answer: Answer,
+    ) -> Result<(), String> {
         let seen = self.bounds(now);
-        let step = || format!("up to {n} at {now} ns, {taken} taken, {answer:?}");
-        if !self.are_up_to(n, taken, seen.least, seen.most) {
+        let step = || format!("up to {n} above {kept} at {now} ns, {taken} taken, {answer:?}");
+        let floor = self.units(kept);
+        if !self.are_up_to(n, taken, seen.least - floor, seen.most - floor) {
             return self.complaint("it is not what is there", step, &seen);
         }
         if answer.granted != (taken > 0 || n == 0) {
@@ -120,9 +127,9 @@ impl Ideal {
             return self.complaint(what, step, &seen);
         }
         if !answer.granted {
-            let one = self.units(1);
+            let one = self.units(1 + kept);
             let due = |retry| self.is_due(one, seen.ahead..=seen.least, seen.lag, retry);
-            if !answer.retry_after.is_some_and(due) {
+            if answer.retry_after.map_or(kept < self.burst(), |retry| kept >= self.burst() || !due(retry)) {
                 return self.complaint("retry_after is not when one is there", step, &seen);
             }
         }
@@ -132,29 +139,29 @@ impl Ideal {
         Ok(())
     }
 
-    /// Takes `n` tokens that are there or will be, within `patience` nanoseconds (`None`: at any
-    /// time).
+    /// Takes `n` tokens that are there or will be above `kept`, within `patience` nanoseconds
+    /// (`None`: at any time).
     pub(crate) fn reserve(
         &mut self,
         now: u64,
-        n: u64,
+        (n, kept): (u64, u64),
         patience: Option<u64>,
         promise: Promise,
     ) -> Result<(), String> {
         let seen = self.bounds(now);
         let Promise { answer, delay, indebted } = promise;
-        let step = || format!("{n} reserved at {now} ns, patience {patience:?}, {promise:?}");
-        if n > self.burst() || n == 0 {
+        let step = || format!("{n} reserved above {kept} at {now} ns, patience {patience:?}, {promise:?}");
+        if n + kept > self.burst() || n == 0 {
             if delay.unwrap_or(0) > 0 {
                 return self.complaint("nothing is due at once", step, &seen);
             }
-            return self.take(now, n, answer);
+            return self.take_above(now, n, kept, answer);
         }
-        let need = self.units(n);
-        let floor = need - self.bound();
+        let need = self.units(n + kept);
+        let floor = self.units(n) - self.bound();
         let patience = patience.map_or(i128::MAX, i128::from);
         let wait = |goal, level| self.wait(goal, level, seen.lag);
-        let left = if answer.granted { need } else { 0 };
+        let left = if answer.granted { self.units(n) } else { 0 };
         if answer.granted {
             if seen.most < floor {
                 return self.complaint("the debt is over its bound", step, &seen);

@@ -66,3 +66,10 @@ impl Snapshot {
         self.content.reset_after()
     }
 }
+
+/// The look of a request for one token: a grant of 0 tokens has the content of its bucket.
+impl From<Granted> for Snapshot {
+    fn from(content: Granted) -> Snapshot {
+        Snapshot { content, retry: content.time_to(1) }
+    }
+}

@@ -104,7 +104,7 @@ impl Model {
             Place::Denied => assert_eq!((tokens, answer.remaining), (0, 0)),
             Place::Allowed => self.without_bucket(&Place::Allowed, (n.min(burst), burst), Ok(given)),
             place if tokens > 0 || n == 0 => {
-                self.check(key, &place, |world| world.ideal.take_up_to(now, n, tokens, answer));
+                self.check(key, &place, |world| world.ideal.take_up_to(now, (n, 0), tokens, answer));
             }
             place => {
                 // A take of one token tells when there is one.
@@ -112,7 +112,7 @@ impl Model {
                 let decision = self.asked(&probe, 1).try_acquire();
                 answer.granted = false;
                 answer.retry_after = decision.err().and_then(|refused| refused.retry_after().map(nanos));
-                self.check(key, &place, |world| world.ideal.take_up_to(now, n, 0, answer));
+                self.check(key, &place, |world| world.ideal.take_up_to(now, (n, 0), 0, answer));
                 self.taken(&probe, 1, 0, decision);
             }
         }
@@ -158,7 +158,7 @@ impl Model {
         let promise = Promise { answer, delay, indebted };
         self.check(key, &place, |world| {
             world.slots.push(world.ideal.slot(now, n));
-            world.ideal.reserve(now, n, None, promise)
+            world.ideal.reserve(now, (n, 0), None, promise)
         });
         if let (End::DroppedLater(tokens, pace, most), Some(_), 1..) = (end, &pending, n) {
             self.take_later(key, tokens, pace, most);
