@@ -165,7 +165,7 @@ impl<'a> Refusal<'a> {
     /// Returns whether the store of the limit did not answer, and its policy refuses then: the
     /// client may be within its quota.
     ///
-    /// Only a limit that is [asked](crate::tower::AnyLimiter::asked) has a store.
+    /// Only a limiter that is not [at hand](crate::tower::LayerLimiter::is_at_hand) has a store.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.why.is_some_and(|denied| denied.reason() == Reason::Unavailable)

@@ -27,8 +27,6 @@ pub(crate) mod pinned;
 pub(crate) mod place;
 mod quota_controller;
 pub(crate) mod rate_limiter;
-#[cfg(feature = "tower")]
-pub(crate) mod reply;
 pub(crate) mod settings;
 pub(crate) mod token_bucket;
 #[cfg(feature = "tokio")]

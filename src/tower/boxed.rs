@@ -4,15 +4,13 @@ use std::any::Any;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::decide::LayerState;
 use super::limit_by::LimitBy;
-use super::line::WaitingLine;
 use super::service::RateLimit;
+use super::state::LayerState;
 use super::stats::LayerStats;
 
 /// A [`RateLimitLayer`](super::RateLimitLayer) whose type of keys is erased, from
@@ -62,18 +60,6 @@ impl BoxRateLimitLayer {
 }
 
 impl LayerState {
-    pub(super) fn stats(&self) -> LayerStats {
-        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let sums = LayerStats {
-            skipped: of(&self.counters.skipped),
-            exempt: of(&self.counters.exempt),
-            delayed: of(&self.counters.delayed),
-            waiting: self.line.as_ref().map_or(0, WaitingLine::waiting),
-            ..LayerStats::default()
-        };
-        sums.with_limits(self.limits.iter().map(|limit| limit.stats()).collect())
-    }
-
     /// Returns the limit of this name with keys of type `L`.
     pub(super) fn limit<L: 'static>(&self, name: &str) -> Option<&LimitBy<L>> {
         let limits = self.limits.iter().filter_map(|limit| (&**limit as &dyn Any).downcast_ref());

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::ban::Ban;
 use super::builder::LayerBuilder;
-use super::chain::Ban;
 use super::limit_by::LimitBy;
 use crate::http::{Head, Policy};
 use crate::limiter::token_bucket::TokenBucket;

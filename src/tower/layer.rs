@@ -9,24 +9,24 @@ use tower_layer::Layer;
 
 use super::boxed::BoxRateLimitLayer;
 use super::builder::LayerBuilder;
-use super::chain::DynLimit;
-use super::decide::LayerState;
+use super::dyn_limit::DynLimit;
 use super::limit_by::{LimitBy, NeedsKey};
 use super::limiter::AnyLimiter;
 use super::service::RateLimit;
+use super::state::LayerState;
 use super::stats::LayerStats;
 
 /// A layer that limits requests. See the [module](super).
 ///
 /// A clone is the same layer. `K` are the keys of its first limit.
 pub struct RateLimitLayer<K> {
-    state: Arc<LayerState>,
+    pub(super) state: Arc<LayerState>,
     first: Arc<LimitBy<K>>,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     /// Begins a layer on a limiter of buckets or of windows, which may be shared in an `Arc`, or on
-    /// one that is [asked](AnyLimiter::asked). [`key`](NeedsKey::key) or
+    /// [one of your own](AnyLimiter::of). [`key`](NeedsKey::key) or
     /// [`shared`](NeedsKey::shared) comes next.
     pub fn builder(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LayerBuilder<K>> {
         NeedsKey::new(limiter)
@@ -37,21 +37,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Builds the layer.
     #[must_use]
     pub fn build(self) -> RateLimitLayer<K> {
-        let LayerBuilder { first, others, shadow, waiting, mut state } = self;
-        if let Some(line) = &mut state.line {
-            line.bounds = waiting;
-        }
+        let LayerBuilder { first, others, mut state } = self;
         let first = Arc::new(first);
         let others = others.into_iter().map(|finish| finish(&first.policy));
         state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
-        state.ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<u64>>().into();
-        state.searches = state.limits.iter().any(|limit| limit.searches());
-        state.asks = state.limits.iter().any(|limit| limit.asks());
-        let of_some = state.line.is_some() || state.refund_on.is_some() || state.settle_on.is_some();
-        state.is_plain = !of_some && !state.exposes && state.limits.iter().all(|limit| limit.is_plain());
-        if shadow {
-            state.enforced = 0;
-        }
+        let any = |is: fn(&dyn DynLimit) -> bool| state.limits.iter().any(|limit| is(&**limit));
+        let (searches, asks) = (any(|limit| limit.searches()), any(|limit| !limit.is_at_hand()));
+        let (bans, shadows) = (any(|limit| limit.bans()), any(|limit| limit.spares()));
+        let ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<usize>>().into();
+        let state = LayerState { ids, searches, asks, bans, shadows, ..state };
         RateLimitLayer { state: Arc::new(state), first }
     }
 }

@@ -62,27 +62,7 @@ pub(crate) struct PlanStart {
     pub(crate) tick: u64,
 }
 
-/// The number of a limiter of another crate.
-const FOREIGN: u64 = u64::MAX;
-
 impl Plan {
-    /// Returns a plan of a limiter that a layer [asks](crate::tower::AnyLimiter::asked).
-    ///
-    /// A limiter of this crate refuses it with [`Reason::ForeignPlan`](crate::Reason::ForeignPlan):
-    /// its plans are those of [`RateLimiter::plan`](crate::RateLimiter::plan).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::{Plan, Quota};
-    ///
-    /// assert_eq!(Plan::of(Quota::per_second(7)).quota(), Quota::per_second(7));
-    /// ```
-    #[must_use]
-    pub fn of(quota: Quota) -> Plan {
-        Plan::cap(FOREIGN, quota.capacity(), quota.numbers())
-    }
-
     /// The overflow set of a plan that shares the buckets of the limiter's own quota.
     pub(crate) const OWN_SET: u8 = u8::MAX - 1;
 

@@ -9,8 +9,10 @@ use std::time::Duration;
 use http::header::HeaderMap;
 use http::{Method, Request};
 use tollgate::http::{Exempt, Headers, Problem};
-use tollgate::tower::{AnyLimiter, Cost, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimitLayer};
-use tollgate::{Clock, MockClock, Plan, Quota, RateLimiter};
+use tollgate::tower::{
+    AnyLimiter, Cost, LayerBuilder, LayerPlan, LayerStats, LimitBy, OnMissingKey, RateLimitLayer,
+};
+use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tower_layer::Layer;
 
 use super::store::{Fixed, shared};
@@ -30,14 +32,14 @@ impl Make {
     }
 
     /// Returns a limiter, and a plan of it.
-    fn with_plan(&self, quota: Quota, plan: Quota) -> (AnyLimiter<u64>, Plan) {
+    fn with_plan(&self, quota: Quota, plan: Quota) -> (AnyLimiter<u64>, LayerPlan) {
         if self.asks {
-            return (shared(quota, &self.clock).any(), Plan::of(plan));
+            return (shared(quota, &self.clock).any(), LayerPlan::from(plan));
         }
         let builder = RateLimiter::<u64>::builder(quota).hasher(Fixed::default()).clock(self.clock.clone());
         let limiter = builder.headroom(Quota::per_second(1_000)).expect("there is room").build();
         let plan = limiter.plan(plan).expect("there is room");
-        (limiter.into(), plan)
+        (limiter.into(), plan.into())
     }
 
     fn limit(&self, quota: Quota, name: &str) -> LimitBy<u64> {
@@ -65,8 +67,8 @@ const LAYERS: &[(&str, Build)] = &[
     ("shared", |make| RateLimitLayer::builder(make.limiter(FOUR)).shared()),
     ("share a bucket", |make| make.builder(FOUR).on_missing_key(OnMissingKey::Share)),
     ("allow without a key", |make| make.builder(FOUR).on_missing_key(OnMissingKey::Allow)),
-    ("shadow", |make| make.builder(FOUR).shadow(true).tell_upstream()),
-    ("enforced for a part", |make| make.builder(FOUR).enforce_percent(50).tell_upstream()),
+    ("shadow", |make| make.builder(FOUR).enforce(0).tell_upstream()),
+    ("enforced for a part", |make| make.builder(FOUR).enforce(50).tell_upstream()),
     ("exempt", |make| {
         make.builder(FOUR).exempt(Exempt::methods([Method::PUT])).skip(|head| head.uri.path() == "/201")
     }),
@@ -101,19 +103,19 @@ const LAYERS: &[(&str, Build)] = &[
     }),
     ("two that are asked", |make| make.builder(FOUR).and(make.limit(Quota::per_second(3), "other"))),
     ("one in shadow mode", |make| {
-        make.builder(FOUR).and(make.limit(Quota::per_second(2), "silent").shadow(true)).tell_upstream()
+        make.builder(FOUR).and(make.limit(Quota::per_second(2), "silent").enforce(0)).tell_upstream()
     }),
     ("the first in shadow mode", |make| {
         let first = RateLimitLayer::builder(buckets(Quota::per_second(3), &make.clock)).key(by("k"));
-        let silent = make.limit(Quota::per_second(2), "silent").enforce_percent(30);
+        let silent = make.limit(Quota::per_second(2), "silent").enforce(30);
         first.and(silent.on_missing_key(OnMissingKey::Share)).tell_upstream()
     }),
     ("many", |make| {
         let ban = make.limit(FOUR, "banning").ban_after(2, Duration::from_secs(2));
         let ban = ban.for_(Duration::from_secs(1)).expect("it is in bounds");
-        let silent = make.limit(Quota::per_second(1), "silent").shadow(true);
+        let silent = make.limit(Quota::per_second(1), "silent").enforce(0);
         let layer = make.builder(Quota::per_second(6)).cost(|head| head.uri.path().len() as u64 - 1);
-        let layer = layer.refund_on(|status| status.is_server_error()).enforce_percent(70);
+        let layer = layer.refund_on(|status| status.is_server_error()).enforce(70);
         layer.settle_on(|_| Cost::tokens(2)).and(ban.on_missing_key(OnMissingKey::Allow)).and(silent)
     }),
 ];

@@ -156,12 +156,12 @@ fn a_ban_in_shadow_mode_refuses_none_and_is_that_of_enforcement() {
     let bans = |layer: LayerBuilder<IpAddr>| layer.ban_after(3, 10 * SECOND).for_(MINUTE).unwrap();
     let (enforced, decided) = walked(bans);
     assert!(enforced.bans > 10 && enforced.banned > 500 && enforced.granted > 400, "{enforced:?}");
-    let (shadow, in_shadow) = walked(|layer| bans(layer).shadow(true));
+    let (shadow, in_shadow) = walked(|layer| bans(layer).enforce(0));
     assert_eq!(in_shadow, decided);
     assert_eq!((shadow.refused, shadow.banned), (0, 0));
     assert_eq!((shadow.granted, shadow.bans), (enforced.granted, enforced.bans));
     assert_eq!(shadow.shadow_refused, enforced.refused + enforced.banned);
-    let (spared, in_shadow) = walked(|layer| bans(layer).enforce_percent(0));
+    let (spared, in_shadow) = walked(|layer| bans(layer).enforce(0));
     assert_eq!((in_shadow, spared), (decided, shadow));
 }
 
@@ -172,7 +172,10 @@ fn a_ban_of_a_limit_in_shadow_mode_is_that_of_enforcement() {
         let (clock, mock) = Clock::mock();
         let quota = Quota::try_per(3, 10 * SECOND, 3).unwrap();
         let limiter = RateLimiter::<IpAddr>::builder(quota).clock(clock.clone()).build();
-        let limit = rule(LimitBy::new(limiter).key(ClientIp::peer())).shadow(shadow).name("bans").unwrap();
+        let limit = rule(LimitBy::new(limiter).key(ClientIp::peer()))
+            .enforce(if shadow { 0 } else { 100 })
+            .name("bans")
+            .unwrap();
         let plenty = RateLimiter::<IpAddr>::builder(Quota::per_second(1_000)).clock(clock).build();
         let layer = RateLimitLayer::builder(plenty).key(ClientIp::peer()).when(move |_| beside).and(limit);
         let layer = layer.build();

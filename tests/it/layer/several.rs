@@ -85,7 +85,7 @@ fn a_layer_of_windows_beside_a_bucket() {
         .key(ClientIp::peer())
         .name("daily")
         .unwrap()
-        .cap(move |head: Head<'_>| (head.uri.path() == "/gold").then_some(gold))
+        .plan(move |head: Head<'_>| (head.uri.path() == "/gold").then_some(gold))
         .spread_retries(Duration::from_secs(60))
         .and(LimitBy::new(service).shared().name("service").unwrap())
         .build();

@@ -250,12 +250,10 @@ fn a_request_waits_for_its_key_then_its_turn_then_the_service() {
     let builder = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(Clock::mock().0);
     let limiter = Arc::new(builder.max_debt(2).unwrap().build());
     let timers = Timers::default();
-    let layer = RateLimitLayer::builder(limiter.clone())
-        .key_async(found_in::<1>(&Arc::default()))
-        .delay_with(Duration::from_secs(2), timer(&timers))
-        .build();
+    let layer = RateLimitLayer::builder(limiter.clone()).key_async(found_in::<1>(&Arc::default())).build();
+    let delay = DelayLayer::by_timer(Duration::from_secs(2), timer(&timers));
     let busy = Busy::default();
-    let mut service = layer.layer(busy.clone());
+    let mut service = delay.layer(layer.layer(busy.clone()));
     let mut ask = || {
         let mut request = asks("/", &[]);
         let found = searched::<1>(&mut request);

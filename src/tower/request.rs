@@ -1,0 +1,284 @@
+//! The state of a request from its arrival to its decision.
+
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::limiter::{LayerPlan, LayerRequest};
+use crate::http::Check;
+use crate::word::decision::{Denied, Granted};
+
+/// A request and its limits. The only value that the stages of a decision change.
+///
+/// A request that never waits has it on the stack, with the bucket of the first limit beside it.
+/// The future of a request that waits owns it.
+pub(crate) struct Pending<'s> {
+    /// The tokens that the request costs, once its keys are known.
+    pub(crate) cost: u64,
+    /// Hash of the first limit's key, or 0 if no share of keys is sampled.
+    pub(crate) hash: u64,
+    /// The number of limits that are enforced, and the index of the last one.
+    pub(crate) enforced: usize,
+    pub(crate) last_enforced: usize,
+    /// The nanoseconds that the request waited for its tokens.
+    pub(crate) delay: u64,
+    pub(crate) step: Step,
+    /// The request's part at the first limit, and at the others.
+    pub(crate) first: Slot<'s>,
+    pub(crate) others: Vec<Slot<'s>>,
+    /// The searches or the answers that are not there, each with the index of its limit.
+    pub(crate) under_way: Vec<(usize, Work)>,
+}
+
+/// The next step of a request, if it waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(crate) enum Step {
+    Arrive,
+    Search,
+    Answer,
+}
+
+/// The work of one limit that takes time.
+pub(crate) enum Work {
+    Search(SearchFuture),
+    Answer(AnswerFuture),
+}
+
+/// The question to a limiter that is not at hand.
+pub(crate) type AnswerFuture = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// The decision of a limiter, with the tokens that it granted.
+pub(crate) type Answered = (Result<Granted, Denied>, Option<Lent>);
+
+/// The search for a key: an `Option<K>`.
+pub(crate) type SearchFuture = Pin<Box<dyn Future<Output = Box<dyn Any + Send + Sync>> + Send>>;
+
+/// A request at one limit.
+pub(crate) struct Slot<'s> {
+    pub(crate) role: Role,
+    bucket: AnyBucket<'s>,
+    /// The parts of few requests.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Default)]
+struct Rare {
+    /// The result of the search for the key.
+    found: Option<Box<dyn Any + Send + Sync>>,
+    /// The answer of a limiter that is not at hand.
+    answer: Option<Result<Granted, Denied>>,
+    /// The tokens of the answer, until the request is granted.
+    lent: Option<Lent>,
+}
+
+/// The part of a limit in the decision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The limit does not apply.
+    Absent,
+    Enforced,
+    /// The limit decides, and its refusal is not applied.
+    Shadow,
+    /// A limit in shadow mode has granted its tokens.
+    ShadowGranted,
+}
+
+/// A [`BucketOf`] the keys of a limit.
+enum AnyBucket<'s> {
+    Stack(&'s mut (dyn Any + Send + Sync)),
+    Heap(Box<dyn Any + Send + Sync>),
+}
+
+/// The bucket of a request at one limit.
+#[derive(Clone)]
+pub(crate) struct BucketOf<K> {
+    pub(crate) key: Option<K>,
+    pub(crate) plan: Option<LayerPlan>,
+}
+
+impl<K> BucketOf<K> {
+    pub(crate) const NONE: BucketOf<K> = BucketOf { key: None, plan: None };
+
+    pub(crate) fn request(&self, n: u64) -> LayerRequest<'_, K> {
+        LayerRequest { key: self.key.as_ref(), plan: self.plan.as_ref(), n }
+    }
+}
+
+/// Tokens that a limiter has granted before the other limits decide. A drop gives them back.
+pub(crate) struct Lent(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Lent {
+    pub(crate) fn new(refund: impl FnOnce() + Send + Sync + 'static) -> Lent {
+        Lent(Some(Box::new(refund)))
+    }
+
+    /// Spends the tokens.
+    pub(crate) fn spend(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(refund) = self.0.take() {
+            refund();
+        }
+    }
+}
+
+/// The ruling of a stage. `at` is the index of a limit.
+pub(crate) enum Ruling {
+    /// The request is on the allow list.
+    Exempt,
+    /// No limit applies.
+    Skipped,
+    /// A key is missing and needed, perhaps by a fault of the setup.
+    NoKey { at: usize, check: Option<Check> },
+    /// A limit refused, or has the fewest tokens left.
+    Decided { at: usize, decision: Result<Granted, Denied>, banned: bool },
+}
+
+impl<'s> Slot<'s> {
+    fn new(bucket: AnyBucket<'s>) -> Slot<'s> {
+        Slot { role: Role::Absent, bucket, rare: None }
+    }
+
+    pub(crate) fn on_heap(bucket: Box<dyn Any + Send + Sync>) -> Slot<'s> {
+        Slot::new(AnyBucket::Heap(bucket))
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Notes the answer of the limiter.
+    pub(crate) fn answered(&mut self, (decision, lent): Answered) {
+        let rare = self.rare();
+        (rare.answer, rare.lent) = (Some(decision), lent);
+    }
+
+    /// Returns the answer of the limiter, if it is there.
+    #[inline(always)]
+    pub(crate) fn answer(&self) -> Option<Result<Granted, Denied>> {
+        self.rare.as_ref()?.answer
+    }
+
+    /// Takes the result of the search.
+    pub(crate) fn found(&mut self) -> Option<Box<dyn Any + Send + Sync>> {
+        self.rare.as_mut()?.found.take()
+    }
+
+    fn lent(&mut self) -> Option<Lent> {
+        self.rare.as_mut()?.lent.take()
+    }
+
+    #[inline(always)]
+    pub(crate) fn bucket<K: 'static>(&self) -> &BucketOf<K> {
+        let any: &(dyn Any + Send + Sync) = match &self.bucket {
+            AnyBucket::Stack(bucket) => *bucket,
+            AnyBucket::Heap(bucket) => &**bucket,
+        };
+        any.downcast_ref().expect(ITS_OWN)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bucket_mut<K: 'static>(&mut self) -> &mut BucketOf<K> {
+        let any: &mut (dyn Any + Send + Sync) = match &mut self.bucket {
+            AnyBucket::Stack(bucket) => *bucket,
+            AnyBucket::Heap(bucket) => &mut **bucket,
+        };
+        any.downcast_mut().expect(ITS_OWN)
+    }
+}
+
+const ITS_OWN: &str = "the limit made the slot";
+
+impl<'s> Pending<'s> {
+    /// Begins a request with the bucket of the first limit on the stack.
+    #[inline(always)]
+    pub(crate) fn on_stack(first: &'s mut (dyn Any + Send + Sync), others: Vec<Slot<'s>>) -> Pending<'s> {
+        Pending::new(Slot::new(AnyBucket::Stack(first)), others)
+    }
+
+    #[inline(always)]
+    pub(crate) fn new(first: Slot<'s>, others: Vec<Slot<'s>>) -> Pending<'s> {
+        Pending {
+            cost: 0,
+            hash: 0,
+            enforced: 0,
+            last_enforced: 0,
+            delay: 0,
+            step: Step::Arrive,
+            first,
+            others,
+            under_way: Vec::new(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self, at: usize) -> &Slot<'s> {
+        if at == 0 { &self.first } else { &self.others[at - 1] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot_mut(&mut self, at: usize) -> &mut Slot<'s> {
+        if at == 0 { &mut self.first } else { &mut self.others[at - 1] }
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot<'s>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot<'s>> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    /// Returns the indices of the limits with this role.
+    pub(crate) fn with_role(&self, role: Role) -> impl Iterator<Item = usize> {
+        self.slots().enumerate().filter(move |(_, slot)| slot.role == role).map(|(at, _)| at)
+    }
+
+    /// Notes the role of a limit.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, at: usize) {
+        if self.slot(at).role == Role::Enforced {
+            self.enforced += 1;
+            self.last_enforced = at;
+        }
+    }
+
+    /// Spends the tokens that the limits with this role have lent.
+    pub(crate) fn spend(&mut self, role: Role) {
+        let lent = self.slots_mut().filter(|slot| slot.role == role).filter_map(Slot::lent);
+        lent.for_each(Lent::spend);
+    }
+
+    /// Gives the tokens back that are lent.
+    pub(crate) fn give_back(&mut self) {
+        self.slots_mut().for_each(|slot| drop(slot.lent()));
+    }
+
+    /// Goes on with all work that takes time.
+    pub(crate) fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut under_way = std::mem::take(&mut self.under_way);
+        under_way.retain_mut(|(at, work)| match work {
+            Work::Search(search) => match search.as_mut().poll(context) {
+                Poll::Ready(found) => {
+                    self.slot_mut(*at).rare().found = Some(found);
+                    false
+                }
+                Poll::Pending => true,
+            },
+            Work::Answer(answer) => match answer.as_mut().poll(context) {
+                Poll::Ready(answered) => {
+                    self.slot_mut(*at).answered(answered);
+                    false
+                }
+                Poll::Pending => true,
+            },
+        });
+        self.under_way = under_way;
+        if self.under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
