@@ -211,8 +211,9 @@ impl<'a> Refusal<'a> {
     /// some clients never try again.
     #[must_use]
     pub fn grpc_response<B: From<Bytes>>(&self) -> Option<Response<B>> {
+        let form = self.grpc?;
         let wait = self.why.and_then(Denied::retry_after);
-        Some(grpc::response(self.grpc?, self.codes().1, wait).map(B::from))
+        Some(grpc::response(form, self.codes().1, wait).map(B::from))
     }
 }
 

@@ -32,15 +32,13 @@ pub(super) fn account<F: DynLimit + ?Sized>(
     ruling: Option<Ruling>,
 ) -> Action {
     match ruling {
-        Some(Ruling::Decided { at: 0, decision: Ok(granted), .. }) => {
-            granted_by(state, first, head, pending, 0, granted)
-        }
-        Some(Ruling::Decided { at, decision: Ok(granted), .. }) => {
-            granted_by(state, &*state.limits[at], head, pending, at, granted)
-        }
-        Some(Ruling::Decided { at, decision: Err(denied), banned }) => {
-            refused_by(state, &*state.limits[at], head, pending, at, denied, banned)
-        }
+        Some(Ruling::Decided { at, banned }) => match pending.decision.take() {
+            Some(Ok(granted)) if at == 0 => granted_by(state, first, head, pending, 0, &granted),
+            Some(Ok(granted)) => granted_by(state, &*state.limits[at], head, pending, at, &granted),
+            Some(Err(denied)) if at == 0 => refused_by(state, first, head, pending, (0, banned), denied),
+            Some(Err(denied)) => refused_by(state, &*state.limits[at], head, pending, (at, banned), denied),
+            None => pass(&state.counters.skipped),
+        },
         Some(Ruling::NoKey { at, check }) => without_key(state, head, pending, at, check),
         Some(Ruling::Exempt) => pass(&state.counters.exempt),
         Some(Ruling::Skipped) => pass(&state.counters.skipped),
@@ -87,55 +85,83 @@ fn granted_by<L: DynLimit + ?Sized>(
     head: Head<'_>,
     pending: &mut Pending<'_>,
     at: usize,
-    granted: Granted,
+    granted: &Granted,
 ) -> Action {
-    let (over, _) = if state.shadows { in_shadow(state, pending) } else { (None, None) };
     let policy = limit.policy(pending.slot(at));
-    let also = others(state, pending, at);
+    let also = if pending.enforced > 1 { others(state, pending, at) } else { Vec::new() };
     let notice = Notice { policy, also };
-    let decision = decision(state, head, pending, over.as_ref().map_or(Ok(granted), |over| Err(over.denied)));
-    let counters = limit.counters();
-    match &over {
-        None => {
-            show(state, head, &decision, &notice.policy, Ban::None);
-            count(&counters.granted);
-        }
-        Some(over) => show_over(state, head, &decision, over),
-    }
+    let decision = if state.shadows {
+        beside_shadows(state, head, pending, at, &notice.policy, granted)
+    } else {
+        let decision = decision(state, head, pending, Ok(*granted));
+        show(state, head, &decision, &notice.policy, Ban::None);
+        count(&limit.counters().granted);
+        decision
+    };
     let later = match state.has_later() || pending.delay > 0 {
         false => None,
         true => later(state, head, pending, at, notice.policy.form != Headers::None),
     };
-    let tells = state.enforces(pending) && notice.has_grants();
-    Action::Pass(Some(decision), After { notice: tells.then_some((notice, granted)), later })
+    let notice = match state.enforces(pending) && notice.has_grants() {
+        true => Some((notice, *granted)),
+        false => None,
+    };
+    Action::Pass(Some(decision), After { notice, later })
 }
 
-#[inline(always)]
+/// Tries the limits in shadow mode beside the grant of the others. Counts the request, and returns
+/// its decision.
+#[cold]
+fn beside_shadows(
+    state: &LayerState,
+    head: Head<'_>,
+    pending: &mut Pending<'_>,
+    at: usize,
+    policy: &Policy,
+    granted: &Granted,
+) -> Decision {
+    let (over, _) = in_shadow(state, pending);
+    let result = over.as_ref().map_or(Ok(*granted), |over| Err(over.denied));
+    let decision = decision(state, head, pending, result);
+    match &over {
+        None => {
+            show(state, head, &decision, policy, Ban::None);
+            count(&state.limits[at].counters().granted);
+        }
+        Some(over) => show_over(state, head, &decision, over),
+    }
+    decision
+}
+
+#[inline(never)]
 fn refused_by<L: DynLimit + ?Sized>(
     state: &LayerState,
     limit: &L,
     head: Head<'_>,
     pending: &mut Pending<'_>,
-    at: usize,
+    (at, banned): (usize, bool),
     mut denied: Denied,
-    banned: bool,
 ) -> Action {
     if state.asks {
         pending.give_back();
     }
     let (policy, ban) = limit.refused(pending.slot(at), pending.cost, &mut denied, banned);
-    let decision = decision(state, head, pending, Err(denied));
-    show(state, head, &decision, &policy, ban);
+    let is_enforced = state.enforces(pending);
     let counters = limit.counters();
-    if !state.enforces(pending) {
-        state.suspect(&counters.shadow_refused, head);
-        return Action::Pass(Some(decision), After::NOTHING);
+    if !is_enforced || !state.hooks.is_empty() {
+        let decision = decision(state, head, pending, Err(denied));
+        show(state, head, &decision, &policy, ban);
+        if !is_enforced {
+            state.suspect(&counters.shadow_refused, head);
+            return Action::Pass(Some(decision), After::NOTHING);
+        }
     }
     match ban {
         Ban::Refuses => _ = count(&counters.banned),
         Ban::None | Ban::Begins => state.suspect(&counters.refused, head),
     }
-    let notice = Notice { policy, also: others(state, pending, at) };
+    let also = if pending.enforced > 1 { others(state, pending, at) } else { Vec::new() };
+    let notice = Notice { policy, also };
     let mut refusal = Refusal::new(head, Some(&denied), &notice.policy);
     refusal.ban = ban != Ban::None;
     let mut response = reject(state, &refusal);
@@ -201,7 +227,7 @@ fn in_shadow(
 }
 
 /// Returns the policies of the other limits that are enforced.
-#[inline(always)]
+#[cold]
 fn others(state: &LayerState, pending: &Pending<'_>, at: usize) -> Vec<Arc<Policy>> {
     let others = pending.with_role(Role::Enforced).filter(|other| *other != at);
     if state.limits.len() == 1 {

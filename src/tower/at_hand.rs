@@ -51,10 +51,16 @@ struct Erased<K, S> {
     window: Option<Window>,
 }
 
+/// Returns the refusal of a plan of a limiter of another crate.
+#[cold]
+fn foreign_plan(n: u64) -> Denied {
+    Denied::from_parts(Reason::ForeignPlan, n, 0, None)
+}
+
 /// Returns the plan of a request, or its refusal if the plan is of a limiter of another crate.
 fn plan_of<'a, K>(request: &LayerRequest<'a, K>) -> Result<Option<&'a Plan>, Denied> {
-    let foreign = || Denied::from_parts(Reason::ForeignPlan, request.n, 0, None);
-    request.plan.map(|plan| plan.compiled().ok_or_else(foreign)).transpose()
+    let compiled = |plan: &'a LayerPlan| plan.compiled().ok_or_else(|| foreign_plan(request.n));
+    request.plan.map(compiled).transpose()
 }
 
 impl<K, S> LayerLimiter<K> for Erased<K, S>
@@ -89,12 +95,11 @@ where
     fn take(&self, request: LayerRequest<'_, K>) -> Answer {
         let LayerRequest { key, plan, n } = request;
         Answer::Now(match (key, plan) {
-            (Some(key), None) if self.window.is_some() => self.buckets.inner.try_acquire_in_window(key, n),
-            (Some(key), None) => self.buckets.try_acquire_n(key, n),
-            (Some(key), Some(_)) => match plan_of(&request) {
-                Ok(Some(plan)) => self.buckets.key(key).n(n).under(plan).try_acquire(),
-                Ok(None) => self.buckets.try_acquire_n(key, n),
-                Err(denied) => Err(denied),
+            (Some(key), None) if self.window.is_none() => self.buckets.try_acquire_n(key, n),
+            (Some(key), None) => self.buckets.inner.try_acquire_in_window(key, n),
+            (Some(key), Some(plan)) => match plan.compiled() {
+                Some(plan) => self.buckets.key(key).n(n).under(plan).try_acquire(),
+                None => Err(foreign_plan(n)),
             },
             (None, _) => Limit::take(&self.buckets.no_key(n), Internal).map(|(granted, _)| granted),
         })

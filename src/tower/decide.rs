@@ -22,11 +22,10 @@ where
     let (first, others) = state.limits.split_first().expect(ONE);
     let first: &LimitBy<K> = (&**first as &dyn Any).downcast_ref().expect(ONE);
     let mut bucket = BucketOf::<K>::NONE;
-    let others = match others {
-        [] => Vec::new(),
-        others => others.iter().map(|limit| Slot::on_heap(limit.new_bucket())).collect(),
-    };
-    let mut pending = Pending::on_stack(&mut bucket, others);
+    let mut pending = Pending::on_stack(&mut bucket);
+    if !others.is_empty() {
+        pending.extend(others.iter().map(|limit| Slot::on_heap(limit.new_bucket())));
+    }
     let mut context = Context::from_waker(Waker::noop());
     match state.rule(first, head, &mut pending, &mut context) {
         Poll::Ready(ruling) => account(state, first, head, &mut pending, ruling),

@@ -230,7 +230,8 @@ impl LayerState {
         pending: &mut Pending<'_>,
         ruling: &mut Option<Ruling>,
     ) -> Option<Turn> {
-        let is_refused = matches!(ruling, Some(Ruling::Decided { decision: Err(_), banned: false, .. }));
+        let is_refused = matches!(ruling, Some(Ruling::Decided { banned: false, .. }))
+            && matches!(pending.decision, Some(Err(_)));
         if !is_refused || !self.enforces(pending) {
             return None;
         }
@@ -241,7 +242,8 @@ impl LayerState {
             None if denied.reason() == Reason::Empty => denied.of_full_line(line.max_waiting),
             _ => denied,
         });
-        *ruling = Some(Ruling::Decided { at, decision, banned: false });
+        pending.decision = Some(decision);
+        *ruling = Some(Ruling::Decided { at, banned: false });
         let waits = places.iter().any(|place| place.first_timer().is_some());
         match in_line.filter(|_| waits) {
             Some(in_line) => {

@@ -24,11 +24,20 @@ pub(crate) struct Pending<'s> {
     /// The nanoseconds that the request waited for its tokens.
     pub(crate) delay: u64,
     pub(crate) step: Step,
-    /// The request's part at the first limit, and at the others.
+    /// The decision of the limits.
+    pub(crate) decision: Option<Result<Granted, Denied>>,
+    /// The request's part at the first limit.
     pub(crate) first: Slot<'s>,
-    pub(crate) others: Vec<Slot<'s>>,
+    more: Option<Box<More<'s>>>,
+}
+
+/// The parts of a request that few layers have.
+#[derive(Default)]
+struct More<'s> {
+    /// The request's part at the other limits.
+    others: Vec<Slot<'s>>,
     /// The searches or the answers that are not there, each with the index of its limit.
-    pub(crate) under_way: Vec<(usize, Work)>,
+    under_way: Vec<(usize, Work)>,
 }
 
 /// The next step of a request, if it waits.
@@ -136,7 +145,7 @@ pub(crate) enum Ruling {
     /// A key is missing and needed, perhaps by a fault of the setup.
     NoKey { at: usize, check: Option<Check> },
     /// A limit refused, or has the fewest tokens left.
-    Decided { at: usize, decision: Result<Granted, Denied>, banned: bool },
+    Decided { at: usize, banned: bool },
 }
 
 impl<'s> Slot<'s> {
@@ -197,12 +206,12 @@ const ITS_OWN: &str = "the limit made the slot";
 impl<'s> Pending<'s> {
     /// Begins a request with the bucket of the first limit on the stack.
     #[inline(always)]
-    pub(crate) fn on_stack(first: &'s mut (dyn Any + Send + Sync), others: Vec<Slot<'s>>) -> Pending<'s> {
-        Pending::new(Slot::new(AnyBucket::Stack(first)), others)
+    pub(crate) fn on_stack(first: &'s mut (dyn Any + Send + Sync)) -> Pending<'s> {
+        Pending::new(Slot::new(AnyBucket::Stack(first)))
     }
 
     #[inline(always)]
-    pub(crate) fn new(first: Slot<'s>, others: Vec<Slot<'s>>) -> Pending<'s> {
+    pub(crate) fn new(first: Slot<'s>) -> Pending<'s> {
         Pending {
             cost: 0,
             hash: 0,
@@ -210,28 +219,50 @@ impl<'s> Pending<'s> {
             last_enforced: 0,
             delay: 0,
             step: Step::Arrive,
+            decision: None,
             first,
-            others,
-            under_way: Vec::new(),
+            more: None,
         }
+    }
+
+    #[cold]
+    fn more(&mut self) -> &mut More<'s> {
+        self.more.get_or_insert_default()
+    }
+
+    /// Adds the parts of the request at the other limits.
+    #[cold]
+    pub(crate) fn extend(&mut self, others: impl Iterator<Item = Slot<'s>>) {
+        self.more().others.extend(others);
+    }
+
+    /// Begins the work of a limit that takes time.
+    pub(crate) fn begin(&mut self, at: usize, work: Work) {
+        self.more().under_way.push((at, work));
     }
 
     #[inline(always)]
     pub(crate) fn slot(&self, at: usize) -> &Slot<'s> {
-        if at == 0 { &self.first } else { &self.others[at - 1] }
+        match &self.more {
+            Some(more) if at > 0 => &more.others[at - 1],
+            _ => &self.first,
+        }
     }
 
     #[inline(always)]
     pub(crate) fn slot_mut(&mut self, at: usize) -> &mut Slot<'s> {
-        if at == 0 { &mut self.first } else { &mut self.others[at - 1] }
+        match &mut self.more {
+            Some(more) if at > 0 => &mut more.others[at - 1],
+            _ => &mut self.first,
+        }
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot<'s>> {
-        std::iter::once(&self.first).chain(&self.others)
+        std::iter::once(&self.first).chain(self.more.iter().flat_map(|more| &more.others))
     }
 
     fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot<'s>> {
-        std::iter::once(&mut self.first).chain(&mut self.others)
+        std::iter::once(&mut self.first).chain(self.more.iter_mut().flat_map(|more| &mut more.others))
     }
 
     /// Returns the indices of the limits with this role.
@@ -261,7 +292,8 @@ impl<'s> Pending<'s> {
 
     /// Goes on with all work that takes time.
     pub(crate) fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut under_way = std::mem::take(&mut self.under_way);
+        let Some(more) = &mut self.more else { return Poll::Ready(()) };
+        let mut under_way = std::mem::take(&mut more.under_way);
         under_way.retain_mut(|(at, work)| match work {
             Work::Search(search) => match search.as_mut().poll(context) {
                 Poll::Ready(found) => {
@@ -278,7 +310,8 @@ impl<'s> Pending<'s> {
                 Poll::Pending => true,
             },
         });
-        self.under_way = under_way;
-        if self.under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        let ended = if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending };
+        self.more().under_way = under_way;
+        ended
     }
 }

@@ -38,8 +38,8 @@ pub(super) fn search(
     if pending.step == Step::Arrive {
         pending.step = Step::Search;
         let searches = state.limits.iter().enumerate();
-        let searches = searches.filter_map(|(at, limit)| Some((at, Work::Search(limit.search(head)?))));
-        pending.under_way.extend(searches);
+        let searches = searches.filter_map(|(at, limit)| Some((at, limit.search(head)?)));
+        searches.for_each(|(at, search)| pending.begin(at, Work::Search(search)));
     }
     pending.poll_work(context)
 }
@@ -81,7 +81,8 @@ pub(super) fn bans(state: &LayerState, pending: &mut Pending<'_>) -> Option<Ruli
     }
     let banned = |at: usize| Some((at, state.limits[at].check_ban(pending.slot(at))?));
     let (at, denied) = pending.with_role(Role::Enforced).find_map(banned)?;
-    Some(Ruling::Decided { at, decision: Err(denied), banned: true })
+    pending.decision = Some(Err(denied));
+    Some(Ruling::Decided { at, banned: true })
 }
 
 /// Asks the limiters that are not at hand, and waits for their answers.
@@ -105,7 +106,7 @@ fn ask(limit: &dyn DynLimit, at: usize, pending: &mut Pending<'_>) {
     }
     match limit.ask(slot, pending.cost) {
         Ok(answered) => pending.slot_mut(at).answered(answered),
-        Err(answer) => pending.under_way.push((at, Work::Answer(answer))),
+        Err(answer) => pending.begin(at, Work::Answer(answer)),
     }
 }
 
@@ -116,16 +117,22 @@ pub(super) fn take<F: DynLimit + ?Sized>(
     first: &F,
     pending: &mut Pending<'_>,
 ) -> Option<Ruling> {
-    let (at, decision) = match (pending.enforced, pending.last_enforced) {
+    let at = match (pending.enforced, pending.last_enforced) {
         (0, _) => return None,
-        (1, 0) => (0, take_one(first, pending, 0)),
-        (1, at) => (at, take_one(&*state.limits[at], pending, at)),
+        (1, 0) => {
+            pending.decision = Some(take_one(first, pending, 0));
+            0
+        }
+        (1, at) => {
+            pending.decision = Some(take_one(&*state.limits[at], pending, at));
+            at
+        }
         _ => take_several(state, pending),
     };
-    if state.asks && decision.is_ok() {
+    if state.asks && matches!(pending.decision, Some(Ok(_))) {
         pending.spend(Role::Enforced);
     }
-    Some(Ruling::Decided { at, decision, banned: false })
+    Some(Ruling::Decided { at, banned: false })
 }
 
 /// Takes the tokens of one limit, unless its answer is there.
@@ -143,12 +150,13 @@ pub(super) fn take_one<L: DynLimit + ?Sized>(
 }
 
 #[cold]
-fn take_several(state: &LayerState, pending: &Pending<'_>) -> (usize, Result<Granted, Denied>) {
+fn take_several(state: &LayerState, pending: &mut Pending<'_>) -> usize {
     let (which, decision) = match chain(&state.limits, 0, pending, None) {
         Ok((granted, which)) => (which, Ok(granted)),
         Err(denied) => (denied.which(), Err(denied.denied())),
     };
-    (pending.with_role(Role::Enforced).nth(which).unwrap_or_default(), decision)
+    pending.decision = Some(decision);
+    pending.with_role(Role::Enforced).nth(which).unwrap_or_default()
 }
 
 /// The limits so far, the latest first. Each link is on the stack of its limit.

@@ -98,8 +98,9 @@ impl LayerState {
     #[cold]
     pub(super) fn pending(&self) -> Pending<'static> {
         let mut slots = self.limits.iter().map(|limit| Slot::on_heap(limit.new_bucket()));
-        let first = slots.next().expect("a layer has a limit");
-        Pending::new(first, slots.collect())
+        let mut pending = Pending::new(slots.next().expect("a layer has a limit"));
+        pending.extend(slots);
+        pending
     }
 
     /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults.
