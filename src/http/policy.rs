@@ -297,8 +297,8 @@ impl Policy {
         HeaderNumbers { rest, left, time, reset, retry, granted: false }
     }
 
-    /// Returns the seconds until the bucket of a refusal is full. `there` tokens are in it after the
-    /// wait.
+    /// Returns the seconds until the bucket of a refusal is full. After the wait it has `there`
+    /// tokens.
     fn reset_of_refusal(&self, wait: Option<Duration>, there: u64) -> u64 {
         let nanos = wait.unwrap_or_default().as_nanos();
         match &self.numbers {

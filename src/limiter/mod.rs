@@ -9,6 +9,8 @@ mod bucket_line;
 mod bucket_verbs;
 pub(crate) mod builder;
 mod decide;
+#[cfg(feature = "tower")]
+pub(crate) mod decided;
 pub(crate) mod inflight_limiter;
 pub(crate) mod inflight_limiter_builder;
 pub(crate) mod inner;

@@ -66,7 +66,7 @@ fn without_key(
     }
     let limit = &state.limits[at];
     state.suspect(&limit.counters().rejected, head);
-    let policy = limit.policy(pending.slot(at));
+    let policy = limit.policy(pending.part(at));
     Action::Refuse(reject(state, &Refusal::new(head, None, &policy).with_check(check)))
 }
 
@@ -87,7 +87,7 @@ fn granted_by<L: DynLimit + ?Sized>(
     at: usize,
     granted: &Granted,
 ) -> Action {
-    let policy = limit.policy(pending.slot(at));
+    let policy = limit.policy(pending.part(at));
     let also = if pending.enforced > 1 { others(state, pending, at) } else { Vec::new() };
     let notice = Notice { policy, also };
     let decision = if state.shadows {
@@ -145,7 +145,7 @@ fn refused_by<L: DynLimit + ?Sized>(
     if state.asks {
         pending.give_back();
     }
-    let (policy, ban) = limit.refused(pending.slot(at), pending.cost, &mut denied, banned);
+    let (policy, ban) = limit.refused(pending.part(at), pending.cost, &mut denied, banned);
     let is_enforced = state.enforces(pending);
     let counters = limit.counters();
     if !is_enforced || !state.hooks.is_empty() {
@@ -187,7 +187,7 @@ fn undecided(state: &LayerState, head: Head<'_>, pending: &mut Pending<'_>) -> A
     let decision = decision(state, head, pending, shown);
     match &over {
         None => {
-            let policy = state.limits[at].policy(pending.slot(at));
+            let policy = state.limits[at].policy(pending.part(at));
             show(state, head, &decision, &policy, Ban::None);
             count(&state.limits[at].counters().granted);
         }
@@ -206,18 +206,18 @@ fn in_shadow(
 ) -> (Option<Over>, Option<(usize, Option<Granted>)>) {
     let (mut over, mut last) = (None, None);
     for at in (0..state.limits.len()).rev() {
-        if pending.slot(at).role != Role::Shadow {
+        if pending.part(at).role != Role::Shadow {
             continue;
         }
         let limit = &*state.limits[at];
-        let banned = limit.check_ban(pending.slot(at));
+        let banned = limit.check_ban(pending.part(at));
         let decision = banned.map_or_else(|| take_one(limit, pending, at), Err);
         last = last.or(Some((at, decision.ok())));
         match decision {
-            Ok(_) => pending.slot_mut(at).role = Role::ShadowGranted,
+            Ok(_) => pending.part_mut(at).role = Role::ShadowGranted,
             Err(mut denied) => {
-                let slot = pending.slot(at);
-                let (policy, ban) = limit.refused(slot, pending.cost, &mut denied, banned.is_some());
+                let part = pending.part(at);
+                let (policy, ban) = limit.refused(part, pending.cost, &mut denied, banned.is_some());
                 over.get_or_insert(Over { at, denied, policy, ban });
             }
         }
@@ -233,7 +233,7 @@ fn others(state: &LayerState, pending: &Pending<'_>, at: usize) -> Vec<Arc<Polic
     if state.limits.len() == 1 {
         Vec::new()
     } else {
-        others.map(|at| state.limits[at].policy(pending.slot(at))).collect()
+        others.map(|at| state.limits[at].policy(pending.part(at))).collect()
     }
 }
 
@@ -280,9 +280,9 @@ fn later(
     }
     let mut charged = Charged::new(pending.cost);
     if settles {
-        for (which, slot) in pending.slots().enumerate() {
-            if matches!(slot.role, Role::Enforced | Role::ShadowGranted) {
-                charged.push(state.limits[which].adjust(slot, which == at));
+        for (which, part) in pending.parts().enumerate() {
+            if matches!(part.role, Role::Enforced | Role::ShadowGranted) {
+                charged.push(state.limits[which].adjust(part, which == at));
             }
         }
     }

@@ -3,10 +3,10 @@
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-use super::answered::Answered;
 use super::limiter::{Answer, AnyLimiter, HasLine, LayerLimiter, LayerPlan, LayerRequest};
 use crate::keyed::keyspace::Stats;
 use crate::limiter::all_of::{Internal, Limit};
+use crate::limiter::decided::DecidedLimit;
 use crate::limiter::key_call::CallOptions;
 use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
@@ -143,7 +143,7 @@ where
     fn with_tokens(&self, request: LayerRequest<'_, K>, then: &mut dyn FnMut(&dyn Limit)) {
         let LayerRequest { key, n, .. } = request;
         match (key, plan_of(&request)) {
-            (_, Err(denied)) => then(&Answered { decision: Err(denied), clock: &self.clock() }),
+            (_, Err(denied)) => then(&DecidedLimit { decision: Err(denied), clock: &self.clock() }),
             (None, _) => then(&self.buckets.no_key(n)),
             (Some(key), Ok(None)) => then(&self.buckets.key(key).n(n)),
             (Some(key), Ok(Some(plan))) => then(&self.buckets.key(key).n(n).under(plan)),

@@ -176,11 +176,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Enforces the refusals of the layer for `percent` hundredths of the first limit's keys, always
-    /// the same ones. 100 and above is all keys, the default.
+    /// Enforces the refusals of the layer for `percent` hundredths of the first limit's keys.
     ///
-    /// `enforce(0)` is shadow mode, a dry run: each request is passed on, and no headers are added. A
-    /// request within its limits takes tokens as usual. A request over a limit takes none, and
+    /// They are always the same keys. 100 and above is all keys, the default. `enforce(0)` is
+    /// shadow mode, a dry run: each request is passed on, and no headers are added. A request
+    /// within its limits takes tokens as usual. A request over a limit takes none, and
     /// counts as `shadow_refused`. A request that would be rejected for want of a key takes none,
     /// and counts as `skipped`.
     ///

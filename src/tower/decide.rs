@@ -8,7 +8,7 @@ use super::account::account;
 use super::action::Action;
 use super::dyn_limit::DynLimit;
 use super::limit_by::LimitBy;
-use super::request::{BucketOf, Pending, Ruling, Slot, Step};
+use super::request::{BucketOf, Part, Pending, Ruling, Step};
 use super::stages::{bans, exempt, keys, remote, search, take};
 use super::state::LayerState;
 use crate::http::Head;
@@ -24,7 +24,7 @@ where
     let mut bucket = BucketOf::<K>::NONE;
     let mut pending = Pending::on_stack(&mut bucket);
     if !others.is_empty() {
-        pending.extend(others.iter().map(|limit| Slot::on_heap(limit.new_bucket())));
+        pending.extend(others.iter().map(|limit| Part::on_heap(limit.new_bucket())));
     }
     let mut context = Context::from_waker(Waker::noop());
     match state.rule(first, head, &mut pending, &mut context) {

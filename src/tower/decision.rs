@@ -83,8 +83,9 @@ impl Decision {
     /// # Errors
     ///
     /// A limit refused the request. In the request's extensions this means that the layer passed it
-    /// on, because the layer or that limit does not [enforce](super::LayerBuilder::enforce) refusals
-    /// for its key. A hook sees the other refusals as well.
+    /// on, because the layer or that limit does not
+    /// [enforce](super::LayerBuilder::enforce) refusals for its key. A hook sees the other refusals
+    /// as well.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }

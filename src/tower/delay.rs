@@ -144,14 +144,14 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let mut waiter = Waiter { pending: Box::new(self.inner.state.pending()), turn: None };
+        let mut waiter = Delayed { pending: Box::new(self.inner.state.pending()), turn: None };
         let mut context = Context::from_waker(Waker::noop());
         // No task waits yet: the future polls again.
         let kind = match waiter.decide(&self.inner.state, &self.line, Head::from(&request), &mut context) {
             Poll::Ready(Some(action)) => DelayKind::Passed { response: self.inner.act(request, action) },
             _ => {
                 let (service, line) = (self.inner.clone(), self.line.clone());
-                let waiting = Waiting { service, line, request, waiter: Mutex::new(waiter) };
+                let waiting = DelayedRequest { service, line, request, waiter: Mutex::new(waiter) };
                 DelayKind::Waiting { waiting: Some(Box::new(waiting)) }
             }
         };
@@ -160,22 +160,22 @@ where
 }
 
 /// A request before it is passed to the rate limit.
-struct Waiting<T, A> {
+struct DelayedRequest<T, A> {
     service: RateLimit<T>,
     line: WaitingLine,
     request: Request<A>,
     /// No thread locks it: it makes a future [`Sync`] whose search or timer is not.
-    waiter: Mutex<Waiter>,
+    waiter: Mutex<Delayed>,
 }
 
 /// A request that is decided on, or that waits for its turn.
-struct Waiter {
+struct Delayed {
     pending: Box<Pending<'static>>,
     /// The turn, and the decision that is applied then.
     turn: Option<(Turn, Action)>,
 }
 
-impl Waiter {
+impl Delayed {
     /// Decides on the request. Returns the next step, or `None` if the request waits for its turn.
     fn decide(
         &mut self,
@@ -270,9 +270,9 @@ impl LayerState {
     ) -> (usize, Result<Granted, Denied>, Vec<Place>) {
         let (mut places, mut tightest) = (Vec::new(), None::<(usize, Granted)>);
         for at in pending.with_role(Role::Enforced) {
-            let slot = pending.slot(at);
-            let placed = self.limits[at].place(slot, pending.cost, wait);
-            let granted = match (placed, slot.answer()) {
+            let part = pending.part(at);
+            let placed = self.limits[at].place(part, pending.cost, wait);
+            let granted = match (placed, part.answer()) {
                 (Some(Ok((granted, place))), _) => {
                     places.push(place);
                     granted
@@ -280,7 +280,7 @@ impl LayerState {
                 (None, Some(Ok(granted))) => granted,
                 (Some(Err(denied)), _) | (None, Some(Err(denied))) => return (at, Err(denied), Vec::new()),
                 // A limiter that is at hand and has no line.
-                (None, None) => match self.limits[at].take(slot, pending.cost) {
+                (None, None) => match self.limits[at].take(part, pending.cost) {
                     Ok(granted) => granted,
                     Err(denied) => return (at, Err(denied), Vec::new()),
                 },
@@ -316,7 +316,7 @@ pin_project! {
         T: Service<Request<A>>,
     {
         Waiting {
-            waiting: Option<Box<Waiting<T, A>>>,
+            waiting: Option<Box<DelayedRequest<T, A>>>,
         },
         Passed {
             #[pin]
@@ -338,10 +338,10 @@ where
                 DelayProjection::Passed { response } => return response.poll(context),
                 DelayProjection::Waiting { waiting } => waiting,
             };
-            let Waiting { service, line, request, waiter } = &mut **waiting.as_mut().expect(DONE);
+            let DelayedRequest { service, line, request, waiter } = &mut **waiting.as_mut().expect(DONE);
             let waiter = waiter.get_mut().unwrap_or_else(PoisonError::into_inner);
             let action = ready!(waiter.poll(&service.state, line, Head::from(&*request), context));
-            let Waiting { mut service, request, .. } = *waiting.take().expect(DONE);
+            let DelayedRequest { mut service, request, .. } = *waiting.take().expect(DONE);
             let response = service.act(request, action);
             kind.set(DelayKind::Passed { response });
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ban::Ban;
 use super::reported::Reported;
-use super::request::{AnswerFuture, Answered, SearchFuture, Slot};
+use super::request::{AnswerFuture, LentAnswer, Part, SearchFuture};
 use super::stats::{LimitCounters, LimitStats};
 use crate::http::{Check, Head, Policy};
 use crate::limiter::all_of::Limit;
@@ -13,7 +13,7 @@ use crate::limiter::place::Place;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted};
 
-/// The part of a limit in each stage. A slot is the request's part at this limit.
+/// The part of a limit in each stage. A part is the request's part at this limit.
 pub(crate) trait DynLimit: Any + Send + Sync {
     /// Returns an empty bucket.
     fn new_bucket(&self) -> Box<dyn Any + Send + Sync>;
@@ -38,32 +38,32 @@ pub(crate) trait DynLimit: Any + Send + Sync {
         head: Head<'_>,
         counted: &[usize],
         reported: &Reported,
-        slot: &mut Slot<'_>,
+        part: &mut Part<'_>,
     ) -> Result<(), Option<Check>>;
     /// Returns a hash of the key, or 0.
-    fn hash(&self, slot: &Slot<'_>) -> u64;
+    fn hash(&self, part: &Part<'_>) -> u64;
     /// Returns the refusal of a banned key.
-    fn check_ban(&self, slot: &Slot<'_>) -> Option<Denied>;
+    fn check_ban(&self, part: &Part<'_>) -> Option<Denied>;
     /// Asks a limiter that is not at hand.
-    fn ask(&self, slot: &Slot<'_>, n: u64) -> Result<Answered, AnswerFuture>;
+    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, AnswerFuture>;
     /// Takes the tokens of a limiter at hand.
-    fn take(&self, slot: &Slot<'_>, n: u64) -> Result<Granted, Denied>;
+    fn take(&self, part: &Part<'_>, n: u64) -> Result<Granted, Denied>;
     fn with_clock(&self, then: &mut dyn FnMut(&Clock));
     /// Calls `then` with the request as one of several limits.
-    fn with_tokens(&self, slot: &Slot<'_>, n: u64, then: &mut dyn FnMut(&dyn Limit));
+    fn with_tokens(&self, part: &Part<'_>, n: u64, then: &mut dyn FnMut(&dyn Limit));
     /// Takes a place in line by the longest wait in nanoseconds and the most requests of a key that
     /// wait. `None`: no request waits for this limit.
-    fn place(&self, slot: &Slot<'_>, n: u64, wait: (u64, usize)) -> Option<Result<(Granted, Place), Denied>>;
+    fn place(&self, part: &Part<'_>, n: u64, wait: (u64, usize)) -> Option<Result<(Granted, Place), Denied>>;
     /// Returns the granted tokens as lent: they go back unless they are spent.
-    fn lend(&self, slot: &Slot<'_>, n: u64, granted: Granted) -> Answered;
+    fn lend(&self, part: &Part<'_>, n: u64, granted: Granted) -> LentAnswer;
 
     /// Returns the policy of the rule in force.
-    fn policy(&self, slot: &Slot<'_>) -> Arc<Policy>;
+    fn policy(&self, part: &Part<'_>) -> Arc<Policy>;
     /// Counts a refusal for the limit's lists and bans. Returns its policy and its part in a ban,
     /// which makes the wait longer. `banned`: the refusal is by a ban.
-    fn refused(&self, slot: &Slot<'_>, n: u64, denied: &mut Denied, banned: bool) -> (Arc<Policy>, Ban);
+    fn refused(&self, part: &Part<'_>, n: u64, denied: &mut Denied, banned: bool) -> (Arc<Policy>, Ban);
     /// Returns the way to change a take later. `decided`: the limit decided.
-    fn adjust(&self, slot: &Slot<'_>, decided: bool) -> Adjust;
+    fn adjust(&self, part: &Part<'_>, decided: bool) -> Adjust;
     fn counters(&self) -> &Arc<LimitCounters>;
     /// Reports a fault that a request shows.
     fn examine(&self, head: Head<'_>, reported: &Reported);

@@ -307,16 +307,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
         Ok(LimitBy { bans, ..self })
     }
 
-    /// Enforces the refusals of `percent` hundredths of this limit's keys, always the same ones. 100
-    /// and above is all keys, the default.
+    /// Enforces the refusals of `percent` hundredths of this limit's keys.
     ///
-    /// For all other keys the limit is in shadow mode, as for all keys by `enforce(0)`: it refuses
-    /// no request, and reports none to its client. A request that the other limits grant takes
-    /// tokens of this limit if they are there. If not, the request is passed on and counts as
-    /// `shadow_refused`. With `enforce(0)` a request without a key is not rejected.
+    /// They are always the same keys. 100 and above is all keys, the default. For all other keys
+    /// the limit is in shadow mode, as for all keys by `enforce(0)`: it refuses no request, and
+    /// reports none to its client. A request that the other limits grant takes tokens of this limit
+    /// if they are there. If not, the request is passed on and counts as `shadow_refused`. With
+    /// `enforce(0)` a request without a key is not rejected.
     ///
-    /// The share is the same in each process. A client that chooses its key can try until it has one
-    /// that is not enforced.
+    /// The share is the same in each process. A client that chooses its key can try until it has
+    /// one that is not enforced.
     #[must_use]
     pub fn enforce(self, percent: u8) -> Self {
         LimitBy { enforced: share_of(percent), ..self }

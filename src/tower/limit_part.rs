@@ -9,7 +9,7 @@ use super::dyn_limit::{Adjust, Adjustment, DynLimit};
 use super::limit_by::{LimitBy, OnMissingKey};
 use super::limiter::{Answer, LayerRequest};
 use super::reported::Reported;
-use super::request::{AnswerFuture, Answered, BucketOf, Lent, Role, SearchFuture, Slot};
+use super::request::{AnswerFuture, BucketOf, Lent, LentAnswer, Part, Role, SearchFuture};
 use super::state::ALL_KEYS;
 use super::stats::{LimitCounters, LimitStats, count};
 use crate::http::{Check, Head, Policy};
@@ -54,21 +54,21 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         head: Head<'_>,
         counted: &[usize],
         reported: &Reported,
-        slot: &mut Slot<'_>,
+        part: &mut Part<'_>,
     ) -> Result<(), Option<Check>> {
         if !self.applies_to(head) {
             return Ok(());
         }
         let key = match &self.find_key {
             None => self.key.key_from(head),
-            Some(_) => slot.found().and_then(|found| *found.downcast::<Option<K>>().ok()?),
+            Some(_) => part.found().and_then(|found| *found.downcast::<Option<K>>().ok()?),
         };
-        let bucket = slot.bucket_mut();
+        let bucket = part.bucket_mut();
         bucket.key = key;
         if !counted.is_empty() && counted.contains(&self.limiter.id()) {
             return Ok(());
         }
-        slot.role = match &bucket.key {
+        part.role = match &bucket.key {
             Some(key) => {
                 bucket.plan = self.plan.as_ref().and_then(|choose| choose(head));
                 self.role_for(key)
@@ -88,20 +88,20 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         Ok(())
     }
 
-    fn hash(&self, slot: &Slot<'_>) -> u64 {
-        slot.bucket::<K>().key.as_ref().map_or(0, hash_of)
+    fn hash(&self, part: &Part<'_>) -> u64 {
+        part.bucket::<K>().key.as_ref().map_or(0, hash_of)
     }
 
-    fn check_ban(&self, slot: &Slot<'_>) -> Option<Denied> {
-        self.bans.as_ref()?.check(slot.bucket().key.as_ref()?)
+    fn check_ban(&self, part: &Part<'_>) -> Option<Denied> {
+        self.bans.as_ref()?.check(part.bucket().key.as_ref()?)
     }
 
-    fn ask(&self, slot: &Slot<'_>, n: u64) -> Result<Answered, AnswerFuture> {
-        match self.limiter.take(self.request(slot, n)) {
-            Answer::Now(Ok(granted)) => Ok(self.lend(slot, n, granted)),
+    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, AnswerFuture> {
+        match self.limiter.take(self.request(part, n)) {
+            Answer::Now(Ok(granted)) => Ok(self.lend(part, n, granted)),
             Answer::Now(Err(denied)) => Ok((Err(denied), None)),
             Answer::Later(answer) => {
-                let refund = self.refund(slot, n);
+                let refund = self.refund(part, n);
                 Err(Box::pin(async move {
                     let decision = answer.await;
                     (decision, decision.is_ok().then(|| Lent::new(refund)))
@@ -111,8 +111,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     }
 
     #[inline(always)]
-    fn take(&self, slot: &Slot<'_>, n: u64) -> Result<Granted, Denied> {
-        match self.limiter.take(self.request(slot, n)) {
+    fn take(&self, part: &Part<'_>, n: u64) -> Result<Granted, Denied> {
+        match self.limiter.take(self.request(part, n)) {
             Answer::Now(decision) => decision,
             // The limiter says that it is at hand.
             Answer::Later(_) => Err(Denied::from_parts(Reason::Unavailable, n, 0, None)),
@@ -123,27 +123,27 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         then(&self.limiter.clock());
     }
 
-    fn with_tokens(&self, slot: &Slot<'_>, n: u64, then: &mut dyn FnMut(&dyn Limit)) {
-        self.limiter.with_tokens(self.request(slot, n), then);
+    fn with_tokens(&self, part: &Part<'_>, n: u64, then: &mut dyn FnMut(&dyn Limit)) {
+        self.limiter.with_tokens(self.request(part, n), then);
     }
 
-    fn place(&self, slot: &Slot<'_>, n: u64, wait: (u64, usize)) -> Option<Result<(Granted, Place), Denied>> {
-        Some(self.line.as_ref()?.place(self.request(slot, n), wait))
+    fn place(&self, part: &Part<'_>, n: u64, wait: (u64, usize)) -> Option<Result<(Granted, Place), Denied>> {
+        Some(self.line.as_ref()?.place(self.request(part, n), wait))
     }
 
-    fn lend(&self, slot: &Slot<'_>, n: u64, granted: Granted) -> Answered {
-        (Ok(granted), Some(Lent::new(self.refund(slot, n))))
-    }
-
-    #[inline(always)]
-    fn policy(&self, slot: &Slot<'_>) -> Arc<Policy> {
-        self.policy_of(self.limiter.rule(slot.bucket::<K>().plan.as_ref()))
+    fn lend(&self, part: &Part<'_>, n: u64, granted: Granted) -> LentAnswer {
+        (Ok(granted), Some(Lent::new(self.refund(part, n))))
     }
 
     #[inline(always)]
-    fn refused(&self, slot: &Slot<'_>, n: u64, denied: &mut Denied, banned: bool) -> (Arc<Policy>, Ban) {
-        let mut policy = self.policy(slot);
-        let key = slot.bucket().key.as_ref();
+    fn policy(&self, part: &Part<'_>) -> Arc<Policy> {
+        self.policy_of(self.limiter.rule(part.bucket::<K>().plan.as_ref()))
+    }
+
+    #[inline(always)]
+    fn refused(&self, part: &Part<'_>, n: u64, denied: &mut Denied, banned: bool) -> (Arc<Policy>, Ban) {
+        let mut policy = self.policy(part);
+        let key = part.bucket().key.as_ref();
         if let Some(key) = key {
             if policy.spread > 0 {
                 policy = Arc::new(policy.for_key(hash_of(key)));
@@ -161,8 +161,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         (policy, ban)
     }
 
-    fn adjust(&self, slot: &Slot<'_>, decided: bool) -> Adjust {
-        let (limiter, bucket) = (self.limiter.clone(), slot.bucket::<K>().clone());
+    fn adjust(&self, part: &Part<'_>, decided: bool) -> Adjust {
+        let (limiter, bucket) = (self.limiter.clone(), part.bucket::<K>().clone());
         Box::new(move |adjustment| {
             match adjustment {
                 Adjustment::Refund(n) => limiter.refund(bucket.request(n)),
@@ -206,8 +206,8 @@ fn hash_of<K: Hash>(key: &K) -> u64 {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     #[inline(always)]
-    fn request<'a>(&self, slot: &'a Slot<'_>, n: u64) -> LayerRequest<'a, K> {
-        slot.bucket().request(n)
+    fn request<'a>(&self, part: &'a Part<'_>, n: u64) -> LayerRequest<'a, K> {
+        part.bucket().request(n)
     }
 
     #[inline]
@@ -233,8 +233,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Returns the refund of granted tokens.
-    fn refund(&self, slot: &Slot<'_>, n: u64) -> impl FnOnce() + Send + Sync + 'static {
-        let (limiter, bucket) = (self.limiter.clone(), slot.bucket::<K>().clone());
+    fn refund(&self, part: &Part<'_>, n: u64) -> impl FnOnce() + Send + Sync + 'static {
+        let (limiter, bucket) = (self.limiter.clone(), part.bucket::<K>().clone());
         move || limiter.refund(bucket.request(n))
     }
 

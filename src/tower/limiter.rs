@@ -198,7 +198,9 @@ impl<K> AnyLimiter<K> {
     /// use std::future::ready;
     /// use std::net::IpAddr;
     /// use tollgate::http::ClientIp;
-    /// use tollgate::tower::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest, RateLimitLayer};
+    /// use tollgate::tower::{
+    ///     Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest, RateLimitLayer,
+    /// };
     /// use tollgate::{Clock, Granted, Quota, RateLimiter, Rule, Stats};
     ///
     /// struct Store(RateLimiter<IpAddr>);

@@ -97,7 +97,6 @@
 mod account;
 mod action;
 mod after;
-mod answered;
 mod at_hand;
 mod ban;
 mod body;
@@ -122,6 +121,7 @@ mod limiter;
 mod line;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod named;
 mod own_quota;
 mod policies;
 mod reported;
@@ -153,6 +153,7 @@ pub use inflight_stats::{InflightLayerStats, PriorityStats, prometheus_inflight}
 pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+pub use named::NamedLimit;
 pub use service::{RateLimit, ResponseFuture};
 pub use settle::{Cost, ResponseHead};
 pub use stats::{LayerStats, LimitStats, prometheus};

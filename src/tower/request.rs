@@ -27,7 +27,7 @@ pub(crate) struct Pending<'s> {
     /// The decision of the limits.
     pub(crate) decision: Option<Result<Granted, Denied>>,
     /// The request's part at the first limit.
-    pub(crate) first: Slot<'s>,
+    pub(crate) first: Part<'s>,
     more: Option<Box<More<'s>>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Pending<'s> {
 #[derive(Default)]
 struct More<'s> {
     /// The request's part at the other limits.
-    others: Vec<Slot<'s>>,
+    others: Vec<Part<'s>>,
     /// The searches or the answers that are not there, each with the index of its limit.
     under_way: Vec<(usize, Work)>,
 }
@@ -55,16 +55,16 @@ pub(crate) enum Work {
 }
 
 /// The question to a limiter that is not at hand.
-pub(crate) type AnswerFuture = Pin<Box<dyn Future<Output = Answered> + Send>>;
+pub(crate) type AnswerFuture = Pin<Box<dyn Future<Output = LentAnswer> + Send>>;
 
 /// The decision of a limiter, with the tokens that it granted.
-pub(crate) type Answered = (Result<Granted, Denied>, Option<Lent>);
+pub(crate) type LentAnswer = (Result<Granted, Denied>, Option<Lent>);
 
 /// The search for a key: an `Option<K>`.
 pub(crate) type SearchFuture = Pin<Box<dyn Future<Output = Box<dyn Any + Send + Sync>> + Send>>;
 
 /// A request at one limit.
-pub(crate) struct Slot<'s> {
+pub(crate) struct Part<'s> {
     pub(crate) role: Role,
     bucket: AnyBucket<'s>,
     /// The parts of few requests.
@@ -148,13 +148,13 @@ pub(crate) enum Ruling {
     Decided { at: usize, banned: bool },
 }
 
-impl<'s> Slot<'s> {
-    fn new(bucket: AnyBucket<'s>) -> Slot<'s> {
-        Slot { role: Role::Absent, bucket, rare: None }
+impl<'s> Part<'s> {
+    fn new(bucket: AnyBucket<'s>) -> Part<'s> {
+        Part { role: Role::Absent, bucket, rare: None }
     }
 
-    pub(crate) fn on_heap(bucket: Box<dyn Any + Send + Sync>) -> Slot<'s> {
-        Slot::new(AnyBucket::Heap(bucket))
+    pub(crate) fn on_heap(bucket: Box<dyn Any + Send + Sync>) -> Part<'s> {
+        Part::new(AnyBucket::Heap(bucket))
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -162,7 +162,7 @@ impl<'s> Slot<'s> {
     }
 
     /// Notes the answer of the limiter.
-    pub(crate) fn answered(&mut self, (decision, lent): Answered) {
+    pub(crate) fn answered(&mut self, (decision, lent): LentAnswer) {
         let rare = self.rare();
         (rare.answer, rare.lent) = (Some(decision), lent);
     }
@@ -201,17 +201,17 @@ impl<'s> Slot<'s> {
     }
 }
 
-const ITS_OWN: &str = "the limit made the slot";
+const ITS_OWN: &str = "the limit made the part";
 
 impl<'s> Pending<'s> {
     /// Begins a request with the bucket of the first limit on the stack.
     #[inline(always)]
     pub(crate) fn on_stack(first: &'s mut (dyn Any + Send + Sync)) -> Pending<'s> {
-        Pending::new(Slot::new(AnyBucket::Stack(first)))
+        Pending::new(Part::new(AnyBucket::Stack(first)))
     }
 
     #[inline(always)]
-    pub(crate) fn new(first: Slot<'s>) -> Pending<'s> {
+    pub(crate) fn new(first: Part<'s>) -> Pending<'s> {
         Pending {
             cost: 0,
             hash: 0,
@@ -232,7 +232,7 @@ impl<'s> Pending<'s> {
 
     /// Adds the parts of the request at the other limits.
     #[cold]
-    pub(crate) fn extend(&mut self, others: impl Iterator<Item = Slot<'s>>) {
+    pub(crate) fn extend(&mut self, others: impl Iterator<Item = Part<'s>>) {
         self.more().others.extend(others);
     }
 
@@ -242,7 +242,7 @@ impl<'s> Pending<'s> {
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&self, at: usize) -> &Slot<'s> {
+    pub(crate) fn part(&self, at: usize) -> &Part<'s> {
         match &self.more {
             Some(more) if at > 0 => &more.others[at - 1],
             _ => &self.first,
@@ -250,30 +250,30 @@ impl<'s> Pending<'s> {
     }
 
     #[inline(always)]
-    pub(crate) fn slot_mut(&mut self, at: usize) -> &mut Slot<'s> {
+    pub(crate) fn part_mut(&mut self, at: usize) -> &mut Part<'s> {
         match &mut self.more {
             Some(more) if at > 0 => &mut more.others[at - 1],
             _ => &mut self.first,
         }
     }
 
-    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot<'s>> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part<'s>> {
         std::iter::once(&self.first).chain(self.more.iter().flat_map(|more| &more.others))
     }
 
-    fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot<'s>> {
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part<'s>> {
         std::iter::once(&mut self.first).chain(self.more.iter_mut().flat_map(|more| &mut more.others))
     }
 
     /// Returns the indices of the limits with this role.
     pub(crate) fn with_role(&self, role: Role) -> impl Iterator<Item = usize> {
-        self.slots().enumerate().filter(move |(_, slot)| slot.role == role).map(|(at, _)| at)
+        self.parts().enumerate().filter(move |(_, part)| part.role == role).map(|(at, _)| at)
     }
 
     /// Notes the role of a limit.
     #[inline(always)]
     pub(crate) fn note(&mut self, at: usize) {
-        if self.slot(at).role == Role::Enforced {
+        if self.part(at).role == Role::Enforced {
             self.enforced += 1;
             self.last_enforced = at;
         }
@@ -281,13 +281,13 @@ impl<'s> Pending<'s> {
 
     /// Spends the tokens that the limits with this role have lent.
     pub(crate) fn spend(&mut self, role: Role) {
-        let lent = self.slots_mut().filter(|slot| slot.role == role).filter_map(Slot::lent);
+        let lent = self.parts_mut().filter(|part| part.role == role).filter_map(Part::lent);
         lent.for_each(Lent::spend);
     }
 
     /// Gives the tokens back that are lent.
     pub(crate) fn give_back(&mut self) {
-        self.slots_mut().for_each(|slot| drop(slot.lent()));
+        self.parts_mut().for_each(|part| drop(part.lent()));
     }
 
     /// Goes on with all work that takes time.
@@ -297,14 +297,14 @@ impl<'s> Pending<'s> {
         under_way.retain_mut(|(at, work)| match work {
             Work::Search(search) => match search.as_mut().poll(context) {
                 Poll::Ready(found) => {
-                    self.slot_mut(*at).rare().found = Some(found);
+                    self.part_mut(*at).rare().found = Some(found);
                     false
                 }
                 Poll::Pending => true,
             },
             Work::Answer(answer) => match answer.as_mut().poll(context) {
                 Poll::Ready(answered) => {
-                    self.slot_mut(*at).answered(answered);
+                    self.part_mut(*at).answered(answered);
                     false
                 }
                 Poll::Pending => true,
@@ -313,5 +313,42 @@ impl<'s> Pending<'s> {
         let ended = if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending };
         self.more().under_way = under_way;
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn lent_tokens_go_back_unless_they_are_spent() {
+        let back = Arc::new(AtomicU32::new(0));
+        let lent = || {
+            let back = back.clone();
+            Lent::new(move || _ = back.fetch_add(1, Ordering::Relaxed))
+        };
+        lent().spend();
+        assert_eq!(back.load(Ordering::Relaxed), 0);
+        drop(lent());
+        assert_eq!(back.load(Ordering::Relaxed), 1);
+        let mut pending = Pending::new(Part::on_heap(Box::new(BucketOf::<u64>::NONE)));
+        let granted = Granted::from_parts(1, 0, std::time::Duration::ZERO);
+        for (role, spent, gone) in [
+            (Role::Enforced, Role::Enforced, 1),
+            (Role::Enforced, Role::ShadowGranted, 2),
+            (Role::Shadow, Role::Enforced, 3),
+        ] {
+            pending.first.role = role;
+            pending.first.answered((Ok(granted), Some(lent())));
+            pending.spend(spent);
+            pending.give_back();
+            assert_eq!(back.load(Ordering::Relaxed), gone);
+        }
+        pending.first.answered((Ok(granted), Some(lent())));
+        drop(pending);
+        assert_eq!(back.load(Ordering::Relaxed), 4, "a dropped request");
     }
 }

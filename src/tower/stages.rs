@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::answered::Answered;
 use super::decision::counted_before;
 use super::dyn_limit::DynLimit;
 use super::request::{Pending, Role, Ruling, Step, Work};
 use super::state::LayerState;
 use crate::http::Head;
 use crate::limiter::all_of::{AllDenied, Internal, Limit, Limits, take_all};
+use crate::limiter::decided::DecidedLimit;
 use crate::word::decision::{Denied, Granted};
 
 /// Lets a request pass to which no limit applies.
@@ -64,8 +64,8 @@ pub(super) fn keys<F: DynLimit + ?Sized>(
     }
     pending.note(0);
     for at in 1..state.limits.len() {
-        let slot = pending.slot_mut(at);
-        if let Err(check) = state.limits[at].find(head, counted, &state.reported, slot) {
+        let part = pending.part_mut(at);
+        if let Err(check) = state.limits[at].find(head, counted, &state.reported, part) {
             return Some(Ruling::NoKey { at, check });
         }
         pending.note(at);
@@ -79,7 +79,7 @@ pub(super) fn bans(state: &LayerState, pending: &mut Pending<'_>) -> Option<Ruli
     if !state.bans {
         return None;
     }
-    let banned = |at: usize| Some((at, state.limits[at].check_ban(pending.slot(at))?));
+    let banned = |at: usize| Some((at, state.limits[at].check_ban(pending.part(at))?));
     let (at, denied) = pending.with_role(Role::Enforced).find_map(banned)?;
     pending.decision = Some(Err(denied));
     Some(Ruling::Decided { at, banned: true })
@@ -100,12 +100,12 @@ pub(super) fn remote(state: &LayerState, pending: &mut Pending<'_>, context: &mu
 
 /// Asks a limiter that is not at hand, unless the key is banned.
 fn ask(limit: &dyn DynLimit, at: usize, pending: &mut Pending<'_>) {
-    let slot = pending.slot(at);
-    if slot.role == Role::Absent || limit.is_at_hand() || limit.check_ban(slot).is_some() {
+    let part = pending.part(at);
+    if part.role == Role::Absent || limit.is_at_hand() || limit.check_ban(part).is_some() {
         return;
     }
-    match limit.ask(slot, pending.cost) {
-        Ok(answered) => pending.slot_mut(at).answered(answered),
+    match limit.ask(part, pending.cost) {
+        Ok(answered) => pending.part_mut(at).answered(answered),
         Err(answer) => pending.begin(at, Work::Answer(answer)),
     }
 }
@@ -142,10 +142,10 @@ pub(super) fn take_one<L: DynLimit + ?Sized>(
     pending: &Pending<'_>,
     at: usize,
 ) -> Result<Granted, Denied> {
-    let slot = pending.slot(at);
-    match slot.answer() {
+    let part = pending.part(at);
+    match part.answer() {
         Some(answer) => answer,
-        None => limit.take(slot, pending.cost),
+        None => limit.take(part, pending.cost),
     }
 }
 
@@ -183,17 +183,17 @@ fn chain(
     pending: &Pending<'_>,
     before: Option<&LimitChain<'_>>,
 ) -> Result<(Granted, usize), AllDenied> {
-    let Some(at) = (at..limits.len()).find(|at| pending.slot(*at).role == Role::Enforced) else {
+    let Some(at) = (at..limits.len()).find(|at| pending.part(*at).role == Role::Enforced) else {
         return before.map_or(Ok((Granted::anyway(0, u64::MAX), 0)), take_all);
     };
-    let (slot, index) = (pending.slot(at), before.map_or(0, |before| before.index + 1));
+    let (part, index) = (pending.part(at), before.map_or(0, |before| before.index + 1));
     let mut taken = None;
     let mut then = |limit: &dyn Limit| {
         taken = Some(chain(limits, at + 1, pending, Some(&LimitChain { limit, before, index })));
     };
-    match slot.answer() {
-        Some(decision) => limits[at].with_clock(&mut |clock| then(&Answered { decision, clock })),
-        None => limits[at].with_tokens(slot, pending.cost, &mut then),
+    match part.answer() {
+        Some(decision) => limits[at].with_clock(&mut |clock| then(&DecidedLimit { decision, clock })),
+        None => limits[at].with_tokens(part, pending.cost, &mut then),
     }
     taken.expect("a limiter at hand calls the closure")
 }

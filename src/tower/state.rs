@@ -13,7 +13,7 @@ use super::ban::Ban;
 use super::decision::{Decision, LimiterIds};
 use super::dyn_limit::DynLimit;
 use super::reported::Reported;
-use super::request::{Pending, Slot};
+use super::request::{Part, Pending};
 use super::settle::SettleOn;
 use super::stats::{LayerStats, count};
 use crate::http::{Exempt, Head, Policy, Reject};
@@ -97,9 +97,9 @@ impl LayerState {
     /// Begins a request that owns its buckets.
     #[cold]
     pub(super) fn pending(&self) -> Pending<'static> {
-        let mut slots = self.limits.iter().map(|limit| Slot::on_heap(limit.new_bucket()));
-        let mut pending = Pending::new(slots.next().expect("a layer has a limit"));
-        pending.extend(slots);
+        let mut parts = self.limits.iter().map(|limit| Part::on_heap(limit.new_bucket()));
+        let mut pending = Pending::new(parts.next().expect("a layer has a limit"));
+        pending.extend(parts);
         pending
     }
 

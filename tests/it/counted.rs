@@ -197,14 +197,17 @@ fn each_limit_has_its_own_most_refused_keys() {
         .into_iter()
         .for_each(&mut ask);
     let (one, two) = (Digest::of(b"one"), Digest::of(b"two"));
-    assert_eq!(layer.top_refused_of::<Digest>("key", 9), Some(vec![(two, 2), (one, 1)]));
-    assert_eq!(layer.top_refused_of::<Digest>("key", 1), Some(vec![(two, 2)]));
+    assert_eq!(
+        layer.limit::<Digest>("key").map(|limit| limit.top_refused(9)),
+        Some(vec![(two, 2), (one, 1)])
+    );
+    assert_eq!(layer.limit::<Digest>("key").map(|limit| limit.top_refused(1)), Some(vec![(two, 2)]));
     let address = A.parse().unwrap();
-    assert_eq!(layer.top_refused_of::<IpAddr>("address", 9), Some(vec![(address, 1)]));
+    assert_eq!(layer.limit::<IpAddr>("address").map(|limit| limit.top_refused(9)), Some(vec![(address, 1)]));
     assert_eq!(layer.top_refused(9), [(address, 1)]);
     // A name, or a type of keys, that no limit has.
-    assert_eq!(layer.top_refused_of::<Digest>("address", 9), None);
-    assert_eq!(layer.top_refused_of::<IpAddr>("tenant", 9), None);
+    assert_eq!(layer.limit::<Digest>("address").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(layer.limit::<IpAddr>("tenant").map(|limit| limit.top_refused(9)), None);
 }
 
 #[test]

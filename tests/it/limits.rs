@@ -426,14 +426,23 @@ fn a_boxed_layer_is_the_same_layer() {
     assert_eq!(clone.stats(), layer.stats());
     let stats = clone.stats();
     assert_eq!((stats.granted, stats.refused, stats.banned, stats.bans), (2, 2, 1, 1));
-    assert_eq!(clone.top_refused_of::<u64>("number", 9), Some(vec![(7, 3)]));
-    assert_eq!(clone.top_refused_of::<String>("name", 9), Some(vec![]));
+    assert_eq!(clone.limit::<u64>("number").map(|limit| limit.top_refused(9)), Some(vec![(7, 3)]));
+    assert_eq!(clone.limit::<String>("name").map(|limit| limit.top_refused(9)), Some(vec![]));
     // Another type of keys, and another name.
-    assert_eq!(clone.top_refused_of::<u32>("number", 9), None);
-    assert_eq!(clone.top_refused_of::<u64>("name", 9), None);
-    assert_eq!(clone.top_refused_of::<u64>("none", 9), None);
-    assert_eq!(clone.banned_of("number", &7_u64), Some(Some(Duration::from_secs(600))));
-    assert_eq!((clone.banned_of("number", &7_u32), clone.unban_of("name", &7_u64)), (None, None));
-    assert_eq!((clone.unban_of("number", &7_u64), layer.banned(&7)), (Some(true), None));
-    assert_eq!(clone.banned_of("number", &7_u64), Some(None));
+    assert_eq!(clone.limit::<u32>("number").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(clone.limit::<u64>("name").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(clone.limit::<u64>("none").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(clone.limit("number").map(|limit| limit.banned(&7_u64)), Some(Some(Duration::from_secs(600))));
+    assert_eq!(
+        (
+            clone.limit("number").map(|limit| limit.banned(&7_u32)),
+            clone.limit("name").map(|limit| limit.unban(&7_u64))
+        ),
+        (None, None)
+    );
+    assert_eq!(
+        (clone.limit("number").map(|limit| limit.unban(&7_u64)), layer.banned(&7)),
+        (Some(true), None)
+    );
+    assert_eq!(clone.limit("number").map(|limit| limit.banned(&7_u64)), Some(None));
 }

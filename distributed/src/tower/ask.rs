@@ -7,7 +7,6 @@ use std::time::Duration;
 use tollgate::tower::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
 use tollgate::{Clock, Denied, Granted, Reason, Rule, Stats};
 
-use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
 use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
 use crate::limiter::plan::Plan;
@@ -53,7 +52,7 @@ where
 
     fn take(&self, request: LayerRequest<'_, K>) -> Answer {
         let n = request.n;
-        let Ok(plan) = self.plan_of(&request) else {
+        let Some(plan) = plan_of(self, &request) else {
             // The store cannot count the quota.
             return Answer::Now(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None)));
         };
@@ -67,13 +66,13 @@ where
     }
 
     fn refund(&self, request: LayerRequest<'_, K>) {
-        if let Ok(plan) = self.plan_of(&request) {
+        if let Some(plan) = plan_of(self, &request) {
             self.give_back(request.key, request.n, plan.as_ref());
         }
     }
 
     fn charge(&self, request: LayerRequest<'_, K>) {
-        if let Ok(plan) = self.plan_of(&request) {
+        if let Some(plan) = plan_of(self, &request) {
             self.take_spent(request.key, request.n, plan.as_ref());
         }
     }
@@ -87,15 +86,13 @@ where
     }
 }
 
-impl<K, S> DistributedLimiter<K, S>
+/// Returns the plan of a request, or `None` if a store cannot count its quota.
+fn plan_of<K, S>(limiter: &DistributedLimiter<K, S>, request: &LayerRequest<'_, K>) -> Option<Option<Plan>>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
 {
-    /// Returns the plan of a request.
-    fn plan_of(&self, request: &LayerRequest<'_, K>) -> Result<Option<Plan>, InvalidSpec> {
-        request.plan.map(|plan| self.plan(plan.quota())).transpose()
-    }
+    request.plan.map(|plan| limiter.plan(plan.quota())).transpose().ok()
 }
 
 /// A shared limiter, for a layer. The [documentation of the crate](crate#in-a-layer) has a program.

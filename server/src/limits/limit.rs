@@ -108,8 +108,9 @@ impl Together {
     /// Up to `n` keys of each limit that were refused most, with how often, and the tokens left.
     pub(crate) fn top_refused(&self, n: usize) -> impl Iterator<Item = (&Limit, Key, u64, u64)> {
         self.limits.iter().flat_map(move |limit| {
-            let top = self.layer.top_refused_of::<Key>(&limit.name, n).unwrap_or_default().into_iter();
-            top.map(|(key, refused)| (&**limit, key, refused, limit.limiter.left(&key)))
+            let named = self.layer.limit::<Key>(&limit.name);
+            let top = named.map(|named| named.top_refused(n)).unwrap_or_default();
+            top.into_iter().map(|(key, refused)| (&**limit, key, refused, limit.limiter.left(&key)))
         })
     }
 }

@@ -43,8 +43,11 @@ fn the_limits_of_a_layer_ban_by_themselves() {
     // Two refusals of the key ban it, and its address has none.
     assert_eq!([asks(A, Some("one")), asks(A, Some("one"))], [(429, Some(false)), (429, Some(true))]);
     assert_eq!(counts(), [(0, 0, 0, 0), (2, 2, 0, 1)]);
-    assert_eq!((layer.banned(&ip(A)), boxed.banned_of("key", &digest)), (None, Some(Some(2 * HOUR))));
-    assert_eq!(boxed.banned_of("address", &ip(A)), Some(None));
+    assert_eq!(
+        (layer.banned(&ip(A)), boxed.limit("key").map(|limit| limit.banned(&digest))),
+        (None, Some(Some(2 * HOUR)))
+    );
+    assert_eq!(boxed.limit("address").map(|limit| limit.banned(&ip(A))), Some(None));
     // A ban takes no token of another limit, and is one for all addresses.
     let left = addresses.peek(&ip(A)).remaining();
     for n in 1..=5 {
@@ -61,17 +64,20 @@ fn the_limits_of_a_layer_ban_by_themselves() {
         [(429, Some(false)), (429, Some(false)), (429, Some(true))]
     );
     assert_eq!(counts(), [(8, 3, 0, 1), (2, 2, 10, 1)]);
-    assert_eq!(boxed.banned_of("key", &Digest::of(b"two")), Some(None));
+    assert_eq!(boxed.limit("key").map(|limit| limit.banned(&Digest::of(b"two"))), Some(None));
     assert_eq!(keys.peek(&Digest::of(b"two")).remaining(), 2);
     // Both ban: the first limit answers.
     assert_eq!(asks(A, Some("one")), (429, Some(true)));
     assert_eq!(counts(), [(8, 3, 1, 1), (2, 2, 10, 1)]);
     // Each ban ends by itself.
-    assert_eq!(layer.unban_of("address", &ip(A)), Some(true));
+    assert_eq!(layer.limit("address").map(|limit| limit.unban(&ip(A))), Some(true));
     assert_eq!(asks(A, Some("one")), (429, Some(true)));
     assert_eq!(counts(), [(8, 3, 1, 1), (2, 2, 11, 1)]);
     mock.advance(2 * HOUR);
-    assert_eq!((asks(A, Some("one")), boxed.banned_of("key", &digest)), ((200, None), Some(None)));
+    assert_eq!(
+        (asks(A, Some("one")), boxed.limit("key").map(|limit| limit.banned(&digest))),
+        ((200, None), Some(None))
+    );
     assert_eq!(requests(&layer.stats()), 28);
     let text = prometheus(&[layer.stats()]);
     for line in [
@@ -186,7 +192,7 @@ fn a_ban_of_a_limit_in_shadow_mode_is_that_of_enforcement() {
             let peer = if random.below(3) == 0 { A } else { B };
             let response = call(&mut service, from(peer, "/"));
             assert!(!shadow || status(&response) == 200);
-            banned.push(layer.boxed().banned_of("bans", &ip(peer)).unwrap());
+            banned.push(layer.boxed().limit("bans").unwrap().banned(&ip(peer)));
         }
         let stats = layer.stats();
         assert_eq!(requests(&stats), 3_000);
@@ -241,19 +247,43 @@ fn a_limit_is_named_to_unban_its_keys() {
     let mut service = boxed.layer(Echo::default());
     assert_eq!([(); 2].map(|()| status(&call(&mut service, from(A, "/")))), [200, 429]);
     let a = ip(A);
-    assert_eq!((boxed.banned_of("address", &a), layer.banned(&a)), (Some(Some(HOUR)), Some(HOUR)));
+    assert_eq!(
+        (boxed.limit("address").map(|limit| limit.banned(&a)), layer.banned(&a)),
+        (Some(Some(HOUR)), Some(HOUR))
+    );
     // Another name, or keys of another type.
-    assert_eq!((boxed.banned_of("default", &a), boxed.banned_of::<u64>("address", &7)), (None, None));
-    assert_eq!((boxed.unban_of("default", &a), layer.unban_of::<u64>("address", &7)), (None, None));
+    assert_eq!(
+        (
+            boxed.limit("default").map(|limit| limit.banned(&a)),
+            boxed.limit::<u64>("address").map(|limit| limit.banned(&7))
+        ),
+        (None, None)
+    );
+    assert_eq!(
+        (
+            boxed.limit("default").map(|limit| limit.unban(&a)),
+            layer.limit::<u64>("address").map(|limit| limit.unban(&7))
+        ),
+        (None, None)
+    );
     assert_eq!(layer.banned(&a), Some(HOUR));
-    assert_eq!((boxed.unban_of("address", &a), boxed.unban_of("address", &a)), (Some(true), Some(false)));
-    assert_eq!((boxed.banned_of("address", &a), layer.banned(&a)), (Some(None), None));
+    assert_eq!(
+        (
+            boxed.limit("address").map(|limit| limit.unban(&a)),
+            boxed.limit("address").map(|limit| limit.unban(&a))
+        ),
+        (Some(true), Some(false))
+    );
+    assert_eq!((boxed.limit("address").map(|limit| limit.banned(&a)), layer.banned(&a)), (Some(None), None));
     // A limit without bans.
     let (builder, _mock) = one_an_hour();
     let layer = builder.build();
     assert_eq!((layer.banned(&a), layer.unban(&a)), (None, false));
     assert_eq!(
-        (layer.boxed().banned_of("default", &a), layer.unban_of("default", &a)),
+        (
+            layer.boxed().limit("default").map(|limit| limit.banned(&a)),
+            layer.limit("default").map(|limit| limit.unban(&a))
+        ),
         (Some(None), Some(false))
     );
 }

@@ -6,12 +6,12 @@ use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 
 /// The decision of a limit, on the clock of its limiter.
-pub(super) struct Answered<'a> {
-    pub(super) decision: Result<Granted, Denied>,
-    pub(super) clock: &'a Clock,
+pub(crate) struct DecidedLimit<'a> {
+    pub(crate) decision: Result<Granted, Denied>,
+    pub(crate) clock: &'a Clock,
 }
 
-impl Limit for Answered<'_> {
+impl Limit for DecidedLimit<'_> {
     fn clock(&self) -> &Clock {
         self.clock
     }
