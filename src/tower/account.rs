@@ -41,7 +41,6 @@ pub(super) fn account<F: DynLimit + ?Sized>(
         },
         Some(Ruling::NoKey { at, check }) => without_key(state, head, pending, at, check),
         Some(Ruling::Exempt) => pass(&state.counters.exempt),
-        Some(Ruling::Skipped) => pass(&state.counters.skipped),
         None => undecided(state, head, pending),
     }
 }

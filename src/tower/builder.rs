@@ -70,19 +70,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Lets requests pass that no limit applies to, such as internal ones. They count as `skipped`.
-    /// Called again, either closure lets a request pass.
-    ///
-    /// [`exempt`](LayerBuilder::exempt) is for an allow list, which is counted apart.
-    pub fn skip(mut self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        let before = self.state.skip.take();
-        self.state.skip = Some(match before {
-            None => Exempt::when(skip),
-            Some(before) => Exempt::when(move |head| before.applies(head) || skip(head)),
-        });
-        self
-    }
-
     /// Exempts requests from all limits and bans.
     ///
     /// They are exempt by the client's network, the path, the method or a closure: see [`Exempt`].
@@ -305,7 +292,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> From<LimitBy<K>> for LayerBui
             decide_at_once: decide_at_once::<K>,
             ids: Vec::new().into(),
             cost: None,
-            skip: None,
             exempt: Vec::new(),
             hooks: Vec::new(),
             refund_on: None,

@@ -66,7 +66,7 @@
 //!
 //! | step | by |
 //! |---|---|
-//! | an exempt request passes | [`exempt`](LayerBuilder::exempt), [`skip`](LayerBuilder::skip) |
+//! | an exempt request passes | [`exempt`](LayerBuilder::exempt) |
 //! | limits that do not apply are left out | [`when`](LimitBy::when) |
 //! | the keys are searched for | [`key_async`](NeedsKey::key_async) |
 //! | the request of a banned key is refused | [`ban_after`](LimitBy::ban_after) |

@@ -140,8 +140,6 @@ impl Drop for Lent {
 pub(crate) enum Ruling {
     /// The request is on the allow list.
     Exempt,
-    /// No limit applies.
-    Skipped,
     /// A key is missing and needed, perhaps by a fault of the setup.
     NoKey { at: usize, check: Option<Check> },
     /// A limit refused, or has the fewest tokens left.

@@ -18,10 +18,7 @@ use crate::word::decision::{Denied, Granted};
 /// Lets a request pass to which no limit applies.
 #[inline(always)]
 pub(super) fn exempt(state: &LayerState, head: Head<'_>) -> Option<Ruling> {
-    if state.exempt.iter().any(|exempt| exempt.applies(head)) {
-        return Some(Ruling::Exempt);
-    }
-    state.skip.as_ref().filter(|skip| skip.applies(head)).map(|_| Ruling::Skipped)
+    state.exempt.iter().any(|exempt| exempt.applies(head)).then_some(Ruling::Exempt)
 }
 
 /// Searches for the keys that take time to find.

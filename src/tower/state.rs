@@ -38,7 +38,6 @@ pub(crate) struct LayerState {
     /// Ids of the limiters.
     pub(crate) ids: LimiterIds,
     pub(crate) cost: Option<CostOf>,
-    pub(crate) skip: Option<Exempt>,
     pub(crate) exempt: Vec<Exempt>,
     pub(crate) hooks: Vec<LayerHook>,
     pub(crate) refund_on: Option<RefundOn>,

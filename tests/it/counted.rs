@@ -84,14 +84,16 @@ fn a_refusal_counts_at_the_limit_that_refused() {
 fn every_request_counts_at_one_limit() {
     let ((tenants, mock), (keys, _two)) =
         (limiter::<IpAddr>(Quota::per_second(10).burst(4)), limiter::<Digest>(Quota::per_hour(30)));
+    let applies = |head: Head<'_>| head.uri.path() != "/204";
     let reject = LimitBy::new(keys)
         .key(HeaderKey::new("x-api-key").unwrap())
         .on_missing_key(OnMissingKey::Reject)
         .name("key")
-        .unwrap();
+        .unwrap()
+        .when(applies);
     let layer = RateLimitLayer::builder(tenants)
         .key(ClientIp::peer())
-        .skip(|head: Head<'_>| head.uri.path() == "/204")
+        .when(applies)
         .refund_on(|status| status == StatusCode::ACCEPTED)
         .and(reject)
         .build();

@@ -302,12 +302,13 @@ fn an_exempt_request_is_untouched_whatever_the_layer_has() {
 #[test]
 fn exempt_requests_are_counted_apart_under_the_name_of_the_first_limit() {
     let (first, second) = (limiter::<IpAddr>(ONE), limiter::<IpAddr>(Quota::per_hour(9)));
+    let applies = |head: Head<'_>| !matches!(head.uri.path(), "/internal" | "/both");
     let layer = RateLimitLayer::builder(first)
         .key(ClientIp::peer())
         .name("first")
         .unwrap()
-        .and(LimitBy::new(second).key(ClientIp::peer()).name("second").unwrap())
-        .skip(|head| matches!(head.uri.path(), "/internal" | "/both"))
+        .when(applies)
+        .and(LimitBy::new(second).key(ClientIp::peer()).name("second").unwrap().when(applies))
         .exempt(Exempt::paths(["/health", "/both"]).unwrap())
         .build();
     let mut service = layer.layer(Echo::default());

@@ -134,10 +134,10 @@ fn the_decision_is_told_to_those_behind() {
     let (limiter, _mock) = limiter(Quota::per_second(1));
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
     assert_eq!(call(&mut layer.layer(Echo::default()), from(A, "/")).body(), "Some(true)");
-    let skip = |head: Head<'_>| head.uri.path() == "/health";
+    let applies = |head: Head<'_>| head.uri.path() != "/health";
     let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(1)).build())
         .shared()
-        .skip(skip)
+        .when(applies)
         .build();
     let mut service = layer.layer(Echo::default());
     for _ in 0..3 {

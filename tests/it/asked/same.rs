@@ -70,7 +70,7 @@ const LAYERS: &[(&str, Build)] = &[
     ("shadow", |make| make.builder(FOUR).enforce(0).tell_upstream()),
     ("enforced for a part", |make| make.builder(FOUR).enforce(50).tell_upstream()),
     ("exempt", |make| {
-        make.builder(FOUR).exempt(Exempt::methods([Method::PUT])).skip(|head| head.uri.path() == "/201")
+        make.builder(FOUR).exempt(Exempt::methods([Method::PUT])).when(|head| head.uri.path() != "/201")
     }),
     ("some requests", |make| make.builder(Quota::per_second(1)).when(|head| head.method == Method::PUT)),
     ("ban", |make| {

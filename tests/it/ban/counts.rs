@@ -39,8 +39,7 @@ fn every_request_counts_once_beside_bans() {
         .unwrap()
         .and(by_key)
         .and(shadow)
-        .skip(|head| head.uri.path() == "/skip")
-        .exempt(tollgate::http::Exempt::paths(["/exempt"]).unwrap())
+        .exempt(tollgate::http::Exempt::paths(["/skip", "/exempt"]).unwrap())
         .enforce(80)
         .build();
     let echo = Echo::default();

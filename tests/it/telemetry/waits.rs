@@ -49,7 +49,7 @@ fn the_waits_of_delayed_refused_and_banned_requests_are_measured() {
     let (clock, mock) = Clock::mock();
     let limit = LimitBy::new(buckets(Quota::per_second(2), &clock)).key(by("k")).name("number").unwrap();
     let limit = limit.ban_after(2, Duration::from_secs(60)).for_(Duration::from_secs(90)).unwrap();
-    let layer = LayerBuilder::from(limit).measure_waits().skip(|head| head.headers.contains_key("skip"));
+    let layer = LayerBuilder::from(limit).measure_waits().when(|head| !head.headers.contains_key("skip"));
     let layer = layer.build();
     let delay = DelayLayer::by_timer(Duration::from_millis(600), |_| std::future::ready(()));
     let delayed = Stack::new(layer.clone(), delay);
