@@ -21,7 +21,7 @@ where
 {
     let (first, others) = state.limits.split_first().expect(ONE);
     let first: &LimitBy<K> = (&**first as &dyn Any).downcast_ref().expect(ONE);
-    let mut bucket = BucketOf::<K>::NONE;
+    let mut bucket = BucketOf::<K>::empty();
     let mut pending = Pending::on_stack(&mut bucket);
     if !others.is_empty() {
         pending.extend(others.iter().map(|limit| Part::on_heap(limit.new_bucket())));

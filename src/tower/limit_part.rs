@@ -20,7 +20,7 @@ use crate::word::decision::{Denied, Granted, Reason};
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn new_bucket(&self) -> Box<dyn Any + Send + Sync> {
-        Box::new(BucketOf::<K>::NONE)
+        Box::new(BucketOf::<K>::empty())
     }
 
     fn id(&self) -> usize {
@@ -70,7 +70,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         }
         part.role = match &bucket.key {
             Some(key) => {
-                bucket.plan = self.plan.as_ref().and_then(|choose| choose(head));
+                if let Some(choose) = &self.plan {
+                    bucket.plan = choose(head);
+                }
                 self.role_for(key)
             }
             None => {

@@ -107,7 +107,10 @@ pub(crate) struct BucketOf<K> {
 }
 
 impl<K> BucketOf<K> {
-    pub(crate) const NONE: BucketOf<K> = BucketOf { key: None, plan: None };
+    #[inline(always)]
+    pub(crate) fn empty() -> BucketOf<K> {
+        BucketOf { key: None, plan: None }
+    }
 
     pub(crate) fn request(&self, n: u64) -> LayerRequest<'_, K> {
         LayerRequest { key: self.key.as_ref(), plan: self.plan.as_ref(), n }
@@ -332,7 +335,7 @@ mod tests {
         assert_eq!(back.load(Ordering::Relaxed), 0);
         drop(lent());
         assert_eq!(back.load(Ordering::Relaxed), 1);
-        let mut pending = Pending::new(Part::on_heap(Box::new(BucketOf::<u64>::NONE)));
+        let mut pending = Pending::new(Part::on_heap(Box::new(BucketOf::<u64>::empty())));
         let granted = Granted::from_parts(1, 0, std::time::Duration::ZERO);
         for (role, spent, gone) in [
             (Role::Enforced, Role::Enforced, 1),

@@ -68,13 +68,18 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<A>) -> Self::Future {
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
         if self.state.searches || self.state.asks {
             let pending = Box::new(self.state.pending());
             return self.resume(request, pending);
         }
-        let action = (self.state.decide_at_once)(&self.state, Head::from(&request));
-        self.act(request, action)
+        match (self.state.decide_at_once)(&self.state, Head::from(&request)) {
+            Action::Pass(decision, after) => {
+                self.state.note(&mut request, decision);
+                self.pass(request, after)
+            }
+            Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
+        }
     }
 }
 
@@ -119,16 +124,24 @@ impl<T: Clone> RateLimit<T> {
     }
 
     /// Passes the request on, or refuses it.
-    #[inline(always)]
     pub(super) fn act<A>(&mut self, mut request: Request<A>, action: Action) -> ResponseFuture<T, A>
     where
         T: Service<Request<A>>,
     {
-        let (decision, after) = match action {
-            Action::Pass(decision, after) => (decision, after),
-            Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
-        };
-        self.state.note(&mut request, decision);
+        match action {
+            Action::Pass(decision, after) => {
+                self.state.note(&mut request, decision);
+                self.pass(request, after)
+            }
+            Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
+        }
+    }
+
+    #[inline(always)]
+    fn pass<A>(&mut self, request: Request<A>, after: After) -> ResponseFuture<T, A>
+    where
+        T: Service<Request<A>>,
+    {
         // No task waits: the future polls a service again that is not ready.
         match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => {
