@@ -230,7 +230,7 @@ impl InflightLayerBuilder {
         self
     }
 
-    /// Sets the outcomes of responses: by default [`Answer::outcome`].
+    /// Sets the outcomes of responses: by default [`ResponseHead::outcome`].
     ///
     /// # Examples
     ///

@@ -308,8 +308,8 @@ fn the_text_of_a_key_is_made_for_an_event_only() {
         count.fetch_add(1, Relaxed);
         key.to_string()
     };
-    let layer = RateLimitLayer::builder(buckets(Quota::per_hour(1), &clock)).key(by("k"));
-    let layer = layer.log_refusals_by(Quota::per_second(2), text).build();
+    let limit = LimitBy::new(buckets(Quota::per_hour(1), &clock)).key(by("k"));
+    let layer = LayerBuilder::from(limit.log_refusals_by(Quota::per_second(2), text)).build();
     let warnings = Journal::new(Level::WARN);
     warnings.run(|| assert_eq!(ask(&layer, &[1; 10])[1..], [429; 9]));
     assert_eq!((warnings.take().len(), texts.load(Relaxed)), (0, 0));
