@@ -228,12 +228,10 @@ fn in_shadow(
 /// Returns the policies of the other limits that are enforced.
 #[cold]
 fn others(state: &LayerState, pending: &Pending<'_>, at: usize) -> Vec<Arc<Policy>> {
+    let mut also = Vec::with_capacity(pending.enforced);
     let others = pending.with_role(Role::Enforced).filter(|other| *other != at);
-    if state.limits.len() == 1 {
-        Vec::new()
-    } else {
-        others.map(|at| state.limits[at].policy(pending.part(at))).collect()
-    }
+    others.for_each(|at| also.push(state.limits[at].policy(pending.part(at))));
+    also
 }
 
 #[inline(always)]

@@ -279,11 +279,11 @@ impl LayerState {
                 }
                 (None, Some(Ok(granted))) => granted,
                 (Some(Err(denied)), _) | (None, Some(Err(denied))) => return (at, Err(denied), Vec::new()),
-                // A limiter that is at hand and has no line.
-                (None, None) => match self.limits[at].take(part, pending.cost) {
-                    Ok(granted) => granted,
-                    Err(denied) => return (at, Err(denied), Vec::new()),
-                },
+                // A banned key was not asked for.
+                (None, None) => {
+                    let none = Denied::from_parts(Reason::Unavailable, pending.cost, 0, None);
+                    return (at, Err(none), Vec::new());
+                }
             };
             if tightest.is_none_or(|(_, tightest)| granted.remaining() < tightest.remaining()) {
                 tightest = Some((at, granted));

@@ -52,7 +52,7 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     /// Calls `then` with the request as one of several limits.
     fn with_tokens(&self, part: &Part<'_>, n: u64, then: &mut dyn FnMut(&dyn Limit));
     /// Takes a place in line by the longest wait in nanoseconds and the most requests of a key that
-    /// wait. `None`: no request waits for this limit.
+    /// wait. `None`: the limiter is not at hand.
     fn place(&self, part: &Part<'_>, n: u64, wait: (u64, usize)) -> Option<Result<(Granted, Place), Denied>>;
     /// Returns the granted tokens as lent: they go back unless they are spent.
     fn lend(&self, part: &Part<'_>, n: u64, granted: Granted) -> LentAnswer;

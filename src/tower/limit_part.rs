@@ -130,7 +130,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     }
 
     fn place(&self, part: &Part<'_>, n: u64, wait: (u64, usize)) -> Option<Result<(Granted, Place), Denied>> {
-        Some(self.line.as_ref()?.place(self.request(part, n), wait))
+        match &self.line {
+            Some(line) => Some(line.place(self.request(part, n), wait)),
+            None if self.at_hand => {
+                Some(self.take(part, n).map(|granted| (granted, Place::now(self.refund(part, n)))))
+            }
+            None => None,
+        }
     }
 
     fn lend(&self, part: &Part<'_>, n: u64, granted: Granted) -> LentAnswer {

@@ -234,7 +234,9 @@ impl<'s> Pending<'s> {
     /// Adds the parts of the request at the other limits.
     #[cold]
     pub(crate) fn extend(&mut self, others: impl Iterator<Item = Part<'s>>) {
-        self.more().others.extend(others);
+        let parts = &mut self.more().others;
+        parts.reserve_exact(others.size_hint().0);
+        parts.extend(others);
     }
 
     /// Begins the work of a limit that takes time.
