@@ -157,8 +157,10 @@ pub trait LayerLimiter<K>: Send + Sync + 'static {
         false
     }
 
-    /// Calls `then` with the request as one of several limits of [`all_of`](crate::all_of), if the
-    /// limiter is at hand.
+    /// Calls `then` once with the request as one of several limits of [`all_of`](crate::all_of).
+    ///
+    /// A limiter that is not at hand does nothing, as by default. A layer of several limits panics
+    /// if one at hand does not call `then`.
     fn with_tokens(&self, _request: LayerRequest<'_, K>, _then: &mut dyn FnMut(&dyn Limit)) {}
 }
 
