@@ -45,7 +45,8 @@ fn a_place_in_line_gives_its_tokens_back_unless_it_is_used() {
         let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.shared().try_acquire().unwrap_err()];
         denied.map(|denied| denied.retry_after().map(|wait| wait.as_millis()))
     };
-    let places = |max_wait| [Some(&1), None].map(|key| limiter.place(key, None, 5, (max_wait, usize::MAX)));
+    let places =
+        |max_wait| [Some(&1), None].map(|key| limiter.place_of(key, None, 5, (max_wait, usize::MAX)));
     for used in [false, true] {
         assert_eq!(waits(), [Some(100); 2]);
         for (granted, mut place) in places(second).map(Result::unwrap) {
@@ -85,7 +86,7 @@ fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
         let limiter = builder.clock(Clock::mock().0).build();
         assert!(limiter.shared().n(8).try_acquire().is_ok());
         let place = |n| {
-            let (_, place) = limiter.place(None, None, n, (max_wait, usize::MAX))?;
+            let (_, place) = limiter.place_of(None, None, n, (max_wait, usize::MAX))?;
             let told = place.told().as_nanos();
             place.commit();
             Ok::<_, Denied>(told)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{Method, Request, Response, Uri};
 use tollgate::http::{ClientIp, Exempt, Head};
 use tollgate::tower::{DelayLayer, LayerBuilder, LayerStats, LimitBy, RateLimitLayer, prometheus};
-use tollgate::{Clock, Quota, RateLimiter, Window, WindowLimiter};
+use tollgate::{Clock, Quota, RateLimiter, Window};
 use tower_layer::Layer;
 
 use crate::serving::{A, B, Echo, Noted, by_address_and_key, call, from, ip, noted, says, status};
@@ -247,7 +247,7 @@ fn a_list_that_is_given_in_parts_is_one_list() {
 fn an_exempt_request_is_untouched_whatever_the_layer_has() {
     let by_peer = || limiter::<IpAddr>(ONE);
     let windows =
-        || WindowLimiter::<IpAddr>::builder(Window::per_hour(1).sliding()).clock(Clock::mock().0).build();
+        || RateLimiter::<IpAddr, _>::builder(Window::per_hour(1).sliding()).clock(Clock::mock().0).build();
     let kinds: [(&str, LayerBuilder<IpAddr>); 10] = [
         ("one limit", one_an_hour()),
         ("a window", RateLimitLayer::builder(windows()).key(ClientIp::peer())),

@@ -24,7 +24,7 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use tollgate::http::{Head, key_fn};
 use tollgate::tower::{Cost, LayerBuilder, LimitBy, RateLimit, RateLimitLayer, ResponseBody, ResponseHead};
-use tollgate::{Clock, MockClock, Quota, RateLimiter, Window, WindowLimiter};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, Window};
 use tower_layer::Layer;
 use tower_service::Service;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::tower::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
-use tollgate::{Clock, Denied, Granted, Reason, Rule, Stats};
+use tollgate::{AnyRule, Clock, Denied, Granted, Reason, Stats};
 
 use crate::key::StoreKey;
 use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
@@ -32,7 +32,7 @@ where
         Arc::as_ptr(&self.inner).addr()
     }
 
-    fn rule(&self, plan: Option<&LayerPlan>) -> Rule {
+    fn rule(&self, plan: Option<&LayerPlan>) -> AnyRule {
         plan.map_or_else(|| self.quota(), LayerPlan::quota).into()
     }
 

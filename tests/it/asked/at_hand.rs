@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::tower::{
     Answer, AnyLimiter, DelayLayer, LayerLimiter, LayerPlan, LayerRequest, LimitBy, RateLimitLayer,
 };
-use tollgate::{Clock, Granted, Limit, Quota, RateLimiter, Rule, Stats};
+use tollgate::{AnyRule, Clock, Granted, Quota, RateLimiter, Stats, Tokens};
 use tower_layer::Layer;
 
 use super::questions::answer;
@@ -28,8 +28,8 @@ impl LayerLimiter<u64> for Parity {
         Arc::as_ptr(&self.0).addr()
     }
 
-    fn rule(&self, _: Option<&LayerPlan>) -> Rule {
-        self.0.quota().into()
+    fn rule(&self, _: Option<&LayerPlan>) -> AnyRule {
+        self.0.rule().into()
     }
 
     fn clock(&self) -> Clock {
@@ -59,7 +59,7 @@ impl LayerLimiter<u64> for Parity {
         true
     }
 
-    fn with_tokens(&self, request: LayerRequest<'_, u64>, then: &mut dyn FnMut(&dyn Limit)) {
+    fn with_tokens(&self, request: LayerRequest<'_, u64>, then: &mut dyn FnMut(&dyn Tokens)) {
         then(&self.0.key(&Parity::key(request)).n(request.n));
     }
 }

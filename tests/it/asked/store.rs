@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tollgate::tower::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
-use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, Rule, Stats};
+use tollgate::{AnyRule, Clock, Denied, Granted, Quota, RateLimiter, Reason, Stats};
 
 /// The hasher of limiters that are asked.
 pub(super) type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -124,8 +124,8 @@ impl LayerLimiter<u64> for Shared {
         Arc::as_ptr(&self.0).addr()
     }
 
-    fn rule(&self, plan: Option<&LayerPlan>) -> Rule {
-        plan.map_or_else(|| self.0.buckets.quota(), LayerPlan::quota).into()
+    fn rule(&self, plan: Option<&LayerPlan>) -> AnyRule {
+        plan.map_or_else(|| self.0.buckets.rule(), LayerPlan::quota).into()
     }
 
     fn clock(&self) -> Clock {

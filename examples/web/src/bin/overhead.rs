@@ -18,7 +18,7 @@ use tollgate::tower::{
     Answer, AnyLimiter, Cost, DelayLayer, InvalidBan, LayerBuilder, LayerLimiter, LayerPlan, LayerRequest,
     LimitBy, RateLimitLayer, ResponseBody,
 };
-use tollgate::{Clock, Granted, Quota, RateLimiter, Rule, Stats};
+use tollgate::{AnyRule, Clock, Granted, Quota, RateLimiter, Stats};
 use tower::{Layer, Service};
 
 const REQUESTS: u64 = 20_000;
@@ -150,8 +150,8 @@ impl LayerLimiter<IpAddr> for Replies {
         1
     }
 
-    fn rule(&self, _: Option<&LayerPlan>) -> Rule {
-        self.0.quota().into()
+    fn rule(&self, _: Option<&LayerPlan>) -> AnyRule {
+        self.0.rule().into()
     }
 
     fn clock(&self) -> Clock {
