@@ -207,6 +207,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
+    /// Decides by the same attempt where a hook is to see the decision, else by the loop.
     #[cold]
     #[inline(never)]
     fn decide_slowly_now<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
@@ -215,27 +216,15 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         missed: Miss,
         verb: V,
     ) -> V::Answer {
-        match missed {
-            Miss::Untried => self.decide_observed::<R, V, Q>(key, verb),
-            missed => self.decide_by_loop(key, missed, verb, None, None),
-        }
-    }
-
-    /// Decides by the same attempt where a hook is to see the decision.
-    #[inline(never)]
-    fn decide_observed<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(
-        &self,
-        key: KeyQuery<'_, Q>,
-        verb: V,
-    ) -> V::Answer {
         let Keyspace { engine, store, .. } = &self.keyspace;
         let (read, take, hook) = (Now(engine), verb.take(), &self.hook);
+        let attempted = if missed == Miss::Untried { self.attempts } else { None };
         let (key, missed) = attempt_by!(
             R::WORDS,
-            self.attempts,
+            attempted,
             engine.source.counts(),
             |by| attempt_in_store!(store, key, read, take, by, |done| verb.observed(hook, done)),
-            (key, Miss::Untried)
+            (key, missed)
         );
         self.decide_by_loop(key, missed, verb, None, None)
     }

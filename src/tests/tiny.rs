@@ -157,11 +157,13 @@ fn every_take_that_keeps_a_part_is_the_one_spelled_out() {
     try_all("take above", |tiny, state, now, spelled| {
         let most = tiny.burst() + 1;
         let mut steps = 0;
-        for need in (1..=most).map(|n| tiny.terms.units(n)) {
-            for keep in [0, 1, most / 2, most - 1, most].map(|n| tiny.terms.units(n)) {
-                let ours = came(state.take_above(&tiny.refill, now, need, keep));
-                let theirs = spelled.take_above(need.into(), keep.into());
-                assert_eq!(ours, theirs, "{state:?} {now} {need} {keep} {spelled:?}");
+        for n in 1..=most {
+            for percent in [0, 1, 49, 50, 51, 99, 100, 255] {
+                let ours = came(state.at(&tiny.refill, now).take_above(&tiny.refill, n, percent));
+                let kept = (tiny.burst() * u64::from(percent)).div_ceil(100);
+                let [need, keep] = [n, kept].map(|n| tiny.terms.units(n).into());
+                let theirs = spelled.take_above(need, keep);
+                assert_eq!(ours, theirs, "{state:?} {now} {n} {percent} {spelled:?}");
                 steps += 1;
             }
         }

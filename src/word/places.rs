@@ -78,6 +78,11 @@ impl Refill for PlaceTerms {
         balance.level + units <= self.0.capacity
     }
 
+    #[inline(always)]
+    fn left_after(&self, balance: &Balance, units: u64) -> Option<u64> {
+        self.available(balance.level, balance.lag).checked_sub(units)
+    }
+
     fn after_take(&self, level: u64, units: u64) -> u64 {
         level + units
     }

@@ -212,6 +212,13 @@ pub(crate) trait Refill: Copy {
     fn has(&self, balance: &Balance, units: u64) -> bool {
         balance.level >= units + self.terms().empty_level
     }
+    /// Returns the whole tokens that are left if `units` are taken now; `None` if they are not
+    /// there.
+    #[inline(always)]
+    fn left_after(&self, balance: &Balance, units: u64) -> Option<u64> {
+        let terms = self.terms();
+        balance.level.checked_sub(units + terms.empty_level).map(|left| terms.tokens(left))
+    }
     /// Returns a level after `units` were taken.
     #[inline(always)]
     fn after_take(&self, level: u64, units: u64) -> u64 {

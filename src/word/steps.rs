@@ -13,16 +13,26 @@ impl Balance {
         if refill.has(&self, need) { self.took(refill, need) } else { self.refused(refill) }
     }
 
-    /// Takes `need` units, above 0, if `keep` units stay.
+    /// Takes `n` tokens, above 0, if `percent` hundredths of the burst stay.
+    ///
+    /// The test is `left * 100 >= burst * percent`, which is the same as `left >= kept` for a part
+    /// that is rounded up. A division took 15 instructions more.
     #[inline(always)]
-    pub(super) fn take_above(
+    pub(crate) fn take_above(
         self,
         refill: &impl Refill,
-        need: u64,
-        keep: u64,
+        n: u64,
+        percent: u8,
     ) -> (TakeOutcome, Option<State>) {
-        // Each is at most 2^57.
-        if refill.has(&self, need + keep) { self.took(refill, need) } else { self.refused(refill) }
+        let terms = refill.terms();
+        let units = terms.units(n);
+        let burst = terms.tokens(refill.nominal_capacity() - terms.empty_level);
+        let percent = if injected(Fault::KeptForgotten) { 0 } else { percent };
+        match refill.left_after(&self, units) {
+            // A burst is at most 2^40.
+            Some(left) if left * 100 >= burst * u64::from(percent) => self.took(refill, units),
+            _ => self.refused(refill),
+        }
     }
 
     /// Takes the whole tokens that are there above `keep` tokens, up to `most` units.
@@ -188,17 +198,6 @@ impl State {
         let level = (view.level + left).min(refill.capacity() + size).min(refill.nominal_capacity());
         let stamped = left > 0 || !injected(Fault::NotStampedAnew);
         stamped.then(|| State::pack(refill.terms(), level, view.stamp))
-    }
-
-    /// Takes `need` units, above 0, if `keep` units stay.
-    pub(crate) fn take_above(
-        self,
-        refill: &impl Refill,
-        now: u64,
-        need: u64,
-        keep: u64,
-    ) -> (TakeOutcome, Option<State>) {
-        self.at(refill, now).take_above(refill, need, keep)
     }
 
     /// Takes up to `most` units in whole tokens, on credit as far as the debt allows.

@@ -83,11 +83,7 @@ impl Take {
                 (view.untouched(), None)
             }
             Take::Exactly(n) => view.take(refill, units(n)),
-            Take::Above { n, keep } => {
-                // At most 2^42 tokens, which need no bound.
-                let keep = kept(keep, refill) << refill.terms().widths.fraction;
-                view.take_above(refill, units(n), keep)
-            }
+            Take::Above { n, keep } => view.take_above(refill, n, keep),
             Take::UpTo(n) => view.take_up_to(refill, units(n), 0),
             Take::UpToAbove { n, keep } => view.take_up_to(refill, units(n), kept(keep, refill)),
             Take::Reserve(_) | Take::OnCredit(_) | Take::Touch => (view.untouched(), None),
@@ -126,7 +122,7 @@ impl Take {
                 (reading.view(state).untouched(), None)
             }
             Take::Exactly(n) => state.take(refill, *tick, units(n)),
-            Take::Above { n, keep } => state.take_above(refill, *tick, units(n), units(kept(keep, refill))),
+            Take::Above { n, keep } => state.at(refill, *tick).take_above(refill, n, keep),
             Take::UpTo(n) => state.at(refill, *tick).take_up_to(refill, units(n), 0),
             Take::UpToAbove { n, keep } => {
                 state.at(refill, *tick).take_up_to(refill, units(n), kept(keep, refill))
@@ -135,7 +131,7 @@ impl Take {
             Take::Reserve(Reserve { n, keep, .. })
                 if refill.is_over_the_burst(n.saturating_add(kept(keep, refill))) =>
             {
-                state.take_above(refill, *tick, units(n), units(kept(keep, refill)))
+                state.at(refill, *tick).take_above(refill, n, keep)
             }
             Take::Reserve(Reserve { n, keep, max_wait }) => {
                 let keep = units(kept(keep, refill));

@@ -336,6 +336,11 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
     }
 
     #[inline(always)]
+    fn left_after(&self, balance: &Balance, units: u64) -> Option<u64> {
+        self.available(balance.level, balance.lag).checked_sub(units)
+    }
+
+    #[inline(always)]
     fn after_take(&self, level: u64, units: u64) -> u64 {
         level + units
     }
