@@ -9,8 +9,8 @@ use crate::support::{Time, ns};
 const MS: u64 = 1_000_000;
 const TEN: Quota = Quota::per_second(10);
 
-/// Runs a test on a request of a single bucket, of a key, of a pinned key, and of no key. Each has a
-/// clock of its own, and readings of it.
+/// Runs a test on a request of a single bucket, of a key, of a pinned key, and of no key. Each has
+/// a clock of its own, and readings of it.
 macro_rules! on_each {
     (|$ask:ident, $time:ident, $now:ident| $run:expr) => {
         on_each!(bucket: TokenBucket::builder(TEN), bucket.ask(), |$ask, $time, $now| $run);
