@@ -120,23 +120,30 @@ fn put(text: &mut [u8], end: usize, part: &[u8]) -> usize {
 #[inline]
 fn put_number(text: &mut [u8], end: usize, mut number: u64) -> usize {
     let mut start = end;
-    // Two digits of a division by 100.
-    while number >= 100 {
-        let pair = (number % 100) as u8;
+    while number >= 10 {
+        let pair = 2 * (number % 100) as usize;
         number /= 100;
         start -= 2;
-        text[start] = b'0' + pair / 10;
-        text[start + 1] = b'0' + pair % 10;
+        text[start..start + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
     }
-    loop {
+    // The first digit, unless it was one of a pair.
+    if number > 0 || start == end {
         start -= 1;
-        text[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return start;
-        }
+        text[start] = b'0' + number as u8;
     }
+    start
 }
+
+/// The numbers from 0 to 99, of two digits each.
+static PAIRS: [u8; 200] = {
+    let (mut pairs, mut n) = ([0; 200], 0);
+    while n < 100 {
+        pairs[2 * n] = b'0' + (n / 10) as u8;
+        pairs[2 * n + 1] = b'0' + (n % 10) as u8;
+        n += 1;
+    }
+    pairs
+};
 
 fn value(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).expect("it is visible ASCII")

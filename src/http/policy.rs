@@ -135,7 +135,7 @@ pub(crate) struct HeaderNumbers {
     pub(crate) time: u64,
     /// Whole tokens in the bucket, also where `r` is 0 because of a refusal.
     pub(crate) left: u64,
-    /// Seconds until the bucket is full.
+    /// Seconds until the bucket is full, if the form has them.
     pub(crate) reset: u64,
     /// Seconds of `Retry-After`, for a refusal that ends.
     pub(crate) retry: Option<u64>,
@@ -267,18 +267,20 @@ impl Policy {
     #[inline]
     pub(crate) fn granted(&self, granted: &Granted) -> HeaderNumbers {
         // A grant without a limit has no number of tokens.
-        let (rest, reset) = (granted.remaining().min(MAX_INTEGER), granted.reset_nanos());
+        let rest = granted.remaining().min(MAX_INTEGER);
         let time = match &self.numbers {
             PolicyNumbers::Bucket { quota, .. } if rest == 0 => self.wait(granted.first_token(*quota)),
-            // `reset` is rounded up, so this is rounded down, and must not be below the time of the
-            // whole tokens.
             PolicyNumbers::Bucket { quota, fill } => {
-                seconds(time_of(quota, rest).max(fill.saturating_sub(reset).into())).max(1)
+                let (whole, next) = (time_of(quota, rest), seconds(time_of(quota, rest + 1)));
+                // A part of a token seldom reaches the next second. The time until the bucket is
+                // full takes 250 instructions.
+                if seconds(whole) == next { next.max(1) } else { time_of_level(whole, *fill, granted) }
             }
             // The tokens that are left are those of this time.
-            PolicyNumbers::Window { .. } => seconds(reset.into()).max(1),
+            PolicyNumbers::Window { .. } => seconds(granted.reset_nanos().into()).max(1),
         };
-        HeaderNumbers { rest, left: rest, time, reset: seconds(reset.into()), retry: None, granted: true }
+        let reset = if self.form.legacy() { seconds(granted.reset_nanos().into()) } else { 0 };
+        HeaderNumbers { rest, left: rest, time, reset, retry: None, granted: true }
     }
 
     pub(crate) fn denied(&self, denied: &Denied) -> HeaderNumbers {
@@ -286,18 +288,27 @@ impl Policy {
         let retry = wait.map(|wait| self.wait(wait));
         // A request for more than the burst has no wait, so `r` is the tokens that are left.
         let (rest, there) = if wait.is_some() { (0, denied.asked()) } else { (left, left) };
-        let wait = wait.unwrap_or_default().as_nanos();
-        let (time, reset) = match &self.numbers {
-            PolicyNumbers::Bucket { quota, .. } => {
-                // The bucket is full once the requested tokens are there and the others have come.
-                let others = time_of(quota, quota.burst.saturating_sub(there));
-                (seconds(time_of(quota, left)).max(1), seconds(wait + others))
-            }
-            PolicyNumbers::Window { span, edges, .. } => {
-                (seconds(*span), seconds(if *edges && retry.is_some() { wait } else { *span }))
-            }
+        let time = match (retry, &self.numbers) {
+            (Some(retry), _) => retry,
+            (None, PolicyNumbers::Bucket { quota, .. }) => seconds(time_of(quota, left)).max(1),
+            (None, PolicyNumbers::Window { span, .. }) => seconds(*span),
         };
-        HeaderNumbers { rest, left, time: retry.unwrap_or(time), reset, retry, granted: false }
+        let reset = if self.form.legacy() { self.reset_of_refusal(wait, there) } else { 0 };
+        HeaderNumbers { rest, left, time, reset, retry, granted: false }
+    }
+
+    /// Returns the seconds until the bucket of a refusal is full. After the wait it has `there`
+    /// tokens.
+    fn reset_of_refusal(&self, wait: Option<Duration>, there: u64) -> u64 {
+        let nanos = wait.unwrap_or_default().as_nanos();
+        match &self.numbers {
+            // The bucket is full once the requested tokens are there and the others have come.
+            PolicyNumbers::Bucket { quota, .. } => {
+                seconds(nanos + time_of(quota, quota.burst.saturating_sub(there)))
+            }
+            PolicyNumbers::Window { edges: true, .. } if wait.is_some() => seconds(nanos),
+            PolicyNumbers::Window { span, .. } => seconds(*span),
+        }
     }
 
     /// Returns the `Retry-After` of a wait: whole seconds, rounded up, at least 1.
@@ -357,6 +368,15 @@ impl PolicyNumbers {
             PolicyNumbers::Window { limit, span, .. } => (*limit, seconds(*span).max(1)),
         }
     }
+}
+
+/// Returns the seconds in which the tokens of a grant came, of which the whole ones took `whole`
+/// nanoseconds.
+#[cold]
+fn time_of_level(whole: u128, fill: u64, granted: &Granted) -> u64 {
+    // `reset_nanos` is rounded up, so this is rounded down, and must not be below the time of the
+    // whole tokens.
+    seconds(whole.max(fill.saturating_sub(granted.reset_nanos()).into())).max(1)
 }
 
 /// Returns the nanoseconds in which a quota's tokens come, rounded up.

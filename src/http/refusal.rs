@@ -165,7 +165,7 @@ impl<'a> Refusal<'a> {
     /// Returns whether the store of the limit did not answer, and its policy refuses then: the
     /// client may be within its quota.
     ///
-    /// Only a limit that is [asked](crate::tower::AnyLimiter::asked) has a store.
+    /// Only a limiter that is not [at hand](crate::tower::LayerLimiter::is_at_hand) has a store.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.why.is_some_and(|denied| denied.reason() == Reason::Unavailable)
@@ -211,8 +211,9 @@ impl<'a> Refusal<'a> {
     /// some clients never try again.
     #[must_use]
     pub fn grpc_response<B: From<Bytes>>(&self) -> Option<Response<B>> {
+        let form = self.grpc?;
         let wait = self.why.and_then(Denied::retry_after);
-        Some(grpc::response(self.grpc?, self.codes().1, wait).map(B::from))
+        Some(grpc::response(form, self.codes().1, wait).map(B::from))
     }
 }
 

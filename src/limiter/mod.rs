@@ -8,6 +8,8 @@ pub(crate) mod asked;
 mod batch;
 pub(crate) mod builder;
 mod decide;
+#[cfg(feature = "tower")]
+pub(crate) mod decided;
 pub(crate) mod hook;
 pub(crate) mod inflight_limiter;
 pub(crate) mod inflight_limiter_builder;
@@ -26,8 +28,6 @@ pub(crate) mod place;
 pub(crate) mod plan;
 mod quota_controller;
 pub(crate) mod rate_limiter;
-#[cfg(feature = "tower")]
-pub(crate) mod reply;
 pub(crate) mod rule;
 pub(crate) mod settings;
 pub(crate) mod shared;

@@ -169,7 +169,7 @@ where
 {
     /// Takes `n` tokens of a key, or a place in its line beside at most `max_waiting` others, if
     /// they come within `max_wait` nanoseconds. Without a key the bucket is the shared one.
-    pub(crate) fn place(
+    pub(crate) fn place_of(
         &self,
         key: Option<&K>,
         plan: Option<&PlanTerms>,

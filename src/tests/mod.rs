@@ -46,8 +46,6 @@ mod races;
 #[cfg(not(any(loom, shuttle)))]
 #[path = "../../tests/windows/random.rs"]
 mod random;
-#[cfg(all(feature = "tower", not(any(loom, shuttle))))]
-mod replies;
 #[cfg(not(any(loom, shuttle)))]
 mod resizes;
 #[cfg(not(any(loom, shuttle)))]

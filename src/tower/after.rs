@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 
-use super::settle::{Answer, Charged, Meter, SettleOn};
+use super::settle::{Charged, Meter, ResponseHead, SettleOn};
 use super::stats::{LimitCounters, count};
 use crate::http::{Fields, Headers, Policy};
 use crate::word::decision::Granted;
@@ -131,7 +131,7 @@ impl Later {
             return (charged.settle(0), None);
         }
         let Some(settle_on) = settle_on else { return (None, None) };
-        let answer = Answer { status, headers: response.headers(), extensions: response.extensions() };
+        let answer = ResponseHead { status, headers: response.headers(), extensions: response.extensions() };
         charged.settle_by(settle_on(answer))
     }
 }

@@ -29,6 +29,16 @@ pub struct BanAfter<T> {
     pub(super) to: T,
 }
 
+/// The part of a ban in a refusal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ban {
+    None,
+    /// The refusal of the limit begins a ban.
+    Begins,
+    /// The key is banned.
+    Refuses,
+}
+
 /// The numbers of a ban.
 pub(crate) struct BanRule {
     refusals: u64,

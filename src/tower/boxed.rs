@@ -1,18 +1,14 @@
 //! A layer without a type parameter.
 
-use std::any::Any;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::decide::LayerState;
-use super::limit_by::LimitBy;
-use super::line::WaitingLine;
+use super::named::NamedLimit;
 use super::service::RateLimit;
+use super::state::LayerState;
 use super::stats::LayerStats;
 
 /// A [`RateLimitLayer`](super::RateLimitLayer) whose type of keys is erased, from
@@ -31,53 +27,14 @@ impl BoxRateLimitLayer {
         self.state.stats()
     }
 
-    /// Returns up to `n` keys that a limit refused most; see
-    /// [`RateLimitLayer::top_refused_of`](super::RateLimitLayer::top_refused_of).
+    /// Returns the limit of this name with keys of type `L`; see
+    /// [`RateLimitLayer::limit`](super::RateLimitLayer::limit).
     #[must_use]
-    pub fn top_refused_of<L>(&self, limit: &str, n: usize) -> Option<Vec<(L, u64)>>
-    where
-        L: Hash + Eq + Clone + 'static,
-    {
-        self.state.limit(limit).map(|by: &LimitBy<L>| by.top.most(n))
-    }
-
-    /// Returns the rest of the ban of a key of the limit of this name, if it is banned.
-    ///
-    /// `None` if no limit has this name and keys of type `L`.
-    #[must_use]
-    pub fn banned_of<L>(&self, limit: &str, key: &L) -> Option<Option<Duration>>
+    pub fn limit<L>(&self, name: &str) -> Option<NamedLimit<'_, L>>
     where
         L: Hash + Eq + Clone + Send + Sync + 'static,
     {
-        self.state.limit(limit).map(|by| by.banned(key))
-    }
-
-    /// Ends the ban of a key; see [`RateLimitLayer::unban_of`](super::RateLimitLayer::unban_of).
-    pub fn unban_of<L>(&self, limit: &str, key: &L) -> Option<bool>
-    where
-        L: Hash + Eq + Clone + Send + Sync + 'static,
-    {
-        self.state.limit(limit).map(|by| by.unban(key))
-    }
-}
-
-impl LayerState {
-    pub(super) fn stats(&self) -> LayerStats {
-        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let sums = LayerStats {
-            skipped: of(&self.counters.skipped),
-            exempt: of(&self.counters.exempt),
-            delayed: of(&self.counters.delayed),
-            waiting: self.line.as_ref().map_or(0, WaitingLine::waiting),
-            ..LayerStats::default()
-        };
-        sums.with_limits(self.limits.iter().map(|limit| limit.stats()).collect())
-    }
-
-    /// Returns the limit of this name with keys of type `L`.
-    pub(super) fn limit<L: 'static>(&self, name: &str) -> Option<&LimitBy<L>> {
-        let limits = self.limits.iter().filter_map(|limit| (&**limit as &dyn Any).downcast_ref());
-        limits.into_iter().find(|by: &&LimitBy<L>| by.policy.name() == name)
+        NamedLimit::of(&self.state, name)
     }
 }
 

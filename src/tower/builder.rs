@@ -1,7 +1,6 @@
 //! The builder of a layer.
 
 use std::fmt;
-use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
-use super::ban::{BanAfter, InvalidBan, MAX_BAN_KEYS};
-use super::chain::{Ban, DynLimit};
-use super::decide::LayerState;
+use super::ban::{Ban, BanAfter, InvalidBan, MAX_BAN_KEYS};
+use super::decide::decide_at_once;
 use super::decision::Decision;
-use super::limit_by::{ALL_KEYS, LimitBy, OnMissingKey};
-use super::line::{Timer, WaitingBounds, WaitingLine};
-use super::plan::LayerPlan;
-use super::said::Said;
-use super::settle::{Answer, Cost};
+use super::dyn_limit::DynLimit;
+use super::limit_by::{LimitBy, OnMissingKey};
+use super::limiter::LayerPlan;
+use super::reported::Reported;
+use super::settle::{Cost, ResponseHead};
+use super::state::{ALL_KEYS, LayerState, share_of};
 use crate::http::{Check, Exempt, Head, Headers, InvalidName, Policy, Refusal, Reject};
 
 /// Completes a limit by the first limit's policy, which says how to report it.
@@ -28,14 +27,12 @@ pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit> + Send + S
 pub struct LayerBuilder<K> {
     pub(super) first: LimitBy<K>,
     pub(super) others: Vec<Finish>,
-    pub(super) shadow: bool,
-    pub(super) waiting: WaitingBounds,
     /// The layer's state, still without the limits.
     pub(super) state: LayerState,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
-    /// Chooses a [plan](LayerPlan) of the limiter for each request; see [`LimitBy::plan`].
+    /// Chooses a plan of the first limit for each request; see [`LimitBy::plan`].
     pub fn plan<P: Into<LayerPlan>>(
         self,
         choose: impl Fn(Head<'_>) -> Option<P> + Send + Sync + 'static,
@@ -62,7 +59,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Adds a limit. A request is granted by all limits, or takes from none.
     pub fn and<L: Hash + Eq + Clone + Send + Sync + 'static>(mut self, limit: LimitBy<L>) -> Self {
-        self.others.push(Box::new(|first| Arc::new(limit.told_as(first))));
+        self.others.push(Box::new(|first| Arc::new(limit.with_form_of(first))));
         self
     }
 
@@ -70,19 +67,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// above the burst never.
     pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.state.cost = Some(Box::new(cost));
-        self
-    }
-
-    /// Lets requests pass that no limit applies to, such as internal ones. They count as `skipped`.
-    /// Called again, either closure lets a request pass.
-    ///
-    /// [`exempt`](LayerBuilder::exempt) is for an allow list, which is counted apart.
-    pub fn skip(mut self, skip: impl Fn(Head<'_>) -> bool + Send + Sync + 'static) -> Self {
-        let before = self.state.skip.take();
-        self.state.skip = Some(match before {
-            None => Exempt::when(skip),
-            Some(before) => Exempt::when(move |head| before.applies(head) || skip(head)),
-        });
         self
     }
 
@@ -125,43 +109,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         BanAfter { refusals, window, max_keys: MAX_BAN_KEYS, apply, to: self }
     }
 
-    /// Lets a request over its limits wait for its turn, for up to `max_delay`, by a given timer.
-    ///
-    /// [`delay_up_to`](LayerBuilder::delay_up_to) of feature `tokio` has tokio's timer, and says
-    /// how requests wait.
-    pub fn delay_with<F>(
-        mut self,
-        max_delay: Duration,
-        sleep: impl Fn(Duration) -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let sleep = Arc::new(move |delay| -> Timer { Box::pin(sleep(delay)) });
-        self.state.line = Some(WaitingLine::new(max_delay, sleep));
-        self
-    }
-
-    /// Sets the most requests of the layer that wait for their turn at a time: 1,024 by default.
-    ///
-    /// Without [`delay_with`](LayerBuilder::delay_with) or `delay_up_to` no request waits, and
-    /// nothing changes.
-    pub fn max_waiting(mut self, max_waiting: usize) -> Self {
-        self.waiting.all = Some(max_waiting);
-        self
-    }
-
-    /// Sets the most requests of one key that wait for their turn at a time: by default an eighth
-    /// of [`max_waiting`](LayerBuilder::max_waiting), at least 16.
-    ///
-    /// Without such a bound a few busy keys fill the line of the layer, and requests of all other
-    /// keys are refused that could wait. It is the `burst` of nginx's `limit_req`, which counts for
-    /// each key as well. Requests without a key have one line, to which only `max_waiting` applies.
-    pub fn max_waiting_per_key(mut self, max_waiting: usize) -> Self {
-        self.waiting.of_a_key = Some(max_waiting);
-        self
-    }
-
     /// Settles the cost of a request by its response: the bytes of its body, or the tokens of a
     /// model.
     ///
@@ -193,7 +140,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     ///     .build();
     /// # let _ = layer;
     /// ```
-    pub fn settle_on(mut self, cost: impl Fn(Answer<'_>) -> Cost + Send + Sync + 'static) -> Self {
+    pub fn settle_on(mut self, cost: impl Fn(ResponseHead<'_>) -> Cost + Send + Sync + 'static) -> Self {
         self.state.settle_on = Some(Arc::new(cost));
         self
     }
@@ -203,7 +150,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// A limit passes it on in shadow mode, or since its key is not enforced. The header is
     /// `x-ratelimit-exceeded: 1`. A client's own header of this name is removed from each request.
     pub fn tell_upstream(mut self) -> Self {
-        self.state.tells_upstream = true;
+        self.state.forwards_headers = true;
         self
     }
 
@@ -216,21 +163,17 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         self
     }
 
-    /// Sets shadow mode, a dry run: each request is passed on, and no headers are added.
+    /// Enforces the refusals of the layer for `percent` hundredths of the first limit's keys.
     ///
-    /// A request within its limits takes tokens as usual. A request over a limit takes none, and
+    /// They are always the same keys. 100 and above is all keys, the default. `enforce(0)` is
+    /// shadow mode, a dry run: each request is passed on, and no headers are added. A request
+    /// within its limits takes tokens as usual. A request over a limit takes none, and
     /// counts as `shadow_refused`. A request that would be rejected for want of a key takes none,
-    /// and counts as `skipped`. By default the mode is off.
-    pub fn shadow(self, shadow: bool) -> Self {
-        LayerBuilder { shadow, ..self }
-    }
-
-    /// Enforces refusals for `percent` hundredths of the first limit's keys, always the same ones.
+    /// and counts as `skipped`.
     ///
-    /// All other keys are in [shadow mode](LayerBuilder::shadow). 100 and above is all keys. In
-    /// shadow mode of the layer it has no effect: no refusal is enforced.
-    pub fn enforce_percent(mut self, percent: u8) -> Self {
-        self.state.enforced = ALL_KEYS * u64::from(percent.min(100)) / 100;
+    /// Between 0 and 100, the keys that are not enforced are in shadow mode.
+    pub fn enforce(mut self, percent: u8) -> Self {
+        self.state.enforced = share_of(percent);
         self
     }
 
@@ -262,7 +205,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// # let _ = layer;
     /// ```
     pub fn silence(self, check: Check) -> Self {
-        self.state.said.mark(check);
+        self.state.reported.mark(check);
         self
     }
 
@@ -342,29 +285,29 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     }
 }
 
-impl<K> From<LimitBy<K>> for LayerBuilder<K> {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> From<LimitBy<K>> for LayerBuilder<K> {
     fn from(first: LimitBy<K>) -> LayerBuilder<K> {
         let state = LayerState {
             limits: Box::default(),
+            decide_at_once: decide_at_once::<K>,
             ids: Vec::new().into(),
             cost: None,
-            skip: None,
             exempt: Vec::new(),
             hooks: Vec::new(),
             refund_on: None,
             settle_on: None,
-            line: None,
             searches: false,
             asks: false,
-            is_plain: false,
-            tells_upstream: false,
+            bans: false,
+            shadows: false,
+            forwards_headers: false,
             exposes: false,
             enforced: ALL_KEYS,
             reject: None,
             counters: Default::default(),
-            said: Said::default(),
+            reported: Reported::default(),
         };
-        LayerBuilder { first, others: Vec::new(), shadow: false, waiting: WaitingBounds::default(), state }
+        LayerBuilder { first, others: Vec::new(), state }
     }
 }
 

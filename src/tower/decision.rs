@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::http::Head;
 use crate::word::decision::{Denied, Granted};
 
 /// The decision of a [`RateLimitLayer`](super::RateLimitLayer): an extension of requests passed on.
@@ -32,16 +33,22 @@ pub struct Decision {
     pub(crate) delay: u64,
 }
 
+/// Returns the limiters that counted the request in outer layers.
+#[inline]
+pub(super) fn counted_before(head: Head<'_>) -> &[usize] {
+    head.extensions.get::<Decision>().map_or(&[][..], |decision| decision.counted.as_slice())
+}
+
 /// The limiters that have counted a request.
 #[derive(Clone, Debug)]
 pub(crate) enum LimiterIds {
     /// A layer of one limit adds no count of references to a request.
-    One(u64),
-    Several(Arc<[u64]>),
+    One(usize),
+    Several(Arc<[usize]>),
 }
 
 impl LimiterIds {
-    pub(crate) fn as_slice(&self) -> &[u64] {
+    pub(crate) fn as_slice(&self) -> &[usize] {
         match self {
             LimiterIds::One(id) => std::slice::from_ref(id),
             LimiterIds::Several(ids) => ids,
@@ -49,8 +56,8 @@ impl LimiterIds {
     }
 }
 
-impl From<Vec<u64>> for LimiterIds {
-    fn from(ids: Vec<u64>) -> LimiterIds {
+impl From<Vec<usize>> for LimiterIds {
+    fn from(ids: Vec<usize>) -> LimiterIds {
         match ids[..] {
             [id] => LimiterIds::One(id),
             _ => LimiterIds::Several(ids.into()),
@@ -76,9 +83,9 @@ impl Decision {
     /// # Errors
     ///
     /// A limit refused the request. In the request's extensions this means that the layer passed it
-    /// on: by shadow mode of the layer or of that limit, or because
-    /// [`enforce_percent`](super::LayerBuilder::enforce_percent) spares its key. A hook sees the
-    /// other refusals as well.
+    /// on, because the layer or that limit does not
+    /// [enforce](super::LayerBuilder::enforce) refusals for its key. A hook sees the other refusals
+    /// as well.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
     }
@@ -90,7 +97,7 @@ impl Decision {
     }
 
     /// Returns the time that the request waited for its turn, by
-    /// [`delay_up_to`](super::LayerBuilder::delay_up_to); zero if it did not wait.
+    /// a [`DelayLayer`](super::DelayLayer); zero if it did not wait.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay)

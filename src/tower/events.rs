@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::ban::Ban;
 use super::builder::LayerBuilder;
-use super::chain::Ban;
 use super::limit_by::LimitBy;
 use crate::http::{Head, Policy};
 use crate::limiter::limit::TokenBucket;
@@ -79,16 +79,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
-    /// Emits an event for each request that the first limit refuses; see [`LimitBy::log_refusals`].
+    /// Emits an event for each request that the first limit refuses; see [`LimitBy::log_refusals`],
+    /// and [`LimitBy::log_refusals_by`] for another text of the key.
     pub fn log_refusals(self, quota: Quota) -> Self {
         self.with_first(|first| first.log_refusals(quota))
-    }
-
-    /// Emits an event for each request that the first limit refuses, with a text of its key.
-    ///
-    /// See [`LimitBy::log_refusals_by`].
-    pub fn log_refusals_by(self, quota: Quota, text: impl Fn(&K) -> String + Send + Sync + 'static) -> Self {
-        self.with_first(|first| first.log_refusals_by(quota, text))
     }
 
     /// Records each decision in the current span, in those of these fields that the span declares.

@@ -10,7 +10,7 @@ use tower_layer::Layer;
 use super::inflight_service::LimitInflight;
 use super::inflight_state::{Admitted, InflightState, Until};
 use super::inflight_stats::InflightLayerStats;
-use super::settle::Answer;
+use super::settle::ResponseHead;
 use super::unavailable::Unavailable;
 use crate::http::{Exempt, Head, InvalidName, Policy};
 use crate::inflight::gate::{Inflight, Overloaded};
@@ -230,7 +230,7 @@ impl InflightLayerBuilder {
         self
     }
 
-    /// Sets the outcomes of responses: by default [`Answer::outcome`].
+    /// Sets the outcomes of responses: by default [`ResponseHead::outcome`].
     ///
     /// # Examples
     ///
@@ -248,7 +248,10 @@ impl InflightLayerBuilder {
     ///     .build();
     /// # let _ = layer;
     /// ```
-    pub fn classify(mut self, classify: impl Fn(Answer<'_>) -> Outcome + Send + Sync + 'static) -> Self {
+    pub fn classify(
+        mut self,
+        classify: impl Fn(ResponseHead<'_>) -> Outcome + Send + Sync + 'static,
+    ) -> Self {
         self.state.classify = Some(Box::new(classify));
         self
     }

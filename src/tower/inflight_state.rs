@@ -8,7 +8,7 @@ use http::Response;
 use http::header::HeaderName;
 
 use super::inflight_stats::{InflightCounters, InflightLayerStats};
-use super::settle::Answer;
+use super::settle::ResponseHead;
 use super::stats::count;
 use super::unavailable::Unavailable;
 use crate::http::{Exempt, Head, grpc};
@@ -30,7 +30,7 @@ pub enum Until {
 }
 
 pub(super) type ChoosePriority = Box<dyn Fn(Head<'_>) -> Priority + Send + Sync>;
-pub(super) type Classify = Box<dyn Fn(Answer<'_>) -> Outcome + Send + Sync>;
+pub(super) type Classify = Box<dyn Fn(ResponseHead<'_>) -> Outcome + Send + Sync>;
 pub(super) type RejectUnavailable = Box<dyn Fn(&Unavailable<'_>) -> Response<Bytes> + Send + Sync>;
 
 /// The parts of a layer that its services share.
@@ -107,7 +107,7 @@ pub struct Admitted {
 impl Admitted {
     /// Notes the head of a response. Returns the place if the body is to hold it.
     pub(super) fn answer<B>(self, response: &Response<B>) -> Option<OwnedFlight> {
-        let answer = Answer::from(response);
+        let answer = ResponseHead::from(response);
         let classify = self.state.classify.as_ref();
         let outcome = classify.map_or_else(|| answer.outcome(), |classify| classify(answer));
         let until = self.state.until;
@@ -156,14 +156,14 @@ impl fmt::Debug for Admitted {
     }
 }
 
-impl<'a, B> From<&'a Response<B>> for Answer<'a> {
-    fn from(response: &'a Response<B>) -> Answer<'a> {
+impl<'a, B> From<&'a Response<B>> for ResponseHead<'a> {
+    fn from(response: &'a Response<B>) -> ResponseHead<'a> {
         let (status, headers) = (response.status(), response.headers());
-        Answer { status, headers, extensions: response.extensions() }
+        ResponseHead { status, headers, extensions: response.extensions() }
     }
 }
 
-impl Answer<'_> {
+impl ResponseHead<'_> {
     /// Returns the outcome of a response, as a layer without
     /// [`classify`](super::InflightLayerBuilder::classify) takes it.
     ///

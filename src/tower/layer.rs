@@ -9,24 +9,25 @@ use tower_layer::Layer;
 
 use super::boxed::BoxRateLimitLayer;
 use super::builder::LayerBuilder;
-use super::chain::DynLimit;
-use super::decide::LayerState;
+use super::dyn_limit::DynLimit;
 use super::limit_by::{LimitBy, NeedsKey};
 use super::limiter::AnyLimiter;
+use super::named::NamedLimit;
 use super::service::RateLimit;
+use super::state::LayerState;
 use super::stats::LayerStats;
 
 /// A layer that limits requests. See the [module](super).
 ///
 /// A clone is the same layer. `K` are the keys of its first limit.
 pub struct RateLimitLayer<K> {
-    state: Arc<LayerState>,
+    pub(super) state: Arc<LayerState>,
     first: Arc<LimitBy<K>>,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     /// Begins a layer on a limiter of buckets or of windows, which may be shared in an `Arc`, or on
-    /// one that is [asked](AnyLimiter::asked). [`key`](NeedsKey::key) or
+    /// [one of your own](AnyLimiter::of). [`key`](NeedsKey::key) or
     /// [`shared`](NeedsKey::shared) comes next.
     pub fn builder(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LayerBuilder<K>> {
         NeedsKey::new(limiter)
@@ -37,21 +38,15 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// Builds the layer.
     #[must_use]
     pub fn build(self) -> RateLimitLayer<K> {
-        let LayerBuilder { first, others, shadow, waiting, mut state } = self;
-        if let Some(line) = &mut state.line {
-            line.bounds = waiting;
-        }
+        let LayerBuilder { first, others, mut state } = self;
         let first = Arc::new(first);
         let others = others.into_iter().map(|finish| finish(&first.policy));
         state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
-        state.ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<u64>>().into();
-        state.searches = state.limits.iter().any(|limit| limit.searches());
-        state.asks = state.limits.iter().any(|limit| limit.asks());
-        let of_some = state.line.is_some() || state.refund_on.is_some() || state.settle_on.is_some();
-        state.is_plain = !of_some && !state.exposes && state.limits.iter().all(|limit| limit.is_plain());
-        if shadow {
-            state.enforced = 0;
-        }
+        let any = |is: fn(&dyn DynLimit) -> bool| state.limits.iter().any(|limit| is(&**limit));
+        let (searches, asks) = (any(|limit| limit.searches()), any(|limit| !limit.is_at_hand()));
+        let (bans, shadows) = (any(|limit| limit.bans()), any(|limit| limit.spares()));
+        let ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<usize>>().into();
+        let state = LayerState { ids, searches, asks, bans, shadows, ..state };
         RateLimitLayer { state: Arc::new(state), first }
     }
 }
@@ -81,26 +76,25 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
     /// let app = App { limits: RateLimitLayer::builder(by_address).key(ClientIp::peer()).build().boxed() };
     /// assert_eq!(app.limits.stats().refused, 0);
     /// let peer = IpAddr::from([192, 0, 2, 1]);
-    /// assert_eq!(app.limits.unban_of("default", &peer), Some(false));
+    /// let limit = app.limits.limit("default").expect("a limit has this name");
+    /// assert!(!limit.unban(&peer));
     /// ```
     #[must_use]
     pub fn boxed(&self) -> BoxRateLimitLayer {
         BoxRateLimitLayer { state: self.state.clone() }
     }
 
-    /// Returns up to `n` keys that the first limit refused most, with the number of refusals.
-    ///
-    /// This is a sketch of 512 keys, for logs and dashboards. A count may be too high by the count
-    /// of a replaced key, and too low by refusals during another thread's update.
+    /// Returns up to `n` keys that the first limit refused most; see [`NamedLimit::top_refused`].
     #[must_use]
     pub fn top_refused(&self, n: usize) -> Vec<(K, u64)> {
         self.first.top.most(n)
     }
+}
 
-    /// Returns up to `n` keys that the named limit refused most, with the number of refusals.
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
+    /// Returns the limit of this name with keys of type `L`, with its counts and its bans.
     ///
-    /// `None` if no limit has this name and keys of type `L`. See
-    /// [`top_refused`](RateLimitLayer::top_refused).
+    /// `None` if no limit has this name and keys of type `L`.
     ///
     /// # Examples
     ///
@@ -113,20 +107,18 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
     /// let by_key = by_key.key(HeaderKey::new("x-api-key")?).name("key")?;
     /// let by_address = RateLimiter::new(Quota::per_second(100));
     /// let layer = RateLimitLayer::builder(by_address).key(ClientIp::peer()).and(by_key).build();
-    /// assert_eq!(layer.top_refused_of::<Digest>("key", 10), Some(vec![]));
+    /// let limit = layer.limit::<Digest>("key").expect("it was added");
+    /// assert_eq!((limit.top_refused(10), limit.stats().refused), (vec![], 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn top_refused_of<L: Hash + Eq + Clone + 'static>(
-        &self,
-        limit: &str,
-        n: usize,
-    ) -> Option<Vec<(L, u64)>> {
-        self.state.limit(limit).map(|by: &LimitBy<L>| by.top.most(n))
+    pub fn limit<L>(&self, name: &str) -> Option<NamedLimit<'_, L>>
+    where
+        L: Hash + Eq + Clone + Send + Sync + 'static,
+    {
+        NamedLimit::of(&self.state, name)
     }
-}
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     /// Returns the rest of the ban of a key of the first limit, if it is banned.
     #[must_use]
     pub fn banned(&self, key: &K) -> Option<Duration> {
@@ -137,16 +129,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     /// banned.
     pub fn unban(&self, key: &K) -> bool {
         self.first.unban(key)
-    }
-
-    /// Ends the ban of a key of the named limit, and forgets its refusals. Returns whether it was
-    /// banned; `None` if no limit has this name and keys of type `L`.
-    pub fn unban_of<L: Hash + Eq + Clone + Send + Sync + 'static>(
-        &self,
-        limit: &str,
-        key: &L,
-    ) -> Option<bool> {
-        self.state.limit(limit).map(|by| by.unban(key))
     }
 }
 

@@ -1,5 +1,6 @@
 //! One limit of a layer.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
@@ -7,18 +8,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ban::{BanAfter, BanFlaw, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
-use super::chain::Ban;
-use super::key_future::{FindKey, halves};
-use super::limiter::{AnyLimiter, DynLimiter};
-use super::plan::LayerPlan;
+use super::ban::{Ban, BanAfter, BanFlaw, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
+use super::limiter::{AnyLimiter, HasLine, LayerLimiter, LayerPlan};
 use super::policies::Policies;
+use super::request::SearchFuture;
+use super::state::{ALL_KEYS, share_of};
 use super::stats::LimitCounters;
 use super::top_keys::TopKeys;
 use crate::http::{Head, InvalidName, KeyFrom, Policy};
 use crate::rule::any_rule::AnyRule;
 use crate::word::decision::Denied;
-use crate::word::plan::PlanTerms;
 
 /// The treatment of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,12 +35,11 @@ pub enum OnMissingKey {
 }
 
 type Applies = dyn Fn(Head<'_>) -> bool + Send + Sync;
-type ChoosePlan = dyn Fn(Head<'_>) -> Option<PlanTerms> + Send + Sync;
+type ChoosePlan = dyn Fn(Head<'_>) -> Option<LayerPlan> + Send + Sync;
+/// Begins the search for the key of a request.
+type FindKey = dyn Fn(Head<'_>) -> SearchFuture + Send + Sync;
 /// A function that sees the key of a refused request, its policy, and whether the key is banned.
 pub(crate) type SeeRefusal<K> = dyn Fn(Option<&K>, &Policy, &Denied, Ban) + Send + Sync;
-
-/// The share of keys whose refusals are enforced, in units of 2^-32: all of them.
-pub(crate) const ALL_KEYS: u64 = 1 << 32;
 
 /// One limit of a layer: a limiter and the source of its keys.
 ///
@@ -60,9 +58,12 @@ pub(crate) const ALL_KEYS: u64 = 1 << 32;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct LimitBy<K> {
-    pub(crate) limiter: Arc<dyn DynLimiter<K>>,
+    pub(crate) limiter: Arc<dyn LayerLimiter<K>>,
+    pub(super) line: Option<Arc<dyn HasLine<K>>>,
+    /// Whether the limiter decides at once.
+    pub(super) at_hand: bool,
     pub(super) key: Box<dyn KeyFrom<Key = K>>,
-    pub(super) find_key: Option<FindKey>,
+    pub(super) find_key: Option<Box<FindKey>>,
     /// Whether the limit applies to a request: to all by default.
     pub(super) applies: Option<Box<Applies>>,
     pub(super) plan: Option<Box<ChoosePlan>>,
@@ -74,12 +75,8 @@ pub struct LimitBy<K> {
     pub(crate) bans: Option<Bans<K>>,
     pub(super) see_refusal: Option<Box<SeeRefusal<K>>>,
     /// The share of keys whose refusals this limit enforces, in units of 2^-32: none in shadow
-    /// mode, else the share that was set.
+    /// mode.
     pub(super) enforced: u64,
-    shadow: bool,
-    share: u64,
-    /// Whether it is for all keys and all requests, there are no bans, and no limiter is asked.
-    pub(super) plain: bool,
     pub(super) counters: Arc<LimitCounters>,
 }
 
@@ -111,13 +108,13 @@ pub struct LimitBy<K> {
 /// ```
 #[must_use = "a limit has a source of keys: `.key(..)`, or `.shared()` for one bucket for all requests"]
 pub struct NeedsKey<K, T = LimitBy<K>> {
-    limiter: Arc<dyn DynLimiter<K>>,
+    limiter: AnyLimiter<K>,
     then: PhantomData<fn() -> T>,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey<K, T> {
     pub(crate) fn new(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, T> {
-        NeedsKey { limiter: limiter.into().0, then: PhantomData }
+        NeedsKey { limiter: limiter.into(), then: PhantomData }
     }
 
     /// Limits each key by itself: a [`ClientIp`](crate::http::ClientIp),
@@ -159,9 +156,12 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
     where
         F: Future<Output = Option<K>> + Send + 'static,
     {
-        let (search, look) = halves(find);
-        let limit = LimitBy::with(self.limiter, Box::new(look), OnMissingKey::Reject);
-        T::from(LimitBy { find_key: Some(search), ..limit })
+        let find_key: Box<FindKey> = Box::new(move |head| {
+            let search = find(head);
+            Box::pin(async move { Box::new(search.await) as Box<dyn Any + Send + Sync> })
+        });
+        let limit = LimitBy::with(self.limiter, Box::new(|_: Head<'_>| None), OnMissingKey::Reject);
+        T::from(LimitBy { find_key: Some(find_key), ..limit })
     }
 
     /// Limits all requests by one bucket. As they have no key, all are counted as `keyless`.
@@ -178,18 +178,21 @@ impl<K, T> fmt::Debug for NeedsKey<K, T> {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Begins a limit by a limiter of buckets or of windows, which may be shared in an `Arc`, or by
-    /// one that is [asked](AnyLimiter::asked). [`key`](NeedsKey::key) or
+    /// [one of your own](AnyLimiter::of). [`key`](NeedsKey::key) or
     /// [`shared`](NeedsKey::shared) comes next.
     pub fn new(limiter: impl Into<AnyLimiter<K>>) -> NeedsKey<K, LimitBy<K>> {
         NeedsKey::new(limiter)
     }
 
-    fn with(limiter: Arc<dyn DynLimiter<K>>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
+    fn with(limiter: AnyLimiter<K>, key: Box<dyn KeyFrom<Key = K>>, missing: OnMissingKey) -> Self {
+        let AnyLimiter { limiter, line } = limiter;
         let policy = Policy::new("default", limiter.rule(None)).expect("it is a name").into();
         let (others, top, counters) = (Policies::new(), TopKeys::new(), Arc::default());
-        let plain = !limiter.is_asked();
+        let at_hand = limiter.is_at_hand();
         LimitBy {
             limiter,
+            line,
+            at_hand,
             key,
             find_key: None,
             applies: None,
@@ -201,9 +204,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             bans: None,
             see_refusal: None,
             enforced: ALL_KEYS,
-            shadow: false,
-            share: ALL_KEYS,
-            plain,
             counters,
         }
     }
@@ -225,9 +225,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// use http::Method;
     /// use tollgate::http::ClientIp;
     /// use tollgate::tower::{LimitBy, RateLimitLayer};
-    /// use tollgate::{Quota, RateLimiter, Window, WindowLimiter};
+    /// use tollgate::{Quota, RateLimiter, Window};
     ///
-    /// let logins = LimitBy::new(WindowLimiter::new(Window::per_hour(20).sliding()))
+    /// let logins = LimitBy::new(RateLimiter::new(Window::per_hour(20).sliding()))
     ///     .key(ClientIp::peer())
     ///     .name("login")?
     ///     .when(|head| head.method == Method::POST && head.uri.path() == "/login");
@@ -244,7 +244,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             None => Box::new(applies),
             Some(before) => Box::new(move |head| before(head) && applies(head)),
         };
-        LimitBy { applies: Some(applies), plain: false, ..self }
+        LimitBy { applies: Some(applies), ..self }
     }
 
     /// Bans a key that is refused `refusals` times within `window`. The duration comes next, by
@@ -304,46 +304,35 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             return Err(InvalidBan(BanFlaw::Unproved));
         }
         let bans = Some(Bans::new(rule, self.limiter.clock())?);
-        Ok(LimitBy { bans, plain: false, ..self })
+        Ok(LimitBy { bans, ..self })
     }
 
-    /// Sets shadow mode of this limit: it refuses no request, and reports none to its client.
+    /// Enforces the refusals of `percent` hundredths of this limit's keys.
     ///
-    /// A request that the other limits grant takes tokens of this limit if they are there. If not,
-    /// the request is passed on and counts as `shadow_refused`. A request without a key is not
-    /// rejected. By default the mode is off.
+    /// They are always the same keys. 100 and above is all keys, the default. For all other keys
+    /// the limit is in shadow mode, as for all keys by `enforce(0)`: it refuses no request, and
+    /// reports none to its client. A request that the other limits grant takes tokens of this limit
+    /// if they are there. If not, the request is passed on and counts as `shadow_refused`. With
+    /// `enforce(0)` a request without a key is not rejected.
+    ///
+    /// The share is the same in each process. A client that chooses its key can try until it has
+    /// one that is not enforced.
     #[must_use]
-    pub fn shadow(self, shadow: bool) -> Self {
-        LimitBy { shadow, plain: false, ..self }.weighed()
+    pub fn enforce(self, percent: u8) -> Self {
+        LimitBy { enforced: share_of(percent), ..self }
     }
 
-    /// Returns the limit with its share of enforced refusals.
-    fn weighed(self) -> Self {
-        LimitBy { enforced: if self.shadow { 0 } else { self.share }, ..self }
-    }
-
-    /// Enforces refusals for `percent` hundredths of this limit's keys, always the same ones.
+    /// Chooses a plan for each request, as by a customer's tier. `None` is the limiter's own rule.
     ///
-    /// For all other keys the limit is in [shadow mode](LimitBy::shadow). 100 and above is all
-    /// keys. A client that chooses its key can try until it has one that is not enforced.
-    ///
-    /// In shadow mode of the limit it has no effect: no refusal is enforced.
-    #[must_use]
-    pub fn enforce_percent(self, percent: u8) -> Self {
-        let share = ALL_KEYS * u64::from(percent.min(100)) / 100;
-        LimitBy { share, plain: false, ..self }.weighed()
-    }
-
-    /// Chooses a plan of the limiter for each request, as by a customer's tier. `None` is its own
-    /// quota. Take the tier from a layer that authenticates: a client can write any header. The
-    /// plan of a limiter that is [asked](AnyLimiter::asked) is its quota.
+    /// It is a [`Plan`](crate::Plan) of the limiter,
+    /// or for a limiter of another crate a [`Quota`](crate::Quota). Take the tier from a layer that
+    /// authenticates: a client can write any header.
     #[must_use]
     pub fn plan<P: Into<LayerPlan>>(
         self,
         choose: impl Fn(Head<'_>) -> Option<P> + Send + Sync + 'static,
     ) -> Self {
-        let choose = move |head: Head<'_>| choose(head).map(|plan| plan.into().0);
-        LimitBy { plan: Some(Box::new(choose)), ..self }
+        LimitBy { plan: Some(Box::new(move |head| choose(head).map(P::into))), ..self }
     }
 
     /// Sets the treatment of requests without a key, which are rejected by default.
@@ -362,7 +351,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// `name` is not of 1 to 64 printable ASCII characters.
     pub fn name(self, name: &str) -> Result<Self, InvalidName> {
         let (before, policy) = (self.policy, Policy::new(name, self.limiter.rule(None))?.into());
-        Ok(LimitBy { policy, ..self }.told_as(&before))
+        Ok(LimitBy { policy, ..self }.with_form_of(&before))
     }
 
     pub(crate) fn with_policy(self, set: impl FnOnce(Policy) -> Policy) -> Self {
@@ -370,7 +359,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Reports this limit to clients in the form of another.
-    pub(crate) fn told_as(self, other: &Policy) -> Self {
+    pub(crate) fn with_form_of(self, other: &Policy) -> Self {
         let spread = Duration::from_secs(other.spread);
         self.with_policy(|policy| policy.form(other.chosen).only_below(other.below).spread_retries(spread))
     }

@@ -1,184 +1,252 @@
-//! A limiter with its hasher erased, and its kind.
+//! The seam between a layer and its limiters.
 
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::chain::Adjustment;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::all_of::Tokens;
-use crate::limiter::ask::Ask;
-use crate::limiter::asked::Asked;
 use crate::limiter::place::Place;
-use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::reply::Reply;
+use crate::limiter::plan::Plan;
 use crate::limiter::rule::Rule;
 use crate::rule::any_rule::AnyRule;
+use crate::rule::rate::Quota;
 use crate::time::clock::Clock;
-use crate::word::by_refill::WINDOWS;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::PlanTerms;
 
-/// A request for `n` tokens of a key, perhaps under a plan, or of the bucket without a key.
-#[derive(Clone)]
-pub(crate) struct LimiterRequest<K> {
-    pub(crate) key: Option<K>,
-    pub(crate) plan: Option<PlanTerms>,
-    pub(crate) n: u64,
-    /// The reply of a limiter that was asked.
-    pub(crate) reply: Option<Arc<Reply>>,
+/// A request for tokens of one bucket, as a layer names it to a [`LayerLimiter`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LayerRequest<'a, K> {
+    /// The key. `None` is the one bucket of all requests without a key.
+    pub key: Option<&'a K>,
+    /// The plan that [`LimitBy::plan`](super::LimitBy::plan) chose. `None` is the limiter's own
+    /// rule, as for all requests without a key.
+    ///
+    /// A key has one bucket under all plans: it keeps its tokens, up to the burst of the next plan.
+    pub plan: Option<&'a LayerPlan>,
+    /// The number of tokens.
+    pub n: u64,
 }
 
-/// The question to a limiter about one request.
-pub(crate) type Question = Pin<Box<dyn Future<Output = Reply> + Send>>;
+impl<K> Clone for LayerRequest<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-/// The verbs of a limiter that a layer needs.
-pub(crate) trait DynLimiter<K>: Send + Sync {
-    fn id(&self) -> u64;
-    /// Returns the quota or the window in force, of keys under this plan or cap.
-    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule;
-    fn stats(&self) -> Stats;
+impl<K> Copy for LayerRequest<'_, K> {}
+
+/// The plan of a request at one limit of a layer.
+///
+/// It is a [`Plan`] of a limiter of this crate. A limiter of another crate compiles no
+/// plans: its plan is the quota itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerPlan(PlanKind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlanKind {
+    Compiled(PlanTerms),
+    Quota(Quota),
+}
+
+impl LayerPlan {
+    /// Returns the quota of the plan.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        match &self.0 {
+            PlanKind::Compiled(plan) => plan.quota(),
+            PlanKind::Quota(quota) => *quota,
+        }
+    }
+
+    /// Returns the plan of a limiter of this crate.
+    pub(crate) fn compiled(&self) -> Option<&PlanTerms> {
+        match &self.0 {
+            PlanKind::Compiled(plan) => Some(plan),
+            PlanKind::Quota(_) => None,
+        }
+    }
+}
+
+impl<R: Rule> From<Plan<R>> for LayerPlan {
+    fn from(plan: Plan<R>) -> LayerPlan {
+        LayerPlan(PlanKind::Compiled(plan.terms))
+    }
+}
+
+/// The plan of a limiter of another crate. A limiter of this crate refuses it with
+/// [`Reason::ForeignPlan`](crate::Reason::ForeignPlan).
+impl From<Quota> for LayerPlan {
+    fn from(quota: Quota) -> LayerPlan {
+        LayerPlan(PlanKind::Quota(quota))
+    }
+}
+
+/// The answer of a [`LayerLimiter`] to a request.
+pub enum Answer {
+    /// The decision.
+    Now(Result<Granted, Denied>),
+    /// The decision once the future ends. A dropped future takes no tokens, or gives them back.
+    Later(AnswerFuture),
+}
+
+/// The decision of a limiter that takes time.
+pub(crate) type AnswerFuture = Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>>;
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Now(decision) => f.debug_tuple("Now").field(decision).finish(),
+            Answer::Later(_) => f.debug_tuple("Later").finish_non_exhaustive(),
+        }
+    }
+}
+
+/// A limiter of a layer: one of this crate, one that a fleet shares through a store, or one of a
+/// user.
+///
+/// A layer takes once for each request to which its limit applies. It gives granted tokens back if
+/// another limit refuses, or if the request is dropped before the decision. [`AnyLimiter::of`]
+/// makes a limiter for a layer of it, and has an example.
+pub trait LayerLimiter<K>: Send + Sync + 'static {
+    /// Returns the number of this limiter and its clones, such as the address of the state that
+    /// they share. Of two limiters with one number, the layers count a request once.
+    fn id(&self) -> usize;
+
+    /// Returns the rule in force, of requests under this plan.
+    fn rule(&self, plan: Option<&LayerPlan>) -> AnyRule;
+
+    /// Returns the clock of this process, for bans and logs.
     fn clock(&self) -> Clock;
-    /// Returns whether the key has a bucket of its own.
-    fn holds(&self, key: &K) -> bool;
-    /// Returns the hash of a key, before the map mixes it.
-    fn hash(&self, key: &K) -> u64;
-    /// Returns whether a request has to be [asked](DynLimiter::ask) for before it is decided.
-    fn is_asked(&self) -> bool {
+
+    /// Returns the counts of keys. A layer reports `keys`, `evicted` and those without room.
+    fn stats(&self) -> Stats;
+
+    /// Takes the tokens, all or none. A take of 0 tokens is granted.
+    fn take(&self, request: LayerRequest<'_, K>) -> Answer;
+
+    /// Gives back `n` tokens that were granted.
+    fn refund(&self, request: LayerRequest<'_, K>);
+
+    /// Takes `n` tokens that are spent already, on credit if need be.
+    fn charge(&self, request: LayerRequest<'_, K>);
+
+    /// Returns the tokens that are known to be there, and takes none.
+    fn peek(&self, request: LayerRequest<'_, K>) -> Granted;
+
+    /// Returns whether the key has a bucket of its own. A refusal by a bucket that other keys share
+    /// does not count for a ban of the key.
+    fn contains(&self, _key: &K) -> bool {
+        true
+    }
+
+    /// Returns whether each answer is there at once, and [`with_tokens`](LayerLimiter::with_tokens)
+    /// calls its closure.
+    ///
+    /// The limits of a layer that are at hand take together: all of them, or none. The others have
+    /// answered before.
+    fn is_at_hand(&self) -> bool {
         false
     }
-    /// Begins the question about a request.
-    fn ask(&self, _: LimiterRequest<K>) -> Option<Question> {
-        None
-    }
-    fn try_acquire(&self, request: &LimiterRequest<K>) -> Result<Granted, Denied>;
-    /// Takes the tokens now, or within `max_wait` nanoseconds where the limit is of buckets.
-    /// At most `max_waiting` requests wait for one bucket.
-    fn place(&self, request: &LimiterRequest<K>, wait: (u64, usize)) -> Result<(Granted, Place), Denied>;
-    fn adjust(&self, request: &LimiterRequest<K>, adjustment: Adjustment);
-    /// Returns the tokens that are there, and takes none.
-    fn peek(&self, request: &LimiterRequest<K>) -> Granted;
-    /// Calls `then` with the request as one of several limits.
-    fn with(&self, request: &LimiterRequest<K>, then: &mut dyn FnMut(&dyn Tokens));
+
+    /// Calls `then` once with the request as one of several limits of [`all_of`](crate::all_of).
+    ///
+    /// A limiter that is not at hand does nothing, as by default. A layer of several limits panics
+    /// if one at hand does not call `then`.
+    fn with_tokens(&self, _request: LayerRequest<'_, K>, _then: &mut dyn FnMut(&dyn Tokens)) {}
 }
 
-/// A limiter of buckets or of windows, whatever its hasher is, or one that a fleet shares.
-///
-/// A [`RateLimiter`] of either rule is turned into one, shared in an `Arc` or not. So is
-/// an [`AskLimiter`](super::AskLimiter), by [`asked`](AnyLimiter::asked).
-pub struct AnyLimiter<K>(pub(crate) Arc<dyn DynLimiter<K>>);
+/// A limiter in whose line requests wait.
+pub(crate) trait HasLine<K>: Send + Sync {
+    /// Takes the tokens now, or within `max_wait` nanoseconds where the limit is of buckets.
+    /// At most `max_waiting` requests wait for one bucket.
+    fn place(&self, request: LayerRequest<'_, K>, wait: (u64, usize)) -> Result<(Granted, Place), Denied>;
+}
+
+/// A limiter for a layer: a [`RateLimiter`](crate::RateLimiter), shared in an `Arc` or not, or any
+/// [`LayerLimiter`].
+pub struct AnyLimiter<K> {
+    pub(crate) limiter: Arc<dyn LayerLimiter<K>>,
+    /// `None`: no request waits for its tokens.
+    pub(crate) line: Option<Arc<dyn HasLine<K>>>,
+}
+
+impl<K> AnyLimiter<K> {
+    /// Returns a limiter of a layer, which may be one of your own.
+    ///
+    /// A limit by a limiter that is not [at hand](LayerLimiter::is_at_hand) has all options of
+    /// another, with these differences:
+    ///
+    /// * A [`DelayLayer`](super::DelayLayer) does not wait for it.
+    /// * It answers before the other limits decide, and at the same time as others of its kind. A
+    ///   key that the limit has banned is not asked for.
+    /// * Requests without a key that [share](super::OnMissingKey::Share) a bucket have one of their
+    ///   own.
+    /// * A plan is a [`Quota`], which the limiter gets as it is.
+    ///
+    /// # Examples
+    ///
+    /// A limiter on a store of one's own:
+    ///
+    /// ```
+    /// use std::future::ready;
+    /// use std::net::IpAddr;
+    /// use tollgate::http::ClientIp;
+    /// use tollgate::tower::{
+    ///     Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest, RateLimitLayer,
+    /// };
+    /// use tollgate::{AnyRule, Clock, Granted, Quota, RateLimiter, Stats};
+    ///
+    /// struct Store(RateLimiter<IpAddr>);
+    ///
+    /// impl LayerLimiter<IpAddr> for Store {
+    ///     fn id(&self) -> usize {
+    ///         std::ptr::from_ref(self).addr()
+    ///     }
+    ///     fn rule(&self, plan: Option<&LayerPlan>) -> AnyRule {
+    ///         plan.map_or_else(|| self.0.rule(), LayerPlan::quota).into()
+    ///     }
+    ///     fn clock(&self) -> Clock {
+    ///         Clock::new()
+    ///     }
+    ///     fn stats(&self) -> Stats {
+    ///         self.0.stats()
+    ///     }
+    ///     fn take(&self, request: LayerRequest<'_, IpAddr>) -> Answer {
+    ///         let key = request.key.expect("each request has an address");
+    ///         // A call of a server, in earnest.
+    ///         Answer::Later(Box::pin(ready(self.0.try_acquire_n(key, request.n))))
+    ///     }
+    ///     fn refund(&self, request: LayerRequest<'_, IpAddr>) {
+    ///         request.key.into_iter().for_each(|key| self.0.refund(key, request.n));
+    ///     }
+    ///     fn charge(&self, request: LayerRequest<'_, IpAddr>) {
+    ///         let hold = request.key.and_then(|key| self.0.key(key).n(0).hold().ok());
+    ///         hold.into_iter().for_each(|hold| drop(hold.settle(request.n)));
+    ///     }
+    ///     fn peek(&self, request: LayerRequest<'_, IpAddr>) -> Granted {
+    ///         let known = request.key.map(|key| self.0.peek(key));
+    ///         known.map_or(Granted::from_parts(0, 0, std::time::Duration::ZERO), |known| {
+    ///             Granted::from_parts(0, known.remaining(), known.reset_after())
+    ///         })
+    ///     }
+    /// }
+    ///
+    /// let store = Store(RateLimiter::new(Quota::per_second(10)));
+    /// let layer = RateLimitLayer::builder(AnyLimiter::of(store)).key(ClientIp::peer()).build();
+    /// # let _ = layer;
+    /// ```
+    #[must_use]
+    pub fn of(limiter: impl LayerLimiter<K>) -> AnyLimiter<K> {
+        AnyLimiter { limiter: Arc::new(limiter), line: None }
+    }
+}
 
 impl<K> fmt::Debug for AnyLimiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AnyLimiter").finish_non_exhaustive()
-    }
-}
-
-impl<K, R, S> From<RateLimiter<K, R, S>> for AnyLimiter<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    R: Rule,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn from(limiter: RateLimiter<K, R, S>) -> AnyLimiter<K> {
-        AnyLimiter(Arc::new(limiter))
-    }
-}
-
-impl<K, R, S> From<Arc<RateLimiter<K, R, S>>> for AnyLimiter<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    R: Rule,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn from(limiter: Arc<RateLimiter<K, R, S>>) -> AnyLimiter<K> {
-        AnyLimiter(limiter)
-    }
-}
-
-impl<K, R, S> DynLimiter<K> for RateLimiter<K, R, S>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-    R: Rule,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    fn id(&self) -> u64 {
-        self.inner.keyspace.id
-    }
-
-    fn rule(&self, plan: Option<&PlanTerms>) -> AnyRule {
-        let source = &self.inner.keyspace.engine.source;
-        plan.map_or_else(|| RateLimiter::rule(self), |plan| R::under(self.built, plan, source)).into()
-    }
-
-    fn stats(&self) -> Stats {
-        RateLimiter::stats(self)
-    }
-
-    fn clock(&self) -> Clock {
-        self.inner.keyspace.engine.clock.clone()
-    }
-
-    fn holds(&self, key: &K) -> bool {
-        self.contains(key)
-    }
-
-    fn hash(&self, key: &K) -> u64 {
-        self.inner.hasher.hash_one(key)
-    }
-
-    fn try_acquire(
-        &self,
-        LimiterRequest { key, plan, n, .. }: &LimiterRequest<K>,
-    ) -> Result<Granted, Denied> {
-        match (key, plan) {
-            (Some(key), None) => self.try_acquire_n(key, *n),
-            (Some(key), plan) => self.key(key).n(*n).under_terms(plan.as_ref()).try_acquire(),
-            (None, _) => self.shared().n(*n).try_acquire(),
-        }
-    }
-
-    fn place(&self, request: &LimiterRequest<K>, wait: (u64, usize)) -> Result<(Granted, Place), Denied> {
-        let LimiterRequest { key, plan, n, .. } = request;
-        match key {
-            Some(key) if R::WORDS == WINDOWS => self.place_now(key, plan.as_ref(), *n),
-            // A window has no tokens to come, and all requests without a key have one line.
-            None if R::WORDS == WINDOWS => RateLimiter::place(self, None, None, *n, (0, 0)),
-            None => RateLimiter::place(self, None, None, *n, (wait.0, usize::MAX)),
-            key => RateLimiter::place(self, key.as_ref(), plan.as_ref(), *n, wait),
-        }
-    }
-
-    fn adjust(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>, adjustment: Adjustment) {
-        let Some(key) = key else { return adjust(self.shared(), adjustment) };
-        adjust(self.key(key).under_terms(plan.as_ref()), adjustment);
-    }
-
-    fn peek(&self, LimiterRequest { key, plan, .. }: &LimiterRequest<K>) -> Granted {
-        match key {
-            Some(key) => self.key(key).under_terms(plan.as_ref()).peek().content(),
-            None => self.shared().peek().content(),
-        }
-    }
-
-    fn with(
-        &self,
-        LimiterRequest { key, plan, n, .. }: &LimiterRequest<K>,
-        then: &mut dyn FnMut(&dyn Tokens),
-    ) {
-        match key {
-            Some(key) => then(&self.key(key).n(*n).under_terms(plan.as_ref())),
-            None => then(&self.shared().n(*n)),
-        }
-    }
-}
-
-fn adjust<'a, B: Asked<'a>>(ask: Ask<'a, B>, adjustment: Adjustment) {
-    match adjustment {
-        Adjustment::Refund(n) => ask.n(n).refund(),
-        // A hold of no token gives a forgotten key an entry.
-        Adjustment::Charge(n) => drop(ask.n(0).hold().map(|hold| hold.settle(n))),
     }
 }

@@ -17,20 +17,14 @@ pub(crate) type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A function that makes timers.
 pub(crate) type Sleep = Arc<dyn Fn(Duration) -> Timer + Send + Sync>;
 
-/// The line of a layer: its longest wait, and the most requests in it.
+/// The line of a [`DelayLayer`](super::DelayLayer): its longest wait, and the most requests in it.
+#[derive(Clone)]
 pub(crate) struct WaitingLine {
     pub(crate) max_delay: Duration,
-    pub(crate) bounds: WaitingBounds,
+    /// The most requests in line, of all keys and of each.
+    pub(crate) max_waiting: usize,
+    pub(crate) max_waiting_per_key: Option<usize>,
     pub(crate) sleep: Sleep,
-    /// Requests in line. Relaxed: the number alone is the bound, and it orders no other memory.
-    waiting: Arc<AtomicUsize>,
-}
-
-/// The most requests in line, of all keys and of each.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct WaitingBounds {
-    pub(crate) all: Option<usize>,
-    pub(crate) of_a_key: Option<usize>,
 }
 
 /// The most requests in line, unless it is set.
@@ -39,34 +33,24 @@ const MAX_WAITING: usize = 1_024;
 const KEYS: usize = 8;
 const LEAST_OF_A_KEY: usize = 16;
 
-impl WaitingBounds {
-    pub(crate) fn all(self) -> usize {
-        self.all.unwrap_or(MAX_WAITING)
-    }
-
-    pub(crate) fn of_a_key(self) -> usize {
-        self.of_a_key.unwrap_or_else(|| (self.all() / KEYS).max(LEAST_OF_A_KEY))
-    }
-}
-
 impl WaitingLine {
     pub(crate) fn new(max_delay: Duration, sleep: Sleep) -> WaitingLine {
-        WaitingLine { max_delay, bounds: WaitingBounds::default(), sleep, waiting: Arc::default() }
+        WaitingLine { max_delay, max_waiting: MAX_WAITING, max_waiting_per_key: None, sleep }
     }
 
     pub(crate) fn max_wait(&self) -> u64 {
         nanos_of(self.max_delay)
     }
 
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+    pub(crate) fn of_a_key(&self) -> usize {
+        self.max_waiting_per_key.unwrap_or_else(|| (self.max_waiting / KEYS).max(LEAST_OF_A_KEY))
     }
 
-    /// Enters the line, unless it is full.
-    pub(crate) fn enter(&self) -> Option<InLine> {
-        let room = |waiting: usize| (waiting < self.bounds.all()).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        Some(InLine { waiting: self.waiting.clone() })
+    /// Enters the line of the requests that `waiting` counts, unless it is full.
+    pub(crate) fn enter(&self, waiting: &Arc<AtomicUsize>) -> Option<InLine> {
+        let room = |waiting: usize| (waiting < self.max_waiting).then_some(waiting + 1);
+        waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        Some(InLine { waiting: waiting.clone() })
     }
 
     /// Begins the wait of a request that is in line.

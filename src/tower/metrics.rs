@@ -2,8 +2,8 @@
 
 use std::hash::Hash;
 
+use super::ban::Ban;
 use super::builder::LayerBuilder;
-use super::chain::Ban;
 use super::stats::{LayerStats, series};
 use crate::http::Head;
 
@@ -44,7 +44,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// facade.
     ///
     /// The labels are `policy`, the name of the limit that decided, and `result`: `delayed` for the
-    /// wait of a request that [waits for its turn](LayerBuilder::delay_with), `refused` and
+    /// wait of a request that waits by a [`DelayLayer`](super::DelayLayer), `refused` and
     /// `banned` for the wait that a refused client is told. A refusal that no wait helps, and a
     /// granted request that does not wait, are not recorded.
     pub fn measure_waits(self) -> Self {

@@ -60,19 +60,20 @@
 //! # What happens when
 //!
 //! The service decides at once when it is called, before it passes the request on, unless it has to
-//! wait for a [key](NeedsKey::key_async) or for a limiter that it [asks](AnyLimiter::asked). A
-//! request that is passed on has a [`Decision`] among its extensions. A limiter that an outer layer
-//! has already asked does not count the request again.
+//! wait for a [key](NeedsKey::key_async) or for a limiter that is not
+//! [at hand](LayerLimiter::is_at_hand). A request that is passed on has a [`Decision`] among its
+//! extensions. A limiter that an outer layer has already asked does not count the request again.
 //!
 //! | step | by |
 //! |---|---|
-//! | an exempt request passes | [`exempt`](LayerBuilder::exempt), [`skip`](LayerBuilder::skip) |
+//! | an exempt request passes | [`exempt`](LayerBuilder::exempt) |
 //! | limits that do not apply are left out | [`when`](LimitBy::when) |
 //! | the keys are searched for | [`key_async`](NeedsKey::key_async) |
-//! | limiters of other crates are asked | [`AnyLimiter::asked`] |
 //! | the request of a banned key is refused | [`ban_after`](LimitBy::ban_after) |
-//! | all limits grant, or one refuses | [`and`](LayerBuilder::and), [`shadow`](LimitBy::shadow) |
-//! | a refused request waits for its turn | [`delay_with`](LayerBuilder::delay_with) |
+//! | limiters that are not at hand are asked | [`AnyLimiter::of`] |
+//! | all limits grant, or one refuses | [`and`](LayerBuilder::and) |
+//! | a refused request waits for its turn | [`DelayLayer`] |
+//! | the decision is counted, and applied or not | [`enforce`](LimitBy::enforce) |
 //! | a response settles the cost | [`settle_on`](LayerBuilder::settle_on) |
 //!
 //! A refusal takes no resource of the inner service: no permit of a `ConcurrencyLimit`, no place in
@@ -93,16 +94,18 @@
 //! [`ResponseBody::into_inner_or_else`], mapped over the response, saves this box, and gives a
 //! layer of `option_layer` the type that it needs.
 
+mod account;
+mod action;
 mod after;
-mod ask;
+mod at_hand;
 mod ban;
 mod body;
 mod boxed;
 mod builder;
-mod chain;
 mod decide;
-mod decide_limit;
 mod decision;
+mod delay;
+mod dyn_limit;
 #[cfg(feature = "tracing")]
 mod events;
 mod inflight_layer;
@@ -111,19 +114,22 @@ mod inflight_metrics;
 mod inflight_service;
 mod inflight_state;
 mod inflight_stats;
-mod key_future;
 mod layer;
 mod limit_by;
+mod limit_part;
 mod limiter;
 mod line;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod named;
 mod own_quota;
-mod plan;
 mod policies;
-mod said;
+mod reported;
+mod request;
 mod service;
 mod settle;
+mod stages;
+mod state;
 mod stats;
 #[cfg(not(feature = "tracing"))]
 mod stderr;
@@ -134,21 +140,21 @@ mod top_keys;
 mod tracing;
 mod unavailable;
 
-pub use ask::{AskLimiter, AskedBucket};
 pub use ban::{BanAfter, InvalidBan};
 pub use body::ResponseBody;
 pub use boxed::BoxRateLimitLayer;
 pub use builder::LayerBuilder;
 pub use decision::Decision;
+pub use delay::{Delay, DelayFuture, DelayLayer};
 pub use inflight_layer::{InflightLayer, InflightLayerBuilder};
 pub use inflight_service::{InflightFuture, LimitInflight};
 pub use inflight_state::{Admitted, Until};
 pub use inflight_stats::{InflightLayerStats, PriorityStats, prometheus_inflight};
 pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
-pub use limiter::AnyLimiter;
-pub use plan::LayerPlan;
+pub use limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+pub use named::NamedLimit;
 pub use service::{RateLimit, ResponseFuture};
-pub use settle::{Answer, Cost};
+pub use settle::{Cost, ResponseHead};
 pub use stats::{LayerStats, LimitStats, prometheus};
 pub use unavailable::Unavailable;

@@ -12,11 +12,12 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::action::Action;
 use super::after::After;
 use super::body::ResponseBody;
-use super::decide::{Action, Delay, LayerState};
 use super::decision::Decision;
-use super::key_future::Searches;
+use super::request::Pending;
+use super::state::LayerState;
 use crate::http::Head;
 
 /// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer), with its counts.
@@ -68,26 +69,16 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        let action = match self.state.searches {
-            false => self.state.rule(Head::from(&request)),
-            true => match self.search(&mut request) {
-                Ok(action) => *action,
-                Err(searches) => return self.wait(request, Stage::Searching(searches)),
-            },
-        };
-        let (decision, after) = match action {
-            Action::Pass(decision, after) => (decision, after),
-            Action::Refuse(response) => return ResponseFuture::answered(Ok(response)),
-            Action::Delay(delay) => return self.delay(request, delay),
-        };
-        self.state.note(&mut request, decision);
-        // No task waits: the future polls a service again that is not ready.
-        match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(())) => {
-                ResponseFuture { kind: ResponseKind::Passed { inner: self.inner.call(request), after } }
+        if self.state.searches || self.state.asks {
+            let pending = Box::new(self.state.pending());
+            return self.resume(request, pending);
+        }
+        match (self.state.decide_at_once)(&self.state, Head::from(&request)) {
+            Action::Pass(decision, after) => {
+                self.state.note(&mut request, decision);
+                self.pass(request, after)
             }
-            Poll::Ready(Err(error)) => ResponseFuture::answered(Err(error)),
-            Poll::Pending => self.wait(request, Stage::Ready(after)),
+            Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
         }
     }
 }
@@ -96,26 +87,12 @@ impl LayerState {
     /// Notes the decision on a request that is passed on.
     #[inline]
     fn note<A>(&self, request: &mut Request<A>, decision: Option<Decision>) {
-        if self.tells_upstream {
+        if self.forwards_headers {
             let over = decision.as_ref().is_some_and(|decision| decision.result().is_err());
             tell_upstream(request, over);
         }
         if let Some(decision) = decision {
             request.extensions_mut().insert(decision);
-        }
-    }
-}
-
-impl LayerState {
-    /// Decides on a request from the beginning.
-    #[cold]
-    fn begin(&self, head: Head<'_>) -> Stage {
-        match self.searches {
-            false => Stage::Ruled(Some(self.rule(head))),
-            true => match self.search(head) {
-                Ok(searches) => Stage::Searching(searches),
-                Err(action) => Stage::Ruled(Some(*action)),
-            },
         }
     }
 }
@@ -132,6 +109,49 @@ fn tell_upstream<A>(request: &mut Request<A>, over: bool) {
 const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
 
 impl<T: Clone> RateLimit<T> {
+    /// Goes on with a request whose decision has begun.
+    ///
+    /// Without an answer at once no task waits yet: the future polls again.
+    fn resume<A>(&mut self, request: Request<A>, mut pending: Box<Pending<'static>>) -> ResponseFuture<T, A>
+    where
+        T: Service<Request<A>>,
+    {
+        let mut context = Context::from_waker(Waker::noop());
+        match self.state.decide(Head::from(&request), &mut pending, &mut context) {
+            Poll::Ready(action) => self.act(request, action),
+            Poll::Pending => self.wait(request, Stage::Deciding(pending)),
+        }
+    }
+
+    /// Passes the request on, or refuses it.
+    pub(super) fn act<A>(&mut self, mut request: Request<A>, action: Action) -> ResponseFuture<T, A>
+    where
+        T: Service<Request<A>>,
+    {
+        match action {
+            Action::Pass(decision, after) => {
+                self.state.note(&mut request, decision);
+                self.pass(request, after)
+            }
+            Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
+        }
+    }
+
+    #[inline(always)]
+    fn pass<A>(&mut self, request: Request<A>, after: After) -> ResponseFuture<T, A>
+    where
+        T: Service<Request<A>>,
+    {
+        // No task waits: the future polls a service again that is not ready.
+        match self.inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => {
+                ResponseFuture { kind: ResponseKind::Passed { inner: self.inner.call(request), after } }
+            }
+            Poll::Ready(Err(error)) => ResponseFuture::answered(Err(error)),
+            Poll::Pending => self.wait(request, Stage::Ready(after)),
+        }
+    }
+
     /// Moves the service into the future with its place in a queue, and leaves a clone without one.
     #[cold]
     fn wait<A>(&mut self, request: Request<A>, stage: Stage) -> ResponseFuture<T, A>
@@ -144,31 +164,6 @@ impl<T: Clone> RateLimit<T> {
         let waiting = Some(Box::new(Waiting { service, request, state, stage }));
         ResponseFuture { kind: ResponseKind::Waiting { waiting } }
     }
-
-    /// Waits for the turn of a request.
-    #[cold]
-    fn delay<A>(&mut self, request: Request<A>, delay: Box<Delay>) -> ResponseFuture<T, A>
-    where
-        T: Service<Request<A>>,
-    {
-        self.wait(request, Stage::InLine(Some(delay)))
-    }
-
-    /// Decides on a request whose keys and replies are found at once. Otherwise no task waits yet:
-    /// the future polls the searches again.
-    #[cold]
-    fn search<A>(&self, request: &mut Request<A>) -> Result<Box<Action>, Searches> {
-        let mut searches = match self.state.search(Head::from(&*request)) {
-            Ok(searches) => searches,
-            Err(action) => return Ok(action),
-        };
-        match searches.poll(&mut Context::from_waker(Waker::noop()), request.extensions_mut()) {
-            Poll::Ready(()) => {
-                Ok(Box::new(self.state.decide(Head::from(&*request), Some(&searches.replies))))
-            }
-            Poll::Pending => Err(searches),
-        }
-    }
 }
 
 /// The end of a request that is not passed on.
@@ -179,18 +174,14 @@ struct Waiting<T, A> {
     service: T,
     request: Request<A>,
     state: Arc<LayerState>,
-    /// No thread locks it: it makes a future [`Sync`] whose search or timer is not.
+    /// No thread locks it: it makes a future [`Sync`] whose search is not.
     stage: Mutex<Stage>,
 }
 
 /// The reason for which a request waits.
 enum Stage {
-    /// For its keys and replies.
-    Searching(Searches),
-    /// For nothing: the decision is there.
-    Ruled(Option<Action>),
-    /// For its turn.
-    InLine(Option<Box<Delay>>),
+    /// For its keys and answers.
+    Deciding(Box<Pending<'static>>),
     /// For the inner service.
     Ready(After),
 }
@@ -199,47 +190,23 @@ impl<T: Service<Request<A>>, A> Waiting<T, A> {
     /// Waits until the inner service takes the request, or the request is refused.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Answered<T::Error>>> {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match stage {
-                Stage::Searching(searches) => {
-                    ready!(searches.poll(context, self.request.extensions_mut()));
-                    let decided = self.state.decide(Head::from(&self.request), Some(&searches.replies));
-                    *stage = Stage::Ruled(Some(decided));
+        if let Stage::Deciding(pending) = stage {
+            match ready!(self.state.decide(Head::from(&self.request), pending, context)) {
+                Action::Refuse(response) => return Poll::Ready(Err(Ok(response))),
+                Action::Pass(decision, after) => {
+                    self.state.note(&mut self.request, decision);
+                    *stage = Stage::Ready(after);
                 }
-                Stage::Ruled(action) => match action.take().expect(DONE) {
-                    Action::Refuse(response) => return Poll::Ready(Err(Ok(response))),
-                    Action::Pass(decision, after) => {
-                        self.state.note(&mut self.request, decision);
-                        *stage = Stage::Ready(after);
-                    }
-                    Action::Delay(delay) => *stage = Stage::InLine(Some(delay)),
-                },
-                Stage::InLine(delay) => {
-                    let turn = ready!(delay.as_mut().expect(DONE).turn.poll(context));
-                    let Delay { decision, after, turn: ended } = *delay.take().expect(DONE);
-                    *stage = match turn {
-                        Ok(()) => {
-                            ended.commit();
-                            self.state.note(&mut self.request, Some(decision));
-                            Stage::Ready(after)
-                        }
-                        // Its key was removed, or its cost is above the burst by now.
-                        Err(_) => {
-                            drop(ended);
-                            self.state.begin(Head::from(&self.request))
-                        }
-                    };
-                }
-                Stage::Ready(_) => return self.service.poll_ready(context).map_err(Err),
             }
         }
+        self.service.poll_ready(context).map_err(Err)
     }
 
     /// Passes the request on.
     fn pass(mut self) -> (T::Future, After) {
         let after = match self.stage.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Stage::Ready(after) => after,
-            _ => After::NOTHING,
+            Stage::Deciding(_) => After::NOTHING,
         };
         (self.service.call(self.request), after)
     }
@@ -249,9 +216,7 @@ pin_project! {
     /// The response of a [`RateLimit`]: that of the inner service, or a refusal, which is ready.
     ///
     /// While the inner service is not ready, the future of a granted request holds it and its place
-    /// in a queue. A dropped future gives up the place, and no tokens. If it is dropped while the
-    /// request [waits for its turn](super::LayerBuilder::delay_up_to), its place goes to the
-    /// requests behind it.
+    /// in a queue. A dropped future gives up the place, and no tokens.
     #[must_use = "futures do nothing unless they are polled"]
     pub struct ResponseFuture<T, A>
     where

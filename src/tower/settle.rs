@@ -9,13 +9,13 @@ use http::header::HeaderName;
 use http::{Extensions, HeaderMap, StatusCode};
 use http_body::Frame;
 
-use super::chain::{Adjust, Adjustment};
+use super::dyn_limit::{Adjust, Adjustment};
 use crate::word::decision::Granted;
 
 /// The head of a response, for [`LayerBuilder::settle_on`](super::LayerBuilder::settle_on).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Answer<'a> {
+pub struct ResponseHead<'a> {
     /// The status.
     pub status: StatusCode,
     /// The headers, as the inner service wrote them.
@@ -152,7 +152,7 @@ impl fmt::Debug for Cost {
     }
 }
 
-pub(crate) type SettleOn = Arc<dyn Fn(Answer<'_>) -> Cost + Send + Sync>;
+pub(crate) type SettleOn = Arc<dyn Fn(ResponseHead<'_>) -> Cost + Send + Sync>;
 
 /// The tokens that a granted request has taken at its limits.
 #[derive(Default)]
@@ -162,8 +162,13 @@ pub(super) struct Charged {
 }
 
 impl Charged {
-    pub(super) fn new(adjusts: Vec<Adjust>, tokens: u64) -> Charged {
-        Charged { adjusts, tokens }
+    pub(super) fn new(tokens: u64) -> Charged {
+        Charged { adjusts: Vec::new(), tokens }
+    }
+
+    /// Adds the way to change the take of a limit.
+    pub(super) fn push(&mut self, adjust: Adjust) {
+        self.adjusts.push(adjust);
     }
 
     /// Makes `tokens` the cost of the request. Returns the tokens left at the limit that decided.

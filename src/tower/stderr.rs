@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::http::Check;
 
 /// Writes one line.
-pub(crate) fn say(policy: &str, check: Check) {
+pub(crate) fn report(policy: &str, check: Check) {
     // A closed stderr is no reason to fail a request, and `eprintln!` would panic.
     let _ = writeln!(
         io::stderr(),

@@ -3,6 +3,6 @@
 use crate::http::Check;
 
 /// Emits one event of level `WARN`.
-pub(crate) fn say(policy: &str, check: Check) {
+pub(crate) fn report(policy: &str, check: Check) {
     tracing::warn!(target: "tollgate", policy, code = check.code(), "{check}");
 }

@@ -48,13 +48,6 @@ pub(crate) struct PlanStart {
 }
 
 impl PlanTerms {
-    /// Returns the plan of a limiter that is not of this crate. Each limiter of this crate refuses
-    /// it.
-    #[cfg(feature = "tower")]
-    pub(crate) fn of_no_limiter(quota: Quota) -> PlanTerms {
-        PlanTerms::cap(u64::MAX, quota.capacity(), quota.numbers())
-    }
-
     /// The overflow set of a plan that shares the buckets of the limiter's own quota.
     pub(crate) const OWN_SET: u8 = u8::MAX - 1;
 

@@ -20,7 +20,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tollgate::http::{ClientIp, Digest, Extension, HeaderKey, KeyFrom, Problem, Refusal, Reject, key_fn};
 use tollgate::tower::{
-    BanAfter, Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimitLayer, prometheus,
+    BanAfter, Decision, DelayLayer, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimitLayer,
+    prometheus,
 };
 use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, Reason, WhenFull, Window};
 use tower_layer::Layer;

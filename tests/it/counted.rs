@@ -84,14 +84,16 @@ fn a_refusal_counts_at_the_limit_that_refused() {
 fn every_request_counts_at_one_limit() {
     let ((tenants, mock), (keys, _two)) =
         (limiter::<IpAddr>(Quota::per_second(10).burst(4)), limiter::<Digest>(Quota::per_hour(30)));
+    let applies = |head: Head<'_>| head.uri.path() != "/204";
     let reject = LimitBy::new(keys)
         .key(HeaderKey::new("x-api-key").unwrap())
         .on_missing_key(OnMissingKey::Reject)
         .name("key")
-        .unwrap();
+        .unwrap()
+        .when(applies);
     let layer = RateLimitLayer::builder(tenants)
         .key(ClientIp::peer())
-        .skip(|head: Head<'_>| head.uri.path() == "/204")
+        .when(applies)
         .refund_on(|status| status == StatusCode::ACCEPTED)
         .and(reject)
         .build();
@@ -197,14 +199,17 @@ fn each_limit_has_its_own_most_refused_keys() {
         .into_iter()
         .for_each(&mut ask);
     let (one, two) = (Digest::of(b"one"), Digest::of(b"two"));
-    assert_eq!(layer.top_refused_of::<Digest>("key", 9), Some(vec![(two, 2), (one, 1)]));
-    assert_eq!(layer.top_refused_of::<Digest>("key", 1), Some(vec![(two, 2)]));
+    assert_eq!(
+        layer.limit::<Digest>("key").map(|limit| limit.top_refused(9)),
+        Some(vec![(two, 2), (one, 1)])
+    );
+    assert_eq!(layer.limit::<Digest>("key").map(|limit| limit.top_refused(1)), Some(vec![(two, 2)]));
     let address = A.parse().unwrap();
-    assert_eq!(layer.top_refused_of::<IpAddr>("address", 9), Some(vec![(address, 1)]));
+    assert_eq!(layer.limit::<IpAddr>("address").map(|limit| limit.top_refused(9)), Some(vec![(address, 1)]));
     assert_eq!(layer.top_refused(9), [(address, 1)]);
     // A name, or a type of keys, that no limit has.
-    assert_eq!(layer.top_refused_of::<Digest>("address", 9), None);
-    assert_eq!(layer.top_refused_of::<IpAddr>("tenant", 9), None);
+    assert_eq!(layer.limit::<Digest>("address").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(layer.limit::<IpAddr>("tenant").map(|limit| limit.top_refused(9)), None);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tollgate::http::{Head, Headers, key_fn};
 use tollgate::tower::{
-    Cost, Decision, LayerBuilder, LimitBy, RateLimit, RateLimitLayer, ResponseBody, ResponseFuture,
+    Cost, Decision, Delay, DelayFuture, DelayLayer, LayerBuilder, LimitBy, RateLimitLayer, ResponseBody,
 };
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Window};
 use tower_layer::Layer;
@@ -103,7 +103,7 @@ impl Service<Request<u64>> for Noting {
     }
 }
 
-type Asked = Pin<Box<ResponseFuture<Noting, u64>>>;
+type Asked = Pin<Box<DelayFuture<Noting, u64>>>;
 type Answered = Response<ResponseBody<u64>>;
 
 fn poll(asked: &mut Asked) -> Option<Answered> {
@@ -128,7 +128,7 @@ struct Scene {
     timers: Timers,
     inner: Noting,
     layer: RateLimitLayer<u64>,
-    service: RateLimit<Noting>,
+    service: Delay<Noting>,
     asked: u64,
 }
 
@@ -139,15 +139,21 @@ impl Scene {
     }
 
     fn with(max_delay: u64, set: impl FnOnce(LayerBuilder<u64>, &Clock) -> LayerBuilder<u64>) -> Scene {
+        Scene::in_line(max_delay, |delay| delay, set)
+    }
+
+    fn in_line(
+        max_delay: u64,
+        line: impl FnOnce(DelayLayer) -> DelayLayer,
+        set: impl FnOnce(LayerBuilder<u64>, &Clock) -> LayerBuilder<u64>,
+    ) -> Scene {
         let (clock, mock) = Clock::mock();
         let limiter: RateLimiter<u64> = RateLimiter::stored(TEN).clock(clock.clone()).build();
         let (timers, inner) = (Timers::default(), Noting::default());
         let sleep = timers.clone();
-        let layer = RateLimitLayer::builder(limiter.clone())
-            .key(key_fn(key))
-            .delay_with(ns(max_delay), move |delay| sleep.sleep(delay));
-        let layer = set(layer, &clock).build();
-        let service = layer.layer(inner.clone());
+        let layer = set(RateLimitLayer::builder(limiter.clone()).key(key_fn(key)), &clock).build();
+        let delay = line(DelayLayer::by_timer(ns(max_delay), move |delay| sleep.sleep(delay)));
+        let service = delay.layer(layer.layer(inner.clone()));
         assert!(limiter.try_acquire_n(&KEY, 10).is_ok());
         Scene { limiter, mock, timers, inner, layer, service, asked: 0 }
     }
@@ -284,11 +290,9 @@ fn a_layer_without_keys_has_one_line() {
     let limiter: RateLimiter<u64> = RateLimiter::stored(Quota::per_second(10).burst(2)).clock(clock).build();
     let timers = Timers::default();
     let sleep = timers.clone();
-    let layer = RateLimitLayer::builder(limiter)
-        .shared()
-        .delay_with(ns(2 * TOKEN), move |delay| sleep.sleep(delay))
-        .build();
-    let mut service = layer.layer(Noting::default());
+    let layer = RateLimitLayer::builder(limiter).shared().build();
+    let delay = DelayLayer::by_timer(ns(2 * TOKEN), move |delay| sleep.sleep(delay));
+    let mut service = delay.layer(layer.layer(Noting::default()));
     let mut call = |number| -> Asked { Box::pin(service.call(Request::new(number))) };
     assert!(poll(&mut call(1)).is_some() && poll(&mut call(2)).is_some());
     let (mut three, mut four) = (call(3), call(4));
@@ -330,9 +334,7 @@ fn a_request_of_more_than_a_burst_is_refused_at_once() {
 
 #[test]
 fn a_refused_request_counts_once_for_a_ban() {
-    let mut scene = Scene::with(0, |layer, _| {
-        layer.ban_after(3, ns(SECOND)).for_(ns(100 * SECOND)).unwrap().max_waiting(9)
-    });
+    let mut scene = Scene::with(0, |layer, _| layer.ban_after(3, ns(SECOND)).for_(ns(100 * SECOND)).unwrap());
     for retry in [1, 1, 100, 100] {
         assert_eq!(scene.is_refused(), retry);
     }
@@ -361,8 +363,8 @@ async fn the_timer_of_tokio_waits_for_the_delay() {
     let (clock, _mock) = Clock::mock();
     let limiter: RateLimiter<u64> = RateLimiter::stored(TEN).clock(clock).build();
     assert!(limiter.try_acquire_n(&KEY, 10).is_ok());
-    let layer = RateLimitLayer::builder(limiter).key(key_fn(key)).delay_up_to(ns(3 * TOKEN)).build();
-    let mut service = layer.layer(Noting::default());
+    let layer = RateLimitLayer::builder(limiter).key(key_fn(key)).build();
+    let mut service = DelayLayer::new(ns(3 * TOKEN)).layer(layer.layer(Noting::default()));
     let start = tokio::time::Instant::now();
     let mut line = Vec::new();
     for number in 1..=4 {

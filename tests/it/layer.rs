@@ -134,10 +134,10 @@ fn the_decision_is_told_to_those_behind() {
     let (limiter, _mock) = limiter(Quota::per_second(1));
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
     assert_eq!(call(&mut layer.layer(Echo::default()), from(A, "/")).body(), "Some(true)");
-    let skip = |head: Head<'_>| head.uri.path() == "/health";
+    let applies = |head: Head<'_>| head.uri.path() != "/health";
     let layer = RateLimitLayer::builder(RateLimiter::<IpAddr>::stored(Quota::per_hour(1)).build())
         .shared()
-        .skip(skip)
+        .when(applies)
         .build();
     let mut service = layer.layer(Echo::default());
     for _ in 0..3 {
@@ -169,7 +169,10 @@ fn shadow_mode_refuses_nobody_and_counts_what_enforcement_refuses() {
     let mut refused = Vec::new();
     for shadow in [false, true] {
         let (limiter, mock) = limiter(Quota::per_second(10).burst(3));
-        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).shadow(shadow).build();
+        let layer = RateLimitLayer::builder(limiter)
+            .key(ClientIp::peer())
+            .enforce(if shadow { 0 } else { 100 })
+            .build();
         let mut service = layer.layer(Echo::default());
         for i in 0..1_000_u64 {
             let response = call(&mut service, from(if i % 3 == 0 { B } else { A }, "/"));
@@ -187,7 +190,7 @@ fn shadow_mode_refuses_nobody_and_counts_what_enforcement_refuses() {
 #[test]
 fn a_share_of_keys_is_enforced_and_always_the_same() {
     let (limiter, _mock) = limiter(Quota::per_hour(1));
-    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).enforce_percent(30).build();
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).enforce(30).build();
     let mut service = layer.layer(Echo::default());
     let mut refused = 0;
     for i in 0..1_000_u32 {

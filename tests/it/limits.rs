@@ -23,8 +23,8 @@ use http::{Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use tollgate::http::{Check, Exempt, Head, Headers, KeyFrom, Problem, key_fn};
 use tollgate::tower::{
-    BoxRateLimitLayer, Cost, Decision, LayerBuilder, LayerStats, LimitBy, OnMissingKey, RateLimit,
-    RateLimitLayer, ResponseFuture,
+    BoxRateLimitLayer, Cost, Decision, Delay, DelayFuture, DelayLayer, LayerBuilder, LayerStats, LimitBy,
+    OnMissingKey, RateLimit, RateLimitLayer, ResponseFuture,
 };
 use tollgate::{Clock, Quota, RateLimiter, Window};
 use tower_layer::Layer;
@@ -214,12 +214,8 @@ fn a_share_of_the_layer_is_sampled_by_the_first_limit_where_it_applies() {
     let (first, site) = (Arc::new(first), hourly(1));
     let is_post = |head: Head<'_>| head.method == Method::POST;
     let all = LimitBy::new(site.clone()).key(key_fn(|_| Some(0)));
-    let layer = RateLimitLayer::builder(first.clone())
-        .key(by("k"))
-        .when(is_post)
-        .and(all)
-        .enforce_percent(30)
-        .build();
+    let layer =
+        RateLimitLayer::builder(first.clone()).key(by("k")).when(is_post).and(all).enforce(30).build();
     let mut service = layer.layer(Upstream::default());
     assert!(site.try_acquire(&0).is_ok());
     let mut refused = |method: &Method| -> Vec<bool> {
@@ -234,7 +230,7 @@ fn a_share_of_the_layer_is_sampled_by_the_first_limit_where_it_applies() {
     assert!((50..130).contains(&posts.iter().filter(|refused| **refused).count()), "{posts:?}");
     // The sample is that of the first limit alone.
     (0..300).for_each(|key| assert!(first.try_acquire(&key).is_ok()));
-    let alone = RateLimitLayer::builder(first).key(by("k")).enforce_percent(30).build();
+    let alone = RateLimitLayer::builder(first).key(by("k")).enforce(30).build();
     let mut alone = alone.layer(Upstream::default());
     let alone =
         (0..300).map(|key: u32| status(&call(&mut alone, asks("/", &[("k", &key.to_string())]))) == 429);
@@ -259,10 +255,11 @@ fn a_window_that_refuses_takes_no_token_of_the_bucket_and_the_other_window() {
         limits.rotate_left(first);
         let [one, two, three] = limits;
         let layer = LayerBuilder::from(one).and(two).and(three);
-        let layer = if waits { layer.delay_with(Duration::from_secs(9), |_| ready(())) } else { layer };
         let layer = layer.build();
         let upstream = Upstream::default();
-        let mut service = layer.layer(upstream.clone());
+        // A wait of at most 0 is none.
+        let delay = DelayLayer::by_timer(Duration::from_secs(if waits { 9 } else { 0 }), |_| ready(()));
+        let mut service = delay.layer(layer.layer(upstream.clone()));
         let left = || {
             let left = [bucket.peek(&1).remaining(), hour.peek(&1).remaining(), day.peek(&1).remaining()];
             left.map(|left| left as i64)
@@ -312,16 +309,15 @@ fn a_window_that_refuses_takes_no_token_of_the_bucket_and_the_other_window() {
     }
 }
 
-/// Shadow mode of a limit, and the share of its keys, in either order.
+/// The last of several shares of keys counts.
 #[test]
 fn a_limit_in_shadow_mode_enforces_no_share_of_its_keys() {
     let limit = || LimitBy::new(hourly(1)).key(by("k"));
     for (limit, refused) in [
-        (limit().shadow(true).enforce_percent(100), 0),
-        (limit().enforce_percent(100).shadow(true), 0),
-        (limit().enforce_percent(0).shadow(false), 0),
-        (limit().shadow(false).enforce_percent(100), 1),
-        (limit().shadow(true).shadow(false), 1),
+        (limit().enforce(0), 0),
+        (limit().enforce(100).enforce(0), 0),
+        (limit().enforce(100), 1),
+        (limit().enforce(0).enforce(100), 1),
     ] {
         let layer = LayerBuilder::from(limit).build();
         let mut service = layer.layer(Upstream::default());
@@ -333,23 +329,23 @@ fn a_limit_in_shadow_mode_enforces_no_share_of_its_keys() {
     }
 }
 
-/// Each closure of a layer that lets requests pass does.
+/// Each closure of an allow list lets requests pass.
 #[test]
-fn a_request_is_skipped_by_any_closure() {
+fn a_request_is_exempt_by_any_closure() {
     let layer = LayerBuilder::from(LimitBy::new(hourly(1)).key(by("k")))
-        .skip(|head| head.uri.path() == "/a")
-        .skip(|head| head.uri.path() == "/b")
+        .exempt(Exempt::when(|head| head.uri.path() == "/a"))
+        .exempt(Exempt::when(|head| head.uri.path() == "/b"))
         .build();
     let mut service = layer.layer(Upstream::default());
     for path in ["/a", "/b", "/a", "/b"] {
         assert_eq!(status(&call(&mut service, asks(path, &[("k", "1")]))), 200, "{path}");
     }
-    assert_eq!((layer.stats().skipped, layer.stats().granted), (4, 0));
+    assert_eq!((layer.stats().exempt, layer.stats().granted), (4, 0));
 }
 
 #[test]
 fn a_limit_in_shadow_mode_rejects_no_request_without_a_key() {
-    let limit = |shadow| LimitBy::new(hourly(1)).key(by("k")).shadow(shadow);
+    let limit = |shadow| LimitBy::new(hourly(1)).key(by("k")).enforce(if shadow { 0 } else { 100 });
     for (shadow, expected) in [(true, (200, 1, 0)), (false, (400, 0, 1))] {
         let layer = LayerBuilder::from(limit(shadow)).build();
         let response = call(&mut layer.layer(Upstream::default()), asks("/", &[]));
@@ -371,7 +367,11 @@ fn a_limit_in_shadow_mode_rejects_no_request_without_a_key() {
 fn refusals_by_a_ban_of_a_limit_in_shadow_mode_do_not_count() {
     let (clock, mock) = Clock::mock();
     let bans = |shadow| {
-        let limit = LimitBy::new(buckets(Quota::per_hour(1), &clock)).key(by("k")).shadow(shadow);
+        let limit = LimitBy::new(buckets(Quota::per_hour(1), &clock)).key(by("k")).enforce(if shadow {
+            0
+        } else {
+            100
+        });
         let limit = limit.ban_after(3, Duration::from_secs(10)).for_(Duration::from_secs(100)).unwrap();
         LayerBuilder::from(limit).build()
     };
@@ -426,14 +426,23 @@ fn a_boxed_layer_is_the_same_layer() {
     assert_eq!(clone.stats(), layer.stats());
     let stats = clone.stats();
     assert_eq!((stats.granted, stats.refused, stats.banned, stats.bans), (2, 2, 1, 1));
-    assert_eq!(clone.top_refused_of::<u64>("number", 9), Some(vec![(7, 3)]));
-    assert_eq!(clone.top_refused_of::<String>("name", 9), Some(vec![]));
+    assert_eq!(clone.limit::<u64>("number").map(|limit| limit.top_refused(9)), Some(vec![(7, 3)]));
+    assert_eq!(clone.limit::<String>("name").map(|limit| limit.top_refused(9)), Some(vec![]));
     // Another type of keys, and another name.
-    assert_eq!(clone.top_refused_of::<u32>("number", 9), None);
-    assert_eq!(clone.top_refused_of::<u64>("name", 9), None);
-    assert_eq!(clone.top_refused_of::<u64>("none", 9), None);
-    assert_eq!(clone.banned_of("number", &7_u64), Some(Some(Duration::from_secs(600))));
-    assert_eq!((clone.banned_of("number", &7_u32), clone.unban_of("name", &7_u64)), (None, None));
-    assert_eq!((clone.unban_of("number", &7_u64), layer.banned(&7)), (Some(true), None));
-    assert_eq!(clone.banned_of("number", &7_u64), Some(None));
+    assert_eq!(clone.limit::<u32>("number").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(clone.limit::<u64>("name").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(clone.limit::<u64>("none").map(|limit| limit.top_refused(9)), None);
+    assert_eq!(clone.limit("number").map(|limit| limit.banned(&7_u64)), Some(Some(Duration::from_secs(600))));
+    assert_eq!(
+        (
+            clone.limit("number").map(|limit| limit.banned(&7_u32)),
+            clone.limit("name").map(|limit| limit.unban(&7_u64))
+        ),
+        (None, None)
+    );
+    assert_eq!(
+        (clone.limit("number").map(|limit| limit.unban(&7_u64)), layer.banned(&7)),
+        (Some(true), None)
+    );
+    assert_eq!(clone.limit("number").map(|limit| limit.banned(&7_u64)), Some(None));
 }

@@ -427,8 +427,8 @@ fn a_reservation_under_a_plan_gives_all_back_if_none_took() {
 fn the_quota_of_another_limiters_plan_is_told_as_it_is() {
     let ((limiter, _), (other, _)) = (limiter(), limiter());
     let plan = other.plan(GOLD).unwrap();
-    limiter.set_rule(Quota::per_second(50)).unwrap();
-    assert_eq!(limiter.rule_under(&plan), GOLD);
+    limiter.set_quota(Quota::per_second(50)).unwrap();
+    assert_eq!(limiter.quota_as(&plan), GOLD);
 }
 
 /// Ticks that are shorter than a nanosecond wrap while a process runs. A plan earns all the same.

@@ -23,8 +23,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use tollgate::http::{Head, key_fn};
-use tollgate::tower::{Answer, Cost, LayerBuilder, LimitBy, RateLimit, RateLimitLayer, ResponseBody};
-use tollgate::{Clock, MockClock, Quota, RateLimiter, Window};
+use tollgate::tower::{Cost, LayerBuilder, LimitBy, RateLimit, RateLimitLayer, ResponseBody, ResponseHead};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, Window, WindowLimiter};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -99,7 +99,7 @@ fn costs(tokens: u64) -> Response<Frames> {
 }
 
 /// Returns the cost in a header.
-fn of_header(answer: Answer<'_>) -> Cost {
+fn of_header(answer: ResponseHead<'_>) -> Cost {
     let value = answer.headers.get(COST).and_then(|value| value.to_str().ok()?.parse().ok());
     value.map_or(Cost::ESTIMATE, Cost::tokens)
 }
@@ -150,7 +150,7 @@ struct Scene {
 
 impl Scene {
     /// A limit of `quota`, whose requests cost `cost` by their response.
-    fn new(quota: Quota, cost: impl Fn(Answer<'_>) -> Cost + Send + Sync + 'static) -> Scene {
+    fn new(quota: Quota, cost: impl Fn(ResponseHead<'_>) -> Cost + Send + Sync + 'static) -> Scene {
         Scene::with(quota, |layer| layer.settle_on(cost))
     }
 
@@ -328,7 +328,8 @@ fn a_refused_request_costs_nothing() {
 fn a_debt_ends_at_its_bound() {
     for (bound, owed) in [(0, 0), (1, 1), (50, 50), (5_000, 4_000)] {
         for by_head in [true, false] {
-            let cost = move |answer: Answer<'_>| if by_head { of_header(answer) } else { Cost::bytes() };
+            let cost =
+                move |answer: ResponseHead<'_>| if by_head { of_header(answer) } else { Cost::bytes() };
             let (clock, mock) = Clock::mock();
             let limiter = RateLimiter::stored(BYTES).max_debt(bound).unwrap().clock(clock).build();
             let mut scene = Scene::of(limiter, mock, |layer| layer.settle_on(cost));

@@ -4,17 +4,20 @@
 mod waits;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::{Request, Response};
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Recorder, SharedString, Unit, with_local_recorder,
 };
-use tollgate::tower::{LayerBuilder, LimitBy, RateLimitLayer};
+use tollgate::tower::{DelayLayer, LayerBuilder, LimitBy, RateLimitLayer};
 use tollgate::{Clock, Quota};
-use tower_layer::Layer;
+use tower_layer::{Layer, Stack};
+use tower_service::Service;
 use tracing::field::{Empty, Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -120,7 +123,10 @@ impl Subscriber for Journal {
 }
 
 /// Returns the status of a request of each key.
-fn ask<K: std::hash::Hash + Eq + Clone>(layer: &RateLimitLayer<K>, keys: &[u64]) -> Vec<u16> {
+fn ask<L, B>(layer: &L, keys: &[u64]) -> Vec<u16>
+where
+    L: Layer<Upstream, Service: Service<Request<()>, Response = Response<B>, Error = Infallible>>,
+{
     let mut service = layer.layer(Upstream::default());
     keys.iter().map(|key| status(&call(&mut service, asks("/", &[("k", &key.to_string())])))).collect()
 }
@@ -207,10 +213,10 @@ fn a_request_that_is_passed_on_by_shadow_mode_has_an_event_and_one_that_is_delay
     let other = || LimitBy::new(buckets(Quota::per_hour(9), &clock)).key(by("k"));
     let journal = Journal::new(Level::INFO);
     for layer in [
-        LayerBuilder::from(limit()).shadow(true),
-        LayerBuilder::from(limit().shadow(true)),
-        LayerBuilder::from(other()).and(limit().shadow(true)),
-        LayerBuilder::from(limit().enforce_percent(0)).and(other()),
+        LayerBuilder::from(limit()).enforce(0),
+        LayerBuilder::from(limit().enforce(0)),
+        LayerBuilder::from(other()).and(limit().enforce(0)),
+        LayerBuilder::from(limit().enforce(0)).and(other()),
     ] {
         let layer = layer.build();
         journal.run(|| assert_eq!(ask(&layer, &[1, 1, 1]), [200; 3]));
@@ -219,11 +225,10 @@ fn a_request_that_is_passed_on_by_shadow_mode_has_an_event_and_one_that_is_delay
         assert!(events.iter().all(|event| event["retry_after_ms"] == "3600000"), "{events:?}");
         assert_eq!(layer.stats().shadow_refused, 2);
     }
-    // The first pass of a layer with a line refuses, and the second one decides.
-    let layer =
-        LayerBuilder::from(limit()).delay_with(Duration::from_secs(3_600), |_| std::future::ready(()));
-    let layer = layer.build();
-    journal.run(|| assert_eq!(ask(&layer, &[1, 1, 1]), [200, 200, 429]));
+    // The take refuses, and the places in line decide.
+    let layer = LayerBuilder::from(limit()).build();
+    let delay = DelayLayer::by_timer(Duration::from_secs(3_600), |_| std::future::ready(()));
+    journal.run(|| assert_eq!(ask(&Stack::new(layer.clone(), delay), &[1, 1, 1]), [200, 200, 429]));
     assert_eq!((journal.take().len(), layer.stats().delayed), (1, 1));
 }
 
@@ -303,8 +308,8 @@ fn the_text_of_a_key_is_made_for_an_event_only() {
         count.fetch_add(1, Relaxed);
         key.to_string()
     };
-    let layer = RateLimitLayer::builder(buckets(Quota::per_hour(1), &clock)).key(by("k"));
-    let layer = layer.log_refusals_by(Quota::per_second(2), text).build();
+    let limit = LimitBy::new(buckets(Quota::per_hour(1), &clock)).key(by("k"));
+    let layer = LayerBuilder::from(limit.log_refusals_by(Quota::per_second(2), text)).build();
     let warnings = Journal::new(Level::WARN);
     warnings.run(|| assert_eq!(ask(&layer, &[1; 10])[1..], [429; 9]));
     assert_eq!((warnings.take().len(), texts.load(Relaxed)), (0, 0));
@@ -325,7 +330,8 @@ fn a_decision_is_in_the_fields_of_the_span() {
     let limit = LimitBy::new(buckets(Quota::per_second(2), &clock)).key(by("k")).name("number").unwrap();
     let limit = limit.ban_after(2, Duration::from_secs(60)).for_(Duration::from_secs(90)).unwrap();
     let layer = LayerBuilder::from(limit).record_in_span();
-    let layer = layer.delay_with(Duration::from_millis(600), |_| std::future::ready(())).build();
+    let delay = DelayLayer::by_timer(Duration::from_millis(600), |_| std::future::ready(()));
+    let layer = Stack::new(layer.build(), delay);
     let journal = Journal::new(Level::INFO);
     let recorded = || {
         let span = tracing::info_span!(

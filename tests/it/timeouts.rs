@@ -194,21 +194,20 @@ impl tower_service::Service<http::Request<()>> for Ok200 {
 #[test]
 fn requests_that_go_away_leave_their_tokens_to_others() {
     use tollgate::http::key_fn;
-    use tollgate::tower::RateLimitLayer;
+    use tollgate::tower::{DelayLayer, RateLimitLayer};
     use tower_layer::Layer;
     use tower_service::Service;
 
     for load in LOADS {
         on_a_paused_clock(async {
-            let layer = RateLimitLayer::builder(load.limiter())
-                .key(key_fn(|_| Some("ada".to_owned())))
-                .delay_up_to(Duration::from_secs(3_600))
-                .build();
+            let layer =
+                RateLimitLayer::builder(load.limiter()).key(key_fn(|_| Some("ada".to_owned()))).build();
+            let delay = DelayLayer::new(Duration::from_secs(3_600));
             let served = load.run(move || {
-                let mut service = layer.layer(Ok200);
+                let mut service = delay.layer(layer.layer(Ok200));
                 async move { service.call(http::Request::new(())).await.unwrap().status() == 200 }
             });
-            load.check("delay_up_to", served.await);
+            load.check("DelayLayer", served.await);
         });
     }
 }
@@ -334,16 +333,15 @@ fn patient_threads_are_served_at_any_burst() {
 #[cfg(feature = "tower")]
 #[test]
 fn a_line_is_as_long_as_its_longest_delay() {
-    use tollgate::tower::RateLimitLayer;
+    use tollgate::tower::{DelayLayer, RateLimitLayer};
 
     on_a_paused_clock(async {
         let limiter = RateLimiter::<String>::stored(Quota::per_second(1).burst(1)).clock(tokios()).build();
-        let layer = RateLimitLayer::builder(limiter)
-            .key(tollgate::http::key_fn(|_| Some("ada".to_owned())))
-            .delay_up_to(Duration::from_secs(10))
-            .build();
+        let layer =
+            RateLimitLayer::builder(limiter).key(tollgate::http::key_fn(|_| Some("ada".to_owned()))).build();
+        let delay = DelayLayer::new(Duration::from_secs(10));
         let statuses = (0..12).map(|_| {
-            let mut service = tower_layer::Layer::layer(&layer, Ok200);
+            let mut service = tower_layer::Layer::layer(&delay, tower_layer::Layer::layer(&layer, Ok200));
             tokio::task::spawn_local(async move {
                 tower_service::Service::call(&mut service, http::Request::new(())).await.unwrap().status()
             })

@@ -1,13 +1,11 @@
 //! The interface of a shared limiter to a layer.
 
-use std::future::{Future, ready};
 use std::hash::Hash;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::tower::{AnyLimiter, AskLimiter, AskedBucket, LayerPlan};
-use tollgate::{Clock, Denied, Granted, Quota, Reason, Stats};
+use tollgate::tower::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+use tollgate::{Clock, Denied, Granted, Reason, Rule, Stats};
 
 use crate::key::StoreKey;
 use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
@@ -20,12 +18,12 @@ fn without_source(decision: Decision) -> Result<Granted, Denied> {
     decision.map(Sourced::into_inner).map_err(Sourced::into_inner)
 }
 
-/// A layer asks the limiter for each request; see
-/// [`AnyLimiter::asked`](tollgate::tower::AnyLimiter::asked).
+/// A layer takes of the limiter for each request; see
+/// [`AnyLimiter::of`](tollgate::tower::AnyLimiter::of).
 ///
 /// The bucket of requests without a key is stored under the bare name of the limiter. The limit [in
 /// front](crate::DistributedBuilder::local_first) does not apply to them.
-impl<K, S> AskLimiter<K> for DistributedLimiter<K, S>
+impl<K, S> LayerLimiter<K> for DistributedLimiter<K, S>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
@@ -34,8 +32,8 @@ where
         Arc::as_ptr(&self.inner).addr()
     }
 
-    fn quota(&self) -> Quota {
-        self.quota()
+    fn rule(&self, plan: Option<&LayerPlan>) -> Rule {
+        plan.map_or_else(|| self.quota(), LayerPlan::quota).into()
     }
 
     fn clock(&self) -> Clock {
@@ -52,43 +50,49 @@ where
         stats
     }
 
-    fn ask(
-        &self,
-        bucket: AskedBucket<'_, K>,
-        n: u64,
-    ) -> Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>> {
-        let Ok(plan) = bucket.plan.map(|quota| self.plan(quota)).transpose() else {
+    fn take(&self, request: LayerRequest<'_, K>) -> Answer {
+        let n = request.n;
+        let Some(plan) = plan_of(self, &request) else {
             // The store cannot count the quota.
-            return Box::pin(ready(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None))));
+            return Answer::Now(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None)));
         };
-        match self.at_hand(bucket.key, n, plan.as_ref()) {
-            Next::Decided(decision) => Box::pin(ready(without_source(decision))),
+        match self.at_hand(request.key, n, plan.as_ref()) {
+            Next::Decided(decision) => Answer::Now(without_source(decision)),
             Next::Ask(slot) => {
                 let inner = self.inner.clone();
-                Box::pin(async move { without_source(inner.ask(&slot, n).await) })
+                Answer::Later(Box::pin(async move { without_source(inner.ask(&slot, n).await) }))
             }
         }
     }
 
-    fn refund(&self, bucket: AskedBucket<'_, K>, n: u64) {
-        if let Ok(plan) = bucket.plan.map(|quota| self.plan(quota)).transpose() {
-            self.give_back(bucket.key, n, plan.as_ref());
+    fn refund(&self, request: LayerRequest<'_, K>) {
+        if let Some(plan) = plan_of(self, &request) {
+            self.give_back(request.key, request.n, plan.as_ref());
         }
     }
 
-    fn charge(&self, bucket: AskedBucket<'_, K>, n: u64) {
-        if let Ok(plan) = bucket.plan.map(|quota| self.plan(quota)).transpose() {
-            self.take_spent(bucket.key, n, plan.as_ref());
+    fn charge(&self, request: LayerRequest<'_, K>) {
+        if let Some(plan) = plan_of(self, &request) {
+            self.take_spent(request.key, request.n, plan.as_ref());
         }
     }
 
-    fn peek(&self, bucket: AskedBucket<'_, K>) -> Granted {
-        let quota = bucket.plan.unwrap_or_else(|| self.quota());
-        let known = self.look(bucket.key, quota);
+    fn peek(&self, request: LayerRequest<'_, K>) -> Granted {
+        let quota = request.plan.map_or_else(|| self.quota(), LayerPlan::quota);
+        let known = self.look(request.key, quota);
         let is_full = known.remaining() >= quota.capacity();
         let reset = if is_full { Duration::ZERO } else { known.reset_after() };
         Granted::from_parts(0, known.remaining().min(quota.capacity()), reset)
     }
+}
+
+/// Returns the plan of a request, or `None` if a store cannot count its quota.
+fn plan_of<K, S>(limiter: &DistributedLimiter<K, S>, request: &LayerRequest<'_, K>) -> Option<Option<Plan>>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    request.plan.map(|plan| limiter.plan(plan.quota())).transpose().ok()
 }
 
 /// A shared limiter, for a layer. The [documentation of the crate](crate#in-a-layer) has a program.
@@ -98,7 +102,7 @@ where
     S: Store,
 {
     fn from(limiter: DistributedLimiter<K, S>) -> AnyLimiter<K> {
-        AnyLimiter::asked(limiter)
+        AnyLimiter::of(limiter)
     }
 }
 

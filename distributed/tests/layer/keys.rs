@@ -66,7 +66,7 @@ async fn a_plan_is_another_quota_for_some_keys() {
     let limiter = world.process(Quota::per_hour(2)).exact().build().unwrap();
     let gold = LayerPlan::from(limiter.plan(Quota::per_hour(5)).unwrap());
     let odd = Quota::try_per(1_000_003, Duration::from_nanos(7_919_000_003), 1 << 40).unwrap();
-    let impossible = odd.into();
+    let impossible = LayerPlan::from(odd);
     let layer = RateLimitLayer::builder(limiter)
         .key(by_number())
         .plan(move |head| match head.uri.path() {
@@ -115,7 +115,7 @@ async fn a_value_of_a_header_is_one_key_in_each_process() {
 async fn a_response_under_a_plan_tells_no_more_than_its_burst() {
     let world = World::new(RTT);
     let limiter = world.process(Quota::per_hour(10)).max_keys(0).exact().build().unwrap();
-    let plan = limiter.plan(Quota::per_hour(5)).unwrap();
+    let plan = LayerPlan::from(limiter.plan(Quota::per_hour(5)).unwrap());
     let layer = RateLimitLayer::builder(limiter)
         .key(by_number())
         .plan(move |_| Some(plan.clone()))

@@ -285,7 +285,11 @@ impl Asking<'_> {
         limits.limits.iter().zip(keys).for_each(|(limit, key)| limit.past.carry(key, &limit.limiter));
         request.extensions_mut().insert(asked);
         let passed = service_fn(move |request| forward(client, request).map(Ok::<_, Infallible>));
-        let answer = limits.layer.layer(passed).call(request);
+        let mut limited = limits.layer.layer(passed);
+        let answer = match &limits.delay {
+            None => Either::Left(limited.call(request)),
+            Some(delay) => Either::Right(delay.layer(limited).call(request)),
+        };
         Either::Right(answer.map(|Ok(response)| response.map(|body| body.into_inner_or_else(B::from))))
     }
 }

@@ -9,7 +9,7 @@ use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use tollgate::Quota;
 use tollgate::http::{Exempt, Head, InvalidName, Refusal};
-use tollgate::tower::{Decision, LayerBuilder, LimitBy, RateLimitLayer};
+use tollgate::tower::{Decision, DelayLayer, LayerBuilder, LimitBy, RateLimitLayer};
 
 use super::keys::Key;
 use super::limiter::Limiter;
@@ -79,6 +79,8 @@ pub(crate) struct Together {
     /// At least one.
     pub(crate) limits: Vec<Arc<Limit>>,
     pub(crate) layer: RateLimitLayer<Key>,
+    /// Lets requests wait for their tokens.
+    pub(super) delay: Option<DelayLayer>,
     pub(super) terms: Terms,
 }
 
@@ -93,25 +95,22 @@ impl Together {
         let layer = layer
             .cost(move |_| costs.load(Relaxed))
             .exempt(Exempt::when(|head| head.extensions.get().is_some_and(|asked: &Asked| asked.exempt)))
-            .shadow(terms.shadow)
-            .max_waiting(terms.max_waiting)
+            .enforce(if terms.shadow { 0 } else { 100 })
             .on_decision(move |head: Head<'_>, decision: &Decision| {
                 let asked = head.extensions.get().map(|asked: &Asked| asked.at);
                 tally.note(decision, asked.map_or(Duration::ZERO, |at| at.elapsed()));
             })
             .reject_with(refuse);
-        let layer = match terms.delay {
-            Some(longest) => layer.delay_up_to(longest),
-            None => layer,
-        };
-        Together { layer: layer.build(), limits, terms }
+        let delay = terms.delay.map(|longest| DelayLayer::new(longest).max_waiting(terms.max_waiting));
+        Together { layer: layer.build(), delay, limits, terms }
     }
 
     /// Up to `n` keys of each limit that were refused most, with how often, and the tokens left.
     pub(crate) fn top_refused(&self, n: usize) -> impl Iterator<Item = (&Limit, Key, u64, u64)> {
         self.limits.iter().flat_map(move |limit| {
-            let top = self.layer.top_refused_of::<Key>(&limit.name, n).unwrap_or_default().into_iter();
-            top.map(|(key, refused)| (&**limit, key, refused, limit.limiter.left(&key)))
+            let named = self.layer.limit::<Key>(&limit.name);
+            let top = named.map(|named| named.top_refused(n)).unwrap_or_default();
+            top.into_iter().map(|(key, refused)| (&**limit, key, refused, limit.limiter.left(&key)))
         })
     }
 }

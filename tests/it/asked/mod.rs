@@ -1,5 +1,6 @@
 //! Limits whose limiter has to be asked, such as one that a fleet shares.
 
+mod at_hand;
 mod outage;
 mod questions;
 mod same;

@@ -92,15 +92,15 @@ fn a_refusal_for_want_of_the_store_bans_no_key() {
 fn in_shadow_mode_an_outage_refuses_no_request() {
     let (limiter, clock) = (down(), Clock::mock().0);
     let layers = [
-        RateLimitLayer::builder(limiter.any()).key(by("k")).shadow(true).build(),
+        RateLimitLayer::builder(limiter.any()).key(by("k")).enforce(0).build(),
         RateLimitLayer::builder(buckets(Quota::per_second(9), &clock))
             .key(by("k"))
-            .and(LimitBy::new(limiter.any()).key(by("k")).shadow(true))
+            .and(LimitBy::new(limiter.any()).key(by("k")).enforce(0))
             .build(),
         RateLimitLayer::builder(limiter.any())
             .shared()
             .on_missing_key(OnMissingKey::Share)
-            .shadow(true)
+            .enforce(0)
             .build(),
     ];
     for layer in layers {

@@ -1,14 +1,14 @@
 // promise: layer
 //! The questions of a layer to its limiters: of which requests, for which cost, and when.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response};
 use tollgate::http::Exempt;
-use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer};
-use tollgate::{Clock, Quota};
+use tollgate::tower::{LayerPlan, LimitBy, OnMissingKey, RateLimitLayer};
+use tollgate::{Clock, Quota, Reason};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -50,7 +50,7 @@ fn a_request_that_the_limit_does_not_decide_is_not_asked_for() {
         .key(by("k"))
         .when(|head| head.uri.path() != "/other")
         .exempt(Exempt::paths(["/exempt"]).unwrap())
-        .skip(|head| head.uri.path() == "/skipped")
+        .when(|head| head.uri.path() != "/skipped")
         .build();
     let mut service = layer.layer(Upstream::default());
     for path in ["/exempt", "/skipped", "/other"] {
@@ -178,7 +178,7 @@ fn a_plan_and_another_quota_are_asked_for_and_reported() {
     let count = chosen.clone();
     let choose = move |head: tollgate::http::Head<'_>| {
         count.fetch_add(1, Relaxed);
-        head.headers.contains_key("gold").then_some(gold)
+        head.headers.contains_key("gold").then_some(LayerPlan::from(gold))
     };
     let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).plan(choose).build();
     let mut service = layer.layer(Upstream::default());
@@ -198,7 +198,16 @@ fn a_plan_and_another_quota_are_asked_for_and_reported() {
 
 #[test]
 fn a_limiter_at_hand_refuses_a_plan_of_one_that_is_asked() {
-    let plan = |_: tollgate::http::Head<'_>| Some(Quota::per_second(5));
-    let layer = RateLimitLayer::builder(hourly(1)).key(by("k")).plan(plan).build();
-    assert_eq!(status(&call(&mut layer.layer(Upstream::default()), of(1))), 429);
+    let plan = LayerPlan::from(Quota::per_second(5));
+    let reason = Arc::<Mutex<Option<Reason>>>::default();
+    for others in [0, 1] {
+        let note = reason.clone();
+        let layer = RateLimitLayer::builder(hourly(1)).key(by("k")).plan(move |_| Some(plan));
+        let layer = layer.on_decision(move |_, decision| {
+            *note.lock().unwrap() = decision.result().err().map(|denied| denied.reason());
+        });
+        let layer = if others > 0 { layer.and(LimitBy::new(hourly(9)).key(by("k"))) } else { layer };
+        assert_eq!(status(&call(&mut layer.build().layer(Upstream::default()), of(1))), 429);
+        assert_eq!(reason.lock().unwrap().take(), Some(Reason::ForeignPlan), "{others} others");
+    }
 }

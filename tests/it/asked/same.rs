@@ -34,7 +34,7 @@ impl Make {
     /// Returns a limiter, and a plan of it.
     fn with_plan(&self, quota: Quota, plan: Quota) -> (AnyLimiter<u64>, LayerPlan) {
         if self.asks {
-            return (shared(quota, &self.clock).any(), plan.into());
+            return (shared(quota, &self.clock).any(), LayerPlan::from(plan));
         }
         let builder = RateLimiter::<u64>::builder(quota).hasher(Fixed::default()).clock(self.clock.clone());
         let limiter = builder.headroom(Quota::per_second(1_000)).expect("there is room").build();
@@ -67,10 +67,10 @@ const LAYERS: &[(&str, Build)] = &[
     ("shared", |make| RateLimitLayer::builder(make.limiter(FOUR)).shared()),
     ("share a bucket", |make| make.builder(FOUR).on_missing_key(OnMissingKey::Share)),
     ("allow without a key", |make| make.builder(FOUR).on_missing_key(OnMissingKey::Allow)),
-    ("shadow", |make| make.builder(FOUR).shadow(true).tell_upstream()),
-    ("enforced for a part", |make| make.builder(FOUR).enforce_percent(50).tell_upstream()),
+    ("shadow", |make| make.builder(FOUR).enforce(0).tell_upstream()),
+    ("enforced for a part", |make| make.builder(FOUR).enforce(50).tell_upstream()),
     ("exempt", |make| {
-        make.builder(FOUR).exempt(Exempt::methods([Method::PUT])).skip(|head| head.uri.path() == "/201")
+        make.builder(FOUR).exempt(Exempt::methods([Method::PUT])).when(|head| head.uri.path() != "/201")
     }),
     ("some requests", |make| make.builder(Quota::per_second(1)).when(|head| head.method == Method::PUT)),
     ("ban", |make| {
@@ -103,19 +103,19 @@ const LAYERS: &[(&str, Build)] = &[
     }),
     ("two that are asked", |make| make.builder(FOUR).and(make.limit(Quota::per_second(3), "other"))),
     ("one in shadow mode", |make| {
-        make.builder(FOUR).and(make.limit(Quota::per_second(2), "silent").shadow(true)).tell_upstream()
+        make.builder(FOUR).and(make.limit(Quota::per_second(2), "silent").enforce(0)).tell_upstream()
     }),
     ("the first in shadow mode", |make| {
         let first = RateLimitLayer::builder(buckets(Quota::per_second(3), &make.clock)).key(by("k"));
-        let silent = make.limit(Quota::per_second(2), "silent").enforce_percent(30);
+        let silent = make.limit(Quota::per_second(2), "silent").enforce(30);
         first.and(silent.on_missing_key(OnMissingKey::Share)).tell_upstream()
     }),
     ("many", |make| {
         let ban = make.limit(FOUR, "banning").ban_after(2, Duration::from_secs(2));
         let ban = ban.for_(Duration::from_secs(1)).expect("it is in bounds");
-        let silent = make.limit(Quota::per_second(1), "silent").shadow(true);
+        let silent = make.limit(Quota::per_second(1), "silent").enforce(0);
         let layer = make.builder(Quota::per_second(6)).cost(|head| head.uri.path().len() as u64 - 1);
-        let layer = layer.refund_on(|status| status.is_server_error()).enforce_percent(70);
+        let layer = layer.refund_on(|status| status.is_server_error()).enforce(70);
         layer.settle_on(|_| Cost::tokens(2)).and(ban.on_missing_key(OnMissingKey::Allow)).and(silent)
     }),
 ];

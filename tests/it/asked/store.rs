@@ -1,15 +1,14 @@
 //! A limiter that a layer asks: buckets in this process, and a record of the calls.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use tollgate::tower::{AnyLimiter, AskLimiter, AskedBucket};
-use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, Stats};
+use tollgate::tower::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, Rule, Stats};
 
 /// The hasher of limiters that are asked.
 pub(super) type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -66,7 +65,7 @@ pub(super) fn shared(quota: Quota, clock: &Clock) -> Shared {
 
 impl Shared {
     pub(super) fn any(&self) -> AnyLimiter<u64> {
-        AnyLimiter::asked(self.clone())
+        AnyLimiter::of(self.clone())
     }
 
     /// Sets whether questions wait for their answers.
@@ -120,13 +119,13 @@ impl State {
     }
 }
 
-impl AskLimiter<u64> for Shared {
+impl LayerLimiter<u64> for Shared {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    fn quota(&self) -> Quota {
-        self.0.buckets.rule()
+    fn rule(&self, plan: Option<&LayerPlan>) -> Rule {
+        plan.map_or_else(|| self.0.buckets.quota(), LayerPlan::quota).into()
     }
 
     fn clock(&self) -> Clock {
@@ -137,38 +136,35 @@ impl AskLimiter<u64> for Shared {
         self.0.buckets.stats()
     }
 
-    fn ask(
-        &self,
-        bucket: AskedBucket<'_, u64>,
-        n: u64,
-    ) -> Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>> {
-        let asked = Asked { key: bucket.key.copied(), n, plan: bucket.plan };
+    fn take(&self, request: LayerRequest<'_, u64>) -> Answer {
+        let plan = request.plan.map(LayerPlan::quota);
+        let asked = Asked { key: request.key.copied(), n: request.n, plan };
         self.0.asked.lock().unwrap().push(asked);
         self.0.waiting.fetch_add(1, Relaxed);
         let waiting = Waiting(self.0.clone());
-        Box::pin(poll_fn(move |_| match waiting.0.silent.load(Relaxed) {
+        Answer::Later(Box::pin(poll_fn(move |_| match waiting.0.silent.load(Relaxed) {
             true => Poll::Pending,
             false => Poll::Ready(waiting.0.take(asked)),
-        }))
+        })))
     }
 
-    fn refund(&self, bucket: AskedBucket<'_, u64>, n: u64) {
-        self.0.refunds.lock().unwrap().push(n);
-        let (limiter, key) = self.0.of(bucket.key.copied());
-        match bucket.plan.map(|plan| limiter.plan(plan).expect("there is room")) {
-            Some(plan) => limiter.key(&key).n(n).under(&plan).refund(),
-            None => limiter.refund(&key, n),
+    fn refund(&self, request: LayerRequest<'_, u64>) {
+        self.0.refunds.lock().unwrap().push(request.n);
+        let (limiter, key) = self.0.of(request.key.copied());
+        match request.plan.map(|plan| limiter.plan(plan.quota()).expect("there is room")) {
+            Some(plan) => limiter.key(&key).n(request.n).under(&plan).refund(),
+            None => limiter.refund(&key, request.n),
         }
     }
 
-    fn charge(&self, bucket: AskedBucket<'_, u64>, n: u64) {
-        let (limiter, key) = self.0.of(bucket.key.copied());
+    fn charge(&self, request: LayerRequest<'_, u64>) {
+        let (limiter, key) = self.0.of(request.key.copied());
         let hold = limiter.key(&key).n(0).hold().expect("a hold of nothing is granted");
-        hold.settle(n);
+        hold.settle(request.n);
     }
 
-    fn peek(&self, bucket: AskedBucket<'_, u64>) -> Granted {
-        let (limiter, key) = self.0.of(bucket.key.copied());
+    fn peek(&self, request: LayerRequest<'_, u64>) -> Granted {
+        let (limiter, key) = self.0.of(request.key.copied());
         let there = limiter.peek(&key);
         Granted::from_parts(0, there.remaining(), there.reset_after())
     }

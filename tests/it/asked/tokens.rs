@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::Request;
-use tollgate::tower::{Cost, LimitBy, OnMissingKey, RateLimitLayer};
+use tollgate::tower::{Cost, DelayLayer, LimitBy, OnMissingKey, RateLimitLayer};
 use tollgate::{Clock, Quota};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -76,7 +76,8 @@ fn tokens_are_given_back_if_another_limit_rejects_or_bans() {
     let requests = [asks("/", &[("k", "1")]), both(), both(), both()];
     let statuses = requests.map(|request| status(&call(&mut service, request)));
     assert_eq!((statuses, limiter.left(1)), ([400, 200, 429, 429], 4));
-    assert_eq!((limiter.refunds(), layer.stats().banned), (vec![1, 1, 1], 1));
+    // A request that is rejected or banned by another limit is not asked for.
+    assert_eq!((limiter.refunds(), layer.stats().banned), (vec![1], 1));
 }
 
 fn both() -> Request<()> {
@@ -87,11 +88,12 @@ fn both() -> Request<()> {
 fn tokens_are_given_back_before_a_request_in_shadow_mode_is_passed_on_without_a_decision() {
     let limiter = frozen(5);
     let other = LimitBy::new(hourly(1)).key(by("other")).on_missing_key(OnMissingKey::Reject);
-    let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).and(other).shadow(true).build();
+    let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).and(other).enforce(0).build();
     let upstream = Upstream::default();
     let response = call(&mut layer.layer(upstream.clone()), of(1));
     assert_eq!((status(&response), upstream.calls(), layer.stats().skipped), (200, 1, 1));
-    assert_eq!((limiter.left(1), limiter.refunds()), (5, vec![1]));
+    // It was not asked.
+    assert_eq!((limiter.left(1), limiter.refunds()), (5, vec![]));
 }
 
 #[test]
@@ -171,9 +173,9 @@ type Timer = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 #[test]
 fn a_refusal_by_a_limiter_that_is_asked_does_not_wait() {
     let limiter = frozen(1);
-    let layer = RateLimitLayer::builder(limiter.any()).key(by("k"));
-    let layer = layer.delay_with(Duration::from_secs(7_200), |_| ready(())).build();
-    let mut service = layer.layer(Upstream::default());
+    let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).build();
+    let delay = DelayLayer::by_timer(Duration::from_secs(7_200), |_| ready(()));
+    let mut service = delay.layer(layer.layer(Upstream::default()));
     let statuses = [(); 3].map(|()| status(&call(&mut service, of(1))));
     assert_eq!((statuses, limiter.questions().len()), ([200, 429, 429], 3));
     let stats = layer.stats();
@@ -189,17 +191,15 @@ fn tokens_are_kept_while_a_request_waits_for_its_turn_at_another_limit() {
         let asked = LimitBy::new(limiter.any()).key(by("k"));
         let wait = Duration::from_millis(1_500);
         let layer = match asked_first {
-            true => RateLimitLayer::builder(limiter.any())
-                .key(by("k"))
-                .and(at_hand)
-                .delay_with(wait, sleep(&over)),
+            true => RateLimitLayer::builder(limiter.any()).key(by("k")).and(at_hand),
             false => {
                 let first = RateLimitLayer::builder(buckets(Quota::per_second(1), &clock)).key(by("k"));
-                first.and(asked).delay_with(wait, sleep(&over))
+                first.and(asked)
             }
         };
         let layer = layer.build();
-        let mut service = layer.layer(Upstream::default());
+        let delay = DelayLayer::by_timer(wait, sleep(&over));
+        let mut service = delay.layer(layer.layer(Upstream::default()));
         assert_eq!(status(&call(&mut service, of(1))), 200);
         // One waits and is dropped, one waits, and a third would wait for too long.
         drop(Box::pin(service.call(of(1))));
@@ -219,7 +219,7 @@ fn tokens_are_kept_while_a_request_waits_for_its_turn_at_another_limit() {
 #[test]
 fn a_limit_in_shadow_mode_takes_its_tokens_with_the_others_or_none() {
     let (limiter, other) = (frozen(5), hourly(1));
-    let silent = LimitBy::new(limiter.any()).key(by("k")).shadow(true);
+    let silent = LimitBy::new(limiter.any()).key(by("k")).enforce(0);
     let layer = RateLimitLayer::builder(other.clone()).key(by("k")).and(silent).build();
     let mut service = layer.layer(Upstream::default());
     let statuses = [(); 2].map(|()| status(&call(&mut service, of(1))));

@@ -28,7 +28,7 @@ fn every_request_counts_once_beside_bans() {
         .ban_after(2, SECOND)
         .for_(SECOND)
         .unwrap()
-        .shadow(true);
+        .enforce(0);
     let layer = RateLimitLayer::builder(addresses)
         .key(ClientIp::peer())
         .name("address")
@@ -39,9 +39,8 @@ fn every_request_counts_once_beside_bans() {
         .unwrap()
         .and(by_key)
         .and(shadow)
-        .skip(|head| head.uri.path() == "/skip")
-        .exempt(tollgate::http::Exempt::paths(["/exempt"]).unwrap())
-        .enforce_percent(80)
+        .exempt(tollgate::http::Exempt::paths(["/skip", "/exempt"]).unwrap())
+        .enforce(80)
         .build();
     let echo = Echo::default();
     let mut service = layer.layer(echo.clone());

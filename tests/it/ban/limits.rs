@@ -43,8 +43,11 @@ fn the_limits_of_a_layer_ban_by_themselves() {
     // Two refusals of the key ban it, and its address has none.
     assert_eq!([asks(A, Some("one")), asks(A, Some("one"))], [(429, Some(false)), (429, Some(true))]);
     assert_eq!(counts(), [(0, 0, 0, 0), (2, 2, 0, 1)]);
-    assert_eq!((layer.banned(&ip(A)), boxed.banned_of("key", &digest)), (None, Some(Some(2 * HOUR))));
-    assert_eq!(boxed.banned_of("address", &ip(A)), Some(None));
+    assert_eq!(
+        (layer.banned(&ip(A)), boxed.limit("key").map(|limit| limit.banned(&digest))),
+        (None, Some(Some(2 * HOUR)))
+    );
+    assert_eq!(boxed.limit("address").map(|limit| limit.banned(&ip(A))), Some(None));
     // A ban takes no token of another limit, and is one for all addresses.
     let left = addresses.peek(&ip(A)).remaining();
     for n in 1..=5 {
@@ -61,17 +64,20 @@ fn the_limits_of_a_layer_ban_by_themselves() {
         [(429, Some(false)), (429, Some(false)), (429, Some(true))]
     );
     assert_eq!(counts(), [(8, 3, 0, 1), (2, 2, 10, 1)]);
-    assert_eq!(boxed.banned_of("key", &Digest::of(b"two")), Some(None));
+    assert_eq!(boxed.limit("key").map(|limit| limit.banned(&Digest::of(b"two"))), Some(None));
     assert_eq!(keys.peek(&Digest::of(b"two")).remaining(), 2);
     // Both ban: the first limit answers.
     assert_eq!(asks(A, Some("one")), (429, Some(true)));
     assert_eq!(counts(), [(8, 3, 1, 1), (2, 2, 10, 1)]);
     // Each ban ends by itself.
-    assert_eq!(layer.unban_of("address", &ip(A)), Some(true));
+    assert_eq!(layer.limit("address").map(|limit| limit.unban(&ip(A))), Some(true));
     assert_eq!(asks(A, Some("one")), (429, Some(true)));
     assert_eq!(counts(), [(8, 3, 1, 1), (2, 2, 11, 1)]);
     mock.advance(2 * HOUR);
-    assert_eq!((asks(A, Some("one")), boxed.banned_of("key", &digest)), ((200, None), Some(None)));
+    assert_eq!(
+        (asks(A, Some("one")), boxed.limit("key").map(|limit| limit.banned(&digest))),
+        ((200, None), Some(None))
+    );
     assert_eq!(requests(&layer.stats()), 28);
     let text = prometheus(&[layer.stats()]);
     for line in [
@@ -156,12 +162,12 @@ fn a_ban_in_shadow_mode_refuses_none_and_is_that_of_enforcement() {
     let bans = |layer: LayerBuilder<IpAddr>| layer.ban_after(3, 10 * SECOND).for_(MINUTE).unwrap();
     let (enforced, decided) = walked(bans);
     assert!(enforced.bans > 10 && enforced.banned > 500 && enforced.granted > 400, "{enforced:?}");
-    let (shadow, in_shadow) = walked(|layer| bans(layer).shadow(true));
+    let (shadow, in_shadow) = walked(|layer| bans(layer).enforce(0));
     assert_eq!(in_shadow, decided);
     assert_eq!((shadow.refused, shadow.banned), (0, 0));
     assert_eq!((shadow.granted, shadow.bans), (enforced.granted, enforced.bans));
     assert_eq!(shadow.shadow_refused, enforced.refused + enforced.banned);
-    let (spared, in_shadow) = walked(|layer| bans(layer).enforce_percent(0));
+    let (spared, in_shadow) = walked(|layer| bans(layer).enforce(0));
     assert_eq!((in_shadow, spared), (decided, shadow));
 }
 
@@ -172,7 +178,10 @@ fn a_ban_of_a_limit_in_shadow_mode_is_that_of_enforcement() {
         let (clock, mock) = Clock::mock();
         let quota = Quota::try_per(3, 10 * SECOND, 3).unwrap();
         let limiter = RateLimiter::<IpAddr>::builder(quota).clock(clock.clone()).build();
-        let limit = rule(LimitBy::new(limiter).key(ClientIp::peer())).shadow(shadow).name("bans").unwrap();
+        let limit = rule(LimitBy::new(limiter).key(ClientIp::peer()))
+            .enforce(if shadow { 0 } else { 100 })
+            .name("bans")
+            .unwrap();
         let plenty = RateLimiter::<IpAddr>::builder(Quota::per_second(1_000)).clock(clock).build();
         let layer = RateLimitLayer::builder(plenty).key(ClientIp::peer()).when(move |_| beside).and(limit);
         let layer = layer.build();
@@ -183,7 +192,7 @@ fn a_ban_of_a_limit_in_shadow_mode_is_that_of_enforcement() {
             let peer = if random.below(3) == 0 { A } else { B };
             let response = call(&mut service, from(peer, "/"));
             assert!(!shadow || status(&response) == 200);
-            banned.push(layer.boxed().banned_of("bans", &ip(peer)).unwrap());
+            banned.push(layer.boxed().limit("bans").unwrap().banned(&ip(peer)));
         }
         let stats = layer.stats();
         assert_eq!(requests(&stats), 3_000);
@@ -238,19 +247,43 @@ fn a_limit_is_named_to_unban_its_keys() {
     let mut service = boxed.layer(Echo::default());
     assert_eq!([(); 2].map(|()| status(&call(&mut service, from(A, "/")))), [200, 429]);
     let a = ip(A);
-    assert_eq!((boxed.banned_of("address", &a), layer.banned(&a)), (Some(Some(HOUR)), Some(HOUR)));
+    assert_eq!(
+        (boxed.limit("address").map(|limit| limit.banned(&a)), layer.banned(&a)),
+        (Some(Some(HOUR)), Some(HOUR))
+    );
     // Another name, or keys of another type.
-    assert_eq!((boxed.banned_of("default", &a), boxed.banned_of::<u64>("address", &7)), (None, None));
-    assert_eq!((boxed.unban_of("default", &a), layer.unban_of::<u64>("address", &7)), (None, None));
+    assert_eq!(
+        (
+            boxed.limit("default").map(|limit| limit.banned(&a)),
+            boxed.limit::<u64>("address").map(|limit| limit.banned(&7))
+        ),
+        (None, None)
+    );
+    assert_eq!(
+        (
+            boxed.limit("default").map(|limit| limit.unban(&a)),
+            layer.limit::<u64>("address").map(|limit| limit.unban(&7))
+        ),
+        (None, None)
+    );
     assert_eq!(layer.banned(&a), Some(HOUR));
-    assert_eq!((boxed.unban_of("address", &a), boxed.unban_of("address", &a)), (Some(true), Some(false)));
-    assert_eq!((boxed.banned_of("address", &a), layer.banned(&a)), (Some(None), None));
+    assert_eq!(
+        (
+            boxed.limit("address").map(|limit| limit.unban(&a)),
+            boxed.limit("address").map(|limit| limit.unban(&a))
+        ),
+        (Some(true), Some(false))
+    );
+    assert_eq!((boxed.limit("address").map(|limit| limit.banned(&a)), layer.banned(&a)), (Some(None), None));
     // A limit without bans.
     let (builder, _mock) = one_an_hour();
     let layer = builder.build();
     assert_eq!((layer.banned(&a), layer.unban(&a)), (None, false));
     assert_eq!(
-        (layer.boxed().banned_of("default", &a), layer.unban_of("default", &a)),
+        (
+            layer.boxed().limit("default").map(|limit| limit.banned(&a)),
+            layer.limit("default").map(|limit| limit.unban(&a))
+        ),
         (Some(None), Some(false))
     );
 }

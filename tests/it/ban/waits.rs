@@ -92,13 +92,13 @@ fn a_request_that_waits_for_its_turn_is_no_refusal() {
     };
     let layer = RateLimitLayer::builder(limiter)
         .key(ClientIp::peer())
-        .delay_with(150 * MS, timer(now.clone()))
         .ban_after(2, MINUTE)
         .for_(10 * MINUTE)
         .unwrap()
         .reject_with(reject)
         .build();
-    let mut service = layer.layer(Echo::default());
+    let delay = DelayLayer::by_timer(150 * MS, timer(now.clone()));
+    let mut service = delay.layer(layer.layer(Echo::default()));
     let mut context = Context::from_waker(Waker::noop());
     let counts = || {
         let stats = layer.stats();

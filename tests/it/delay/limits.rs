@@ -92,11 +92,9 @@ fn a_layer_of_windows_refuses() {
     let limiter = RateLimiter::<u64, _>::builder(Window::per_hour(1)).clock(clock).build();
     let timers = Timers::default();
     let sleep = timers.clone();
-    let layer = RateLimitLayer::builder(limiter)
-        .key(key_fn(key))
-        .delay_with(Duration::MAX, move |delay| sleep.sleep(delay))
-        .build();
-    let mut service = layer.layer(Noting::default());
+    let layer = RateLimitLayer::builder(limiter).key(key_fn(key)).build();
+    let delay = DelayLayer::by_timer(Duration::MAX, move |delay| sleep.sleep(delay));
+    let mut service = delay.layer(layer.layer(Noting::default()));
     for status in [200, 429, 429] {
         let mut request = Request::new(0);
         request.extensions_mut().insert(KEY);
@@ -108,7 +106,7 @@ fn a_layer_of_windows_refuses() {
 
 #[test]
 fn a_layer_in_shadow_mode_never_waits() {
-    let mut scene = Scene::with(SECOND, |layer, _| layer.shadow(true));
+    let mut scene = Scene::with(SECOND, |layer, _| layer.enforce(0));
     for _ in 0..3 {
         let response = poll(&mut scene.call()).unwrap();
         assert_eq!((response.status().as_u16(), response.headers().len()), (200, 0));
@@ -124,7 +122,7 @@ fn a_limit_in_shadow_mode_never_waits() {
     let mut scene = Scene::with(SECOND, |layer, clock| {
         let (limiter, limit) = slower(clock);
         second = Some(limiter);
-        layer.and(limit.shadow(true))
+        layer.and(limit.enforce(0))
     });
     let second = second.unwrap();
     // The enforced limit decides on the wait; the other one is over.
@@ -134,8 +132,7 @@ fn a_limit_in_shadow_mode_never_waits() {
     assert_eq!(poll(&mut asked).as_ref().and_then(told), Some("ratelimit;dur=100"));
     assert_eq!(scene.layer.stats().shadow_refused, 1);
     // Without an enforced limit no request waits.
-    let mut scene =
-        Scene::with(SECOND, |layer, clock| layer.when(|_| false).and(slower(clock).1.shadow(true)));
+    let mut scene = Scene::with(SECOND, |layer, clock| layer.when(|_| false).and(slower(clock).1.enforce(0)));
     assert_eq!(poll(&mut scene.call()).unwrap().status(), 200);
     let stats = scene.layer.stats();
     assert_eq!((stats.shadow_refused, stats.delayed, scene.timers.made.load(Relaxed)), (1, 0, 0));

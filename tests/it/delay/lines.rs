@@ -47,16 +47,19 @@ fn a_place_in_the_middle_goes_to_the_later_ones() {
 fn no_key_fills_the_line_of_a_layer() {
     let quota = Quota::per_second(100).burst(200);
     let limiter: RateLimiter<u64> = RateLimiter::stored(quota).clock(Clock::mock().0).build();
-    let build = |set: fn(LayerBuilder<u64>) -> LayerBuilder<u64>| {
-        let layer = RateLimitLayer::builder(limiter.clone()).key(key_fn(key));
-        set(layer.delay_with(ns(5 * SECOND), |_| std::future::pending())).build()
+    let build = |set: fn(DelayLayer) -> DelayLayer| {
+        let layer = RateLimitLayer::builder(limiter.clone()).key(key_fn(key)).build();
+        (layer, set(DelayLayer::by_timer(ns(5 * SECOND), |_| std::future::pending())))
     };
-    let refused = |layer: &RateLimitLayer<u64>, key: u64, requests: usize, line: &mut Vec<Asked>| {
+    let refused = |(layer, delay): &(RateLimitLayer<u64>, DelayLayer),
+                   key: u64,
+                   requests: usize,
+                   line: &mut Vec<Asked>| {
         let mut refused = 0;
         for _ in 0..requests {
             let mut request = Request::new(0);
             request.extensions_mut().insert(key);
-            let mut asked: Asked = Box::pin(layer.layer(Noting::default()).call(request));
+            let mut asked: Asked = Box::pin(delay.layer(layer.layer(Noting::default())).call(request));
             match poll(&mut asked) {
                 Some(response) => refused += usize::from(response.status() == 429),
                 None => line.push(asked),
@@ -68,7 +71,7 @@ fn no_key_fills_the_line_of_a_layer() {
     for busy in 1..=6 {
         assert_eq!(refused(&layer, busy, 1_000, &mut line), 1_000 - 200 - 128);
     }
-    assert_eq!(refused(&layer, KEY, 240, &mut line), 0, "{} wait", layer.stats().waiting);
+    assert_eq!(refused(&layer, KEY, 240, &mut line), 0, "{} wait", layer.0.stats().waiting);
     drop(line);
     // A refusal tells the bound, and when the first in line is served.
     let denied = limiter.key(&1).reserve().map(drop);
@@ -78,28 +81,25 @@ fn no_key_fills_the_line_of_a_layer() {
         build(|layer| layer.max_waiting_per_key(3).max_waiting(64)),
     ] {
         let mut line = Vec::new();
-        assert_eq!((refused(&layer, 8, 210, &mut line), layer.stats().waiting), (7, 3));
+        assert_eq!((refused(&layer, 8, 210, &mut line), layer.0.stats().waiting), (7, 3));
         drop(line);
         assert!(limiter.remove(&8));
     }
 }
 
-/// The calls of a builder have no order.
+/// Two lines of one layer have one bound.
 #[test]
-fn the_bound_on_waiting_requests_may_be_set_before_the_delay() {
+fn the_services_of_a_layer_have_one_line() {
     let (clock, _mock) = Clock::mock();
     let limiter: RateLimiter<u64> = RateLimiter::stored(TEN).clock(clock).build();
     assert!(limiter.try_acquire_n(&KEY, 10).is_ok());
-    let layer = RateLimitLayer::builder(limiter)
-        .key(key_fn(key))
-        .max_waiting(2)
-        .delay_with(ns(SECOND), |_| std::future::pending())
-        .build();
+    let layer = RateLimitLayer::builder(limiter).key(key_fn(key)).build();
+    let delay = DelayLayer::by_timer(ns(SECOND), |_| std::future::pending()).max_waiting(2);
     let mut line = Vec::new();
     for waits in [true, true, false] {
         let mut request = Request::new(0);
         request.extensions_mut().insert(KEY);
-        let mut asked: Asked = Box::pin(layer.layer(Noting::default()).call(request));
+        let mut asked: Asked = Box::pin(delay.layer(layer.layer(Noting::default())).call(request));
         assert_eq!(poll(&mut asked).is_none(), waits);
         line.push(asked);
     }
@@ -158,7 +158,7 @@ fn a_request_that_had_its_turn_is_out_of_the_line_while_the_service_is_busy() {
 #[test]
 fn at_most_max_waiting_requests_are_in_line() {
     for max in [0, 1, 3] {
-        let mut scene = Scene::with(SECOND, |layer, _| layer.max_waiting(max));
+        let mut scene = Scene::in_line(SECOND, |delay| delay.max_waiting(max), |layer, _| layer);
         let mut line: Vec<_> = (0..max).map(|_| scene.waits()).collect();
         for _ in 0..3 {
             assert_eq!((scene.is_refused(), scene.waiting()), (1, max));
@@ -181,19 +181,16 @@ fn max_waiting_is_exact_among_threads() {
     let (clock, mock) = Clock::mock();
     let limiter: RateLimiter<u64> = RateLimiter::stored(Quota::per_second(1_000)).clock(clock).build();
     let timers = Timers::default();
-    let layer = RateLimitLayer::builder(limiter.clone())
-        .key(key_fn(key))
-        .delay_with(ns(SECOND), {
-            let timers = timers.clone();
-            move |delay| timers.sleep(delay)
-        })
-        .max_waiting(MAX)
-        .max_waiting_per_key(MAX)
-        .build();
+    let layer = RateLimitLayer::builder(limiter.clone()).key(key_fn(key)).build();
+    let delay = DelayLayer::by_timer(ns(SECOND), {
+        let timers = timers.clone();
+        move |delay| timers.sleep(delay)
+    });
+    let delay = delay.max_waiting(MAX).max_waiting_per_key(MAX);
     let call = || -> Asked {
         let mut request = Request::new(0);
         request.extensions_mut().insert(KEY);
-        Box::pin(layer.layer(Noting::default()).call(request))
+        Box::pin(delay.layer(layer.layer(Noting::default())).call(request))
     };
     let fill = || {
         let mut line: Vec<Asked> = (0..MAX).map(|_| call()).collect();

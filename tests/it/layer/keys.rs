@@ -25,7 +25,7 @@ fn requests_without_a_key() {
     // In shadow mode not even these are rejected.
     let (limiter, _mock) = limiter(Quota::per_hour(1));
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());
-    let layer = layer.on_missing_key(OnMissingKey::Reject).shadow(true).build();
+    let layer = layer.on_missing_key(OnMissingKey::Reject).enforce(0).build();
     assert_eq!(status(&call(&mut layer.layer(Echo::default()), anonymous())), 200);
     assert_eq!((layer.stats().rejected, layer.stats().skipped), (0, 1));
 }
@@ -111,7 +111,7 @@ fn a_share_is_sampled_by_the_key_of_the_first_limit() {
     }
     let plenty = || Arc::new(RateLimiter::<Digest>::stored(Quota::per_hour(1_000_000)).build());
     let tenant = || HeaderKey::new("x-tenant").unwrap();
-    let first = || RateLimitLayer::builder(addresses.clone()).key(ClientIp::peer()).enforce_percent(30);
+    let first = || RateLimitLayer::builder(addresses.clone()).key(ClientIp::peer()).enforce(30);
     let alone = enforced(&first().build(), 0);
     assert!((30..90).contains(&alone.iter().filter(|refused| **refused).count()), "{alone:?}");
     let both = first().and(LimitBy::new(plenty()).key(tenant())).build();
@@ -126,13 +126,13 @@ fn a_request_that_an_earlier_layer_has_counted_is_sampled_by_the_same_key() {
         assert!(addresses.try_acquire(&IpAddr::from(i.to_be_bytes())).is_ok());
     }
     let first = || RateLimitLayer::builder(addresses.clone()).key(ClientIp::peer());
-    let alone = enforced(&first().enforce_percent(30).build(), 0);
+    let alone = enforced(&first().enforce(30).build(), 0);
     // The outer layer counts by address. So in the inner one the other limit alone refuses: it has
     // no tokens left.
     let site = Arc::new(RateLimiter::<u8>::stored(Quota::per_hour(1)).build());
     assert!(site.try_acquire(&0).is_ok());
-    let inner = first().and(LimitBy::new(site).key(key_fn(|_| Some(0)))).enforce_percent(30).build();
-    let mut service = first().shadow(true).build().layer(inner.layer(Echo::default()));
+    let inner = first().and(LimitBy::new(site).key(key_fn(|_| Some(0)))).enforce(30).build();
+    let mut service = first().enforce(0).build().layer(inner.layer(Echo::default()));
     let refused =
         |i: u32| status(&call(&mut service, from(&IpAddr::from(i.to_be_bytes()).to_string(), "/"))) == 429;
     assert_eq!((0..200).map(refused).collect::<Vec<_>>(), alone);
@@ -147,7 +147,7 @@ fn a_request_without_the_first_limits_key_is_not_sampled_by_another() {
         .key(ClientIp::peer())
         .on_missing_key(OnMissingKey::Allow)
         .and(LimitBy::new(tenants).key(HeaderKey::new("x-tenant").unwrap()))
-        .enforce_percent(30)
+        .enforce(30)
         .build();
     let mut service = layer.layer(Echo::default());
     for tenant in 0..200_u32 {

@@ -116,7 +116,7 @@ fn each_fault_is_said_once_and_not_of_a_granted_request() {
     ] {
         let about = format!("{key:?} {peer} {header:?}");
         assert_eq!(codes(key.clone(), peer, header, |layer| layer), expected, "{about}");
-        assert_eq!(codes(key, peer, header, |layer| layer.shadow(true)), expected, "shadow {about}");
+        assert_eq!(codes(key, peer, header, |layer| layer.enforce(0)), expected, "shadow {about}");
     }
 }
 

@@ -14,6 +14,9 @@ const _: () = {
     crosses::<RateLimit<Upstream>>();
     crosses::<ResponseFuture<Upstream, ()>>();
     crosses::<ResponseFuture<Busy, ()>>();
+    crosses::<DelayLayer>();
+    crosses::<Delay<Upstream>>();
+    crosses::<DelayFuture<Busy, ()>>();
     crosses::<tollgate::tower::ResponseBody<Bytes>>();
     crosses::<Decision>();
 };
@@ -32,8 +35,8 @@ impl Future for Sleep {
     }
 }
 
-/// Returns a layer with all of its options.
-fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<AtomicU64>) {
+/// Returns a layer with all of its options, and the number of decisions that its hook saw.
+fn everything(clock: &Clock) -> (RateLimitLayer<u64>, Arc<AtomicU64>) {
     let builder =
         RateLimiter::<u64>::builder(Quota::per_second(2)).hasher(Fixed::default()).clock(clock.clone());
     let limiter = builder.headroom(Quota::per_second(100)).unwrap().build();
@@ -43,14 +46,14 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
     let minutely = minutely.headroom(window.with_limit(1_000).unwrap()).unwrap().build();
     let cap = minutely.plan(window.with_limit(600).unwrap()).unwrap();
     let seen = Arc::<AtomicU64>::default();
-    let (count, now) = (seen.clone(), now.clone());
+    let count = seen.clone();
     let limit = LimitBy::new(minutely)
         .key(by("k1"))
         .name("minute")
         .unwrap()
         .on_missing_key(OnMissingKey::Allow)
         .plan(move |head| head.headers.contains_key("gold").then_some(cap))
-        .enforce_percent(50)
+        .enforce(50)
         .ban_after(20, Duration::from_secs(5))
         .for_(Duration::from_secs(1))
         .unwrap();
@@ -60,7 +63,7 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
         .unwrap()
         .on_missing_key(OnMissingKey::Share)
         .when(|head| head.method == Method::POST)
-        .shadow(true);
+        .enforce(0);
     let layer = RateLimitLayer::builder(limiter)
         .key_async(found_in::<1>(&Arc::default()))
         .name("second")
@@ -68,20 +71,14 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
         .plan(move |head| head.headers.contains_key("gold").then_some(gold))
         .on_missing_key(OnMissingKey::Reject)
         .cost(|head| 1 + u64::from(head.method == Method::POST))
-        .skip(|head| head.uri.path() == "/skipped")
         .exempt(Exempt::paths(["/exempt"]).unwrap())
         .exempt(Exempt::methods([Method::TRACE]))
         .exempt(Exempt::preflights())
         .exempt(Exempt::when(|head| head.headers.contains_key("exempt")))
-        .when(|head| head.method != Method::DELETE)
+        .when(|head| head.method != Method::DELETE && head.uri.path() != "/skipped")
         .ban_after(6, Duration::from_secs(2))
         .for_(Duration::from_secs(3))
         .unwrap()
-        .delay_with(Duration::from_millis(300), move |delay| {
-            let until = now.load(Relaxed) + delay.as_nanos() as u64;
-            Sleep { until, now: now.clone() }
-        })
-        .max_waiting(4)
         .settle_on(|answer| match answer.status.as_u16() {
             201 => Cost::bytes(),
             202 => Cost::tokens(3),
@@ -92,7 +89,7 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
         .refund_on(|status| status.is_server_error())
         .tell_upstream()
         .expose_headers()
-        .enforce_percent(80)
+        .enforce(80)
         .headers(Headers::Both)
         .only_below(90)
         .spread_retries(Duration::from_secs(2))
@@ -111,10 +108,15 @@ fn everything(clock: &Clock, now: &Arc<AtomicU64>) -> (RateLimitLayer<u64>, Arc<
 #[test]
 fn a_layer_with_all_options_decides_each_request_once() {
     let ((clock, mock), now) = (Clock::mock(), Arc::<AtomicU64>::default());
-    let (layer, seen) = everything(&clock, &now);
+    let (layer, seen) = everything(&clock);
+    let delay = DelayLayer::by_timer(Duration::from_millis(300), {
+        let now = now.clone();
+        move |delay| Sleep { until: now.load(Relaxed) + delay.as_nanos() as u64, now: now.clone() }
+    });
+    let delay = delay.max_waiting(4);
     let upstream = Upstream::default();
     // The outer layer has counted each request by the same limiters, so the inner one skips it.
-    let mut service = layer.boxed().layer(layer.layer(upstream.clone()));
+    let mut service = delay.layer(layer.boxed().layer(layer.layer(upstream.clone())));
     let mut random = Random(7);
     let mut open = Vec::new();
     let (mut given_up, mut dropped) = (0, 0);
@@ -136,7 +138,7 @@ fn a_layer_with_all_options_decides_each_request_once() {
         let (one, two) = (searched::<1>(&mut request), searched::<2>(&mut request));
         let before = requests(&layer.stats()) - upstream.calls() as u64;
         let mut response = Box::pin(service.call(request));
-        let mut keep = |response: &mut Pin<Box<ResponseFuture<RateLimit<Upstream>, ()>>>| {
+        let mut keep = |response: &mut Pin<Box<DelayFuture<RateLimit<Upstream>, ()>>>| {
             let Poll::Ready(response) = poll(response) else { return true };
             statuses[usize::from(status(&response.unwrap()))] += 1;
             false

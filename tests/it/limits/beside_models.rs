@@ -23,7 +23,7 @@ impl Model {
         let builder = RateLimiter::builder(Quota::per_second(10).burst(burst)).hasher(Fixed::default());
         let limiter = builder.clock(clock.clone()).build();
         // A cost over the burst is refused if refusals are enforced, and takes no token.
-        let probe = LimitBy::new(limiter.clone()).key(by("k")).enforce_percent(percent);
+        let probe = LimitBy::new(limiter.clone()).key(by("k")).enforce(percent);
         let probe = LayerBuilder::from(probe).cost(|_| 1_000).build();
         let mut probe = probe.layer(Upstream::default());
         let mut enforces = |key: usize| {
@@ -68,7 +68,7 @@ fn run_beside_models(random: &mut Random, steps: u64, seen: &mut Seen) {
             .name(&i.to_string())
             .unwrap();
         let limit = limit.when(move |head| !head.headers.contains_key(UNLESS[i]));
-        if *percent == 0 { limit.shadow(true) } else { limit.enforce_percent(*percent) }
+        if *percent == 0 { limit.enforce(0) } else { limit.enforce(*percent) }
     });
     let decided = Arc::new(Mutex::new(None));
     let note = decided.clone();

@@ -134,7 +134,7 @@ fn a_limit_in_shadow_mode_settles_the_tokens_that_it_gave() {
     let (clock, mock) = Clock::mock();
     let (all, by_all) = shared(BYTES, &clock);
     let limiter = RateLimiter::stored(Quota::per_second(5_000)).clock(clock).build();
-    let by_all = by_all.shadow(true);
+    let by_all = by_all.enforce(0);
     let mut scene = Scene::of(limiter, mock, |layer| layer.and(by_all).settle_on(of_header));
     let left = |scene: &Scene| (scene.left(), all.peek(&0).remaining());
     scene.ask(costs(30));
@@ -158,7 +158,7 @@ fn a_limit_settles_its_tokens_beside_another_one_that_is_over() {
         let (large, by_large) = shared(Quota::per_second(1_000), &clock);
         let limiter = RateLimiter::stored(BYTES).clock(clock).build();
         let [one, two] = if swap { [by_large, by_small] } else { [by_small, by_large] };
-        let (one, two) = (one.shadow(true), two.shadow(true));
+        let (one, two) = (one.enforce(0), two.enforce(0));
         let mut scene =
             Scene::of(limiter, mock, |layer| layer.when(|_| false).and(one).and(two).settle_on(of_header));
         let response = scene.ask(costs(300));
@@ -173,7 +173,7 @@ fn a_limit_settles_its_tokens_beside_another_one_that_is_over() {
 
 #[test]
 fn a_layer_in_shadow_mode_settles_the_requests_within_its_limits() {
-    let mut scene = Scene::with(BYTES, |layer| layer.shadow(true).settle_on(of_header));
+    let mut scene = Scene::with(BYTES, |layer| layer.enforce(0).settle_on(of_header));
     scene.ask(costs(300));
     assert_eq!(scene.left(), 700);
     scene.ask(costs(800));

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn tokens_left_and_costs_are_all_the_tokens() {
-    let kind = |answer: Answer<'_>| {
+    let kind = |answer: ResponseHead<'_>| {
         let kind = answer.headers.get("kind")?.to_str().ok()?;
         KINDS.into_iter().find(|known| *known == kind)
     };

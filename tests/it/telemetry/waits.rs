@@ -49,10 +49,12 @@ fn the_waits_of_delayed_refused_and_banned_requests_are_measured() {
     let (clock, mock) = Clock::mock();
     let limit = LimitBy::new(buckets(Quota::per_second(2), &clock)).key(by("k")).name("number").unwrap();
     let limit = limit.ban_after(2, Duration::from_secs(60)).for_(Duration::from_secs(90)).unwrap();
-    let layer = LayerBuilder::from(limit).measure_waits().skip(|head| head.headers.contains_key("skip"));
-    let layer = layer.delay_with(Duration::from_millis(600), |_| std::future::ready(())).build();
+    let layer = LayerBuilder::from(limit).measure_waits().when(|head| !head.headers.contains_key("skip"));
+    let layer = layer.build();
+    let delay = DelayLayer::by_timer(Duration::from_millis(600), |_| std::future::ready(()));
+    let delayed = Stack::new(layer.clone(), delay);
     let book = Book::default();
-    let measured = || with_local_recorder(&book, || (ask(&layer, &[1])[0], book.take()));
+    let measured = || with_local_recorder(&book, || (ask(&delayed, &[1])[0], book.take()));
     let one = |text: &str| vec![text.to_owned()];
     assert_eq!([measured(), measured()], [(200, vec![]), (200, vec![])]);
     assert_eq!(measured(), (200, one("number delayed 0.5")));
@@ -76,7 +78,7 @@ fn the_waits_of_delayed_refused_and_banned_requests_are_measured() {
 fn a_refusal_in_shadow_mode_names_the_limit_that_refused() {
     let (clock, _mock) = Clock::mock();
     let limit = |quota, name| LimitBy::new(buckets(quota, &clock)).key(by("k")).name(name).unwrap();
-    let silent = limit(Quota::per_hour(1), "silent").shadow(true);
+    let silent = limit(Quota::per_hour(1), "silent").enforce(0);
     let layer = LayerBuilder::from(limit(Quota::per_hour(9), "enforced")).and(silent);
     let layer = layer.record_in_span().measure_waits().build();
     let (journal, book) = (Journal::new(Level::INFO), Book::default());

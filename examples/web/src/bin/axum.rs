@@ -15,9 +15,10 @@ use axum::extract::ConnectInfo;
 use axum::response::Html;
 use axum::routing::get;
 use tollgate::http::{ClientIp, Exempt, Problem};
-use tollgate::tower::{Cost, RateLimitLayer, prometheus};
+use tollgate::tower::{Cost, DelayLayer, RateLimitLayer, prometheus};
 use tollgate::{Quota, RateLimiter};
 use tollgate_web_examples::{listen, stop};
+use tower::ServiceBuilder;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -46,12 +47,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build();
 
     // 5. A request over its limit waits for up to one second.
-    let line = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(2)))
-        .key(peer())
-        .name("line")?
-        .delay_up_to(Duration::from_secs(1))
-        .max_waiting(100)
-        .build();
+    let line =
+        RateLimitLayer::builder(RateLimiter::new(Quota::per_second(2))).key(peer()).name("line")?.build();
+    let delay = DelayLayer::new(Duration::from_secs(1)).max_waiting(100);
 
     let layers = (requests.clone(), bytes.clone(), line.clone());
     let stats = async move || prometheus(&[layers.0.stats(), layers.1.stats(), layers.2.stats()]);
@@ -63,7 +61,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/hello", get(|| async { "hello\n" }))
         .layer(requests)
         .route("/download", get(|| async { vec![b'x'; 4_000] }).layer(bytes))
-        .route("/slow", get(|| async { "your turn\n" }).layer(line));
+        .route(
+            "/slow",
+            get(|| async { "your turn\n" }).layer(ServiceBuilder::new().layer(delay).layer(line)),
+        );
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
     Ok(axum::serve(listen().await?, service).with_graceful_shutdown(stop()).await?)
 }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::hint::black_box;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use http_body_util::Full;
 use hyper::body::{Body, Bytes};
 use tollgate::http::{ClientIp, Exempt, Headers};
 use tollgate::tower::{
-    AnyLimiter, AskLimiter, AskedBucket, Cost, InvalidBan, LayerBuilder, LimitBy, RateLimitLayer,
-    ResponseBody,
+    Answer, AnyLimiter, Cost, DelayLayer, InvalidBan, LayerBuilder, LayerLimiter, LayerPlan, LayerRequest,
+    LimitBy, RateLimitLayer, ResponseBody,
 };
-use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Stats};
+use tollgate::{Clock, Granted, Quota, RateLimiter, Rule, Stats};
 use tower::{Layer, Service};
 
 const REQUESTS: u64 = 20_000;
@@ -145,13 +145,13 @@ fn with_a_search(quota: Quota) -> u64 {
 /// A limiter that is asked, and replies at once.
 struct Replies(RateLimiter<IpAddr>);
 
-impl AskLimiter<IpAddr> for Replies {
+impl LayerLimiter<IpAddr> for Replies {
     fn id(&self) -> usize {
         1
     }
 
-    fn quota(&self) -> Quota {
-        self.0.rule()
+    fn rule(&self, _: Option<&LayerPlan>) -> Rule {
+        self.0.quota().into()
     }
 
     fn clock(&self) -> Clock {
@@ -162,26 +162,32 @@ impl AskLimiter<IpAddr> for Replies {
         self.0.stats()
     }
 
-    fn ask(&self, bucket: AskedBucket<'_, IpAddr>, n: u64) -> Question {
-        Box::pin(ready(self.0.try_acquire_n(bucket.key.expect("each has an address"), n)))
+    fn take(&self, request: LayerRequest<'_, IpAddr>) -> Answer {
+        let key = request.key.expect("each has an address");
+        Answer::Later(Box::pin(ready(self.0.try_acquire_n(key, request.n))))
     }
 
-    fn refund(&self, _: AskedBucket<'_, IpAddr>, _: u64) {}
+    fn refund(&self, _: LayerRequest<'_, IpAddr>) {}
 
-    fn charge(&self, _: AskedBucket<'_, IpAddr>, _: u64) {}
+    fn charge(&self, _: LayerRequest<'_, IpAddr>) {}
 
-    fn peek(&self, _: AskedBucket<'_, IpAddr>) -> Granted {
+    fn peek(&self, _: LayerRequest<'_, IpAddr>) -> Granted {
         unreachable!("no request is settled")
     }
 }
 
-type Question = Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>>;
-
 /// Requests whose limiter is asked.
 fn with_a_question(quota: Quota) -> u64 {
-    let limiter = AnyLimiter::asked(Replies(RateLimiter::new(quota)));
+    let limiter = AnyLimiter::of(Replies(RateLimiter::new(quota)));
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
     requests(&mut layer.layer(Nothing), StatusCode::OK, unread)
+}
+
+/// Requests that may wait, and do not.
+fn with_delay(quota: Quota) -> u64 {
+    let layer = RateLimitLayer::builder(RateLimiter::new(quota)).key(ClientIp::peer()).build();
+    let delay = DelayLayer::by_timer(MINUTE, |_| ready(()));
+    requests(&mut delay.layer(layer.layer(Nothing)), StatusCode::OK, unread)
 }
 
 /// Requests under a plan or after a change of the quota.
@@ -226,12 +232,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "ban-counted" => behind(none, StatusCode::TOO_MANY_REQUESTS, |layer| ban(layer, 2 * REQUESTS)),
         "banned" => behind(none, StatusCode::TOO_MANY_REQUESTS, |layer| ban(layer, 1)),
         "settle-head" => granted(|layer| layer.settle_on(|_| Cost::tokens(2))),
-        "delay-none" => granted(|layer| layer.delay_with(MINUTE, |_| ready(()))),
+        "delay-none" => with_delay(plenty),
         "asked" => with_a_question(plenty),
         "async-key" => with_a_search(plenty),
         "when" => granted(|layer| layer.when(|_| true)),
         "two-limits" => behind(plenty, StatusCode::OK, |layer| layer.and(another())),
-        "shadow-limit" => behind(plenty, StatusCode::OK, |layer| layer.and(another().shadow(true))),
+        "shadow-limit" => behind(plenty, StatusCode::OK, |layer| layer.and(another().enforce(0))),
         "upstream" => granted(LayerBuilder::tell_upstream),
         "expose" => granted(LayerBuilder::expose_headers),
         "span-off" => granted(LayerBuilder::record_in_span),

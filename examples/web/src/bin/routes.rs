@@ -52,7 +52,7 @@ async fn stats(State(limits): State<BoxRateLimitLayer>) -> String {
 }
 
 async fn unban(State(limits): State<BoxRateLimitLayer>, Path(account): Path<u64>) -> StatusCode {
-    match limits.unban_of("account", &account) {
+    match limits.limit("account").map(|limit| limit.unban(&account)) {
         Some(true) => StatusCode::NO_CONTENT,
         _ => StatusCode::NOT_FOUND,
     }

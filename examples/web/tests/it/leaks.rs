@@ -20,7 +20,7 @@ use account::{Alive, World};
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Bytes, Frame};
 use tollgate::http::key_fn;
-use tollgate::tower::{Cost, RateLimitLayer, ResponseBody};
+use tollgate::tower::{Cost, DelayLayer, RateLimitLayer, ResponseBody};
 use tollgate::{Clock, Quota, RateLimiter, Reason};
 use tower::buffer::BufferLayer;
 use tower::limit::ConcurrencyLimitLayer;
@@ -217,7 +217,8 @@ type Flying = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<Frames>>,
 
 /// The layer among others. The number is that of services that may not panic in `call`: they would
 /// close their buffer.
-fn stacks(layer: &RateLimitLayer<usize>) -> (Vec<Stack>, usize) {
+fn stacks(delay: DelayLayer, limits: RateLimitLayer<usize>) -> (Vec<Stack>, usize) {
+    let layer = tower::layer::util::Stack::new(limits, delay);
     let stack = ServiceBuilder::new;
     let short = 5 * MILLISECOND;
     let within_a_buffer = stack().layer(BufferLayer::new(16)).layer(layer.clone()).service(Work);
@@ -319,16 +320,6 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
             Kind::Tokens(n) => Cost::tokens(*n),
             Kind::Estimate => Cost::ESTIMATE,
         })
-        .delay_with(200 * MILLISECOND, {
-            let world = world.clone();
-            move |delay| {
-                let alive = Alive::new(&world);
-                async move {
-                    let _alive = alive;
-                    tokio::time::sleep(delay).await;
-                }
-            }
-        })
         .on_decision({
             let world = world.clone();
             move |head, decision| {
@@ -356,7 +347,17 @@ async fn a_million_requests_leave_no_place_no_ban_and_no_token() {
             }
         })
         .build();
-    let (mut stacks, quiet) = stacks(&layer);
+    let delay = DelayLayer::by_timer(200 * MILLISECOND, {
+        let world = world.clone();
+        move |delay| {
+            let alive = Alive::new(&world);
+            async move {
+                let _alive = alive;
+                tokio::time::sleep(delay).await;
+            }
+        }
+    });
+    let (mut stacks, quiet) = stacks(delay, layer.clone());
     let mut random = Random(0x70_11_6a_7e);
     let mut context = Context::from_waker(Waker::noop());
     let mut flights: Vec<Flight> = Vec::new();

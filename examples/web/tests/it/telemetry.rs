@@ -11,9 +11,9 @@ use http::Request;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Key, Value};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use tollgate::tower::{LayerBuilder, RateLimitLayer};
+use tollgate::tower::{DelayLayer, LayerBuilder, RateLimitLayer};
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
-use tower::ServiceExt;
+use tower::{ServiceBuilder, ServiceExt};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -183,7 +183,10 @@ async fn a_refusal_by_a_ban_says_so() {
 async fn the_span_of_a_delayed_request_has_its_wait() {
     let telemetry = Telemetry::start();
     let (layer, _mock) = layer(Quota::per_second(2).burst(1));
-    let app = app(layer.delay_up_to(Duration::from_secs(1)).build());
+    let delayed = ServiceBuilder::new().layer(DelayLayer::new(Duration::from_secs(1))).layer(layer.build());
+    let routes = Router::new().route("/", get(|| async { "hello\n" }).layer(delayed));
+    let none = RateLimitLayer::builder(RateLimiter::<()>::new(Quota::UNLIMITED)).shared().when(|_| false);
+    let app = traced(routes, none.build());
     assert_eq!([ask(&app).await, ask(&app).await], [200, 200]);
     let spans = telemetry.spans();
     assert_eq!(spans.len(), 2);

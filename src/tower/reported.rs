@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(not(feature = "tracing"))]
-use super::stderr::say;
+use super::stderr::report;
 #[cfg(feature = "tracing")]
-use super::tracing::say;
+use super::tracing::report;
 use crate::http::Check;
 
 /// One bit per [`Check`].
 #[derive(Debug, Default)]
-pub(crate) struct Said(AtomicU32);
+pub(crate) struct Reported(AtomicU32);
 
-impl Said {
+impl Reported {
     /// Marks a check as reported, and returns whether it was not.
     pub(crate) fn mark(&self, check: Check) -> bool {
         let bit = 1 << check as u32;
@@ -21,9 +21,9 @@ impl Said {
     }
 
     /// Reports a fault of the named limit, once.
-    pub(crate) fn say(&self, policy: &str, check: Check) {
+    pub(crate) fn report(&self, policy: &str, check: Check) {
         if self.mark(check) {
-            say(policy, check);
+            report(policy, check);
         }
     }
 }
