@@ -138,8 +138,10 @@ where
         self.settle(Settle::Undo(receipt));
     }
 
-    fn refund(self, n: u64, _: CallOptions<'_>) {
-        self.settle(Settle::Refund(n));
+    fn refund(self, n: u64, options: CallOptions<'_>) {
+        if options.plan.is_none() {
+            self.settle(Settle::Refund(n));
+        }
     }
 
     fn hold(self, take: Take, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {

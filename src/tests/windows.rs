@@ -12,7 +12,7 @@ use crate::limiter::all_of::TakeOne;
 use crate::rule::window_layout::WindowLayout;
 use crate::time::wall::WallShift;
 use crate::word::calendar::{first_day, month_at, month_of, month_start};
-use crate::{Clock, Denied, Granted, Moment, RateLimiter, Window, WindowCounter, all_of};
+use crate::{Ask, Asked, Clock, Denied, Granted, Moment, RateLimiter, Window, WindowCounter, all_of};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -187,25 +187,24 @@ enum Alone {
     Keys(RateLimiter<u64, Window>),
 }
 
+/// Takes the tokens of a request, in one of three ways.
+fn take_by<'a>(ask: Ask<'a, impl Asked<'a, Rule = Window>>, n: u64, now: Moment, how: u64) -> bool {
+    let ask = ask.n(n);
+    match how {
+        0 => ask.at(now).try_acquire().is_ok(),
+        1 => ask.peek().remaining() >= n && ask.acquire_up_to().tokens() == n,
+        _ => all_of([ask]).try_acquire().is_ok(),
+    }
+}
+
 impl Alone {
     fn take(&self, key: u64, n: u64, how: u64) -> bool {
-        match self {
-            Alone::Counter(counter) => match how {
-                0 => counter.ask().n(n).at(counter.now()).try_acquire().is_ok(),
-                1 => counter.peek().remaining() >= n && counter.ask().n(n).acquire_up_to().tokens() == n,
-                2 => all_of([counter.ask().n(n)]).try_acquire().is_ok(),
-                _ => counter.try_acquire_n(n).is_ok(),
-            },
-            Alone::Keys(limiter) => match how {
-                0 => limiter.key(&key).n(n).at(limiter.now()).try_acquire().is_ok(),
-                1 => {
-                    limiter.peek(&key).remaining() >= n
-                        && limiter.key(&key).n(n).acquire_up_to().tokens() == n
-                }
-                2 => limiter.pin().try_acquire_n(&key, n).is_ok(),
-                3 => all_of([limiter.key(&key).n(n)]).try_acquire().is_ok(),
-                _ => limiter.try_acquire_n(&key, n).is_ok(),
-            },
+        match (self, how) {
+            (Alone::Counter(counter), 0..3) => take_by(counter.ask(), n, counter.now(), how),
+            (Alone::Counter(counter), _) => counter.try_acquire_n(n).is_ok(),
+            (Alone::Keys(limiter), 0..3) => take_by(limiter.key(&key), n, limiter.now(), how),
+            (Alone::Keys(limiter), 3) => limiter.pin().try_acquire_n(&key, n).is_ok(),
+            (Alone::Keys(limiter), _) => limiter.try_acquire_n(&key, n).is_ok(),
         }
     }
 }

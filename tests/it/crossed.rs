@@ -291,7 +291,11 @@ fn walk<R: Rule>(rule: R, plan: R, shadow: bool, seed: u64) {
                 walk.step(On { handle: "bucket", ask: bucket.ask(), short, now, ideal: &mut alone });
             }
             1 => {
-                let short = |n| if n == 1 { limiter.try_acquire(&1) } else { limiter.try_acquire_n(&1, n) };
+                let short = |n| match n {
+                    1 => limiter.try_acquire(&1),
+                    2 => limiter.try_acquire_batch(&[(&1, n)]).next().expect("a decision for each"),
+                    _ => limiter.try_acquire_n(&1, n),
+                };
                 walk.step(On { handle: "key", ask: limiter.key(&1), short, now, ideal: &mut own });
             }
             2 => {

@@ -212,7 +212,8 @@ fn a_caller_that_keeps_a_part_waits_behind_all_others() {
         let (then, now) = (bucket.now(), start.elapsed());
         sleep(second(1)).await;
         let ask = bucket.ask().n(2).keep(50);
-        let refused = [ask.within(second(0)).acquire().await, ask.at(then).within(second(1)).acquire().await];
+        let refused =
+            [ask.within(second(0)).acquire().await, ask.at(then).within(second(1) * 3 / 2).acquire().await];
         assert_eq!(refused.map(|refused| refused.unwrap_err().reason()), [Reason::Empty, Reason::Deadline]);
         assert_eq!(start.elapsed(), now + second(1));
         // Three tokens are there, and the fourth goes to the other caller.

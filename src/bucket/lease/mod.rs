@@ -59,6 +59,7 @@ mod leases;
 mod verbs;
 
 #[cfg(test)]
+#[allow(unused_imports, reason = "the models name no thread")]
 pub(crate) use cells::thread_index;
 pub(crate) use leases::{LeaseCells, Spread};
 pub(crate) use verbs::Mode;
