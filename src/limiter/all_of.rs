@@ -8,7 +8,7 @@ use crate::bucket::receipt::Receipt;
 use crate::limiter::ask::Ask;
 use crate::limiter::asked::Asked;
 use crate::limiter::hook::OnDrop;
-use crate::limiter::key_call::CallOptions;
+use crate::limiter::options::CallOptions;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 

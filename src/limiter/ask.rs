@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::bucket::reservation::{Hold, Reservation};
 use crate::limiter::asked::Asked;
-use crate::limiter::key_call::CallOptions;
+use crate::limiter::options::CallOptions;
 use crate::limiter::plan::Plan;
 use crate::limiter::verbs::{InFull, Keep, UpTo, UpToAbove};
 use crate::limiter::waiting::block;
@@ -33,7 +33,7 @@ use crate::word::verb::{Reserve, Take};
 /// | [`try_acquire`](Self::try_acquire) | all or none | the plan decides | the part stays | decides at that moment | waits 0 |
 /// | [`acquire_up_to`](Self::acquire_up_to) | at most | the plan decides | the part stays | decides at that moment | waits 0 |
 /// | [`peek`](Self::peek) | `retry_after` is for them | as seen under the plan | `retry_after` counts it | as it was then | waits 0 |
-/// | [`refund`](Self::refund) | so many come back | up to the plan's burst | the tokens are for all | the tokens come back now | waits 0 |
+/// | [`refund`](Self::refund) | they come back | up to the plan's burst | the tokens are for all | the tokens come back now | waits 0 |
 /// | [`hold`](Self::hold) | the estimate | the plan decides | the part stays | decides at that moment | waits 0 |
 /// | [`reserve`](Self::reserve) | all of them | the plan decides | due when the part stays | the delay counts from it | longest delay |
 /// | [`acquire`](Self::blocking_acquire), [`limited`](Self::limited) | all of them | the plan decides | waits out of line, until the part stays | the wait counts from it | longest wait |
@@ -45,7 +45,7 @@ use crate::word::verb::{Reserve, Take};
 ///
 /// `try_acquire` of a request costs the instructions of the limiter's own
 /// [`try_acquire`](crate::RateLimiter::try_acquire); a kept part and `acquire_up_to` 1.1 times as
-/// many, and a plan 1.5 times.
+/// many (1.2 times on one bucket), and a plan 1.5 times.
 ///
 /// # Examples
 ///

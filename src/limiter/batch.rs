@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
-use crate::limiter::key_call::CallOptions;
+use crate::limiter::options::CallOptions;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
 use crate::limiter::verbs::InFull;

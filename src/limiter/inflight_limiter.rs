@@ -16,8 +16,8 @@ use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::inner::Inner;
-use crate::limiter::key_call::CallOptions;
 use crate::limiter::key_flight::{KeyFlight, KeyOverloaded, OwnedKeyFlight};
+use crate::limiter::options::CallOptions;
 use crate::rule::window_layout::MAX_PLACES;
 
 /// A limit on the requests in flight of each key, over the stores of a

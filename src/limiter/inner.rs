@@ -7,7 +7,7 @@ use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::store::StoreGuard;
 use crate::limiter::hook::DecisionHook;
-use crate::limiter::key_call::CallOptions;
+use crate::limiter::options::CallOptions;
 use crate::rule::counts::Counting;
 use crate::time::jitter::Jitter;
 use crate::word::decision::Denied;

@@ -10,30 +10,14 @@ use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
+use crate::limiter::options::CallOptions;
 use crate::limiter::verbs::decision;
 use crate::rule::gate::Gate;
-use crate::time::clock::Moment;
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
 use crate::word::verb::{Call, Reserve, Take};
-
-/// The options of a call, beside its key and its tokens.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct CallOptions<'a> {
-    pub(crate) plan: Option<&'a PlanTerms>,
-    pub(crate) now: Option<Moment>,
-}
-
-impl CallOptions<'_> {
-    pub(crate) const NOW: CallOptions<'static> = CallOptions { plan: None, now: None };
-
-    /// Returns whether the call is now, and under no plan.
-    pub(super) fn is_plain(&self) -> bool {
-        self.plan.is_none() && self.now.is_none()
-    }
-}
 
 /// A call on one key, with its entry looked up by hash.
 pub(crate) struct KeyCall<'a, K, Q: ?Sized, S> {

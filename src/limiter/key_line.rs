@@ -11,7 +11,7 @@ use crate::keyed::lines::LineId;
 use crate::keyed::protocol::MAX_ROUNDS;
 use crate::limiter::asked::Patience;
 use crate::limiter::key_call::KeyCall;
-use crate::limiter::waiting::{LineTicket, Promise};
+use crate::limiter::ticket::{LineTicket, Promise};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::TakeOutcome;
 use crate::word::verb::{Call, Reserve, Take};

@@ -22,6 +22,8 @@ pub(crate) mod keyed;
 pub(crate) mod limit;
 pub(crate) mod limited;
 mod one_bucket;
+pub(crate) mod options;
+mod patient;
 pub(crate) mod pinned;
 #[cfg(feature = "tower")]
 pub(crate) mod place;
@@ -31,6 +33,7 @@ pub(crate) mod rate_limiter;
 pub(crate) mod rule;
 pub(crate) mod settings;
 pub(crate) mod shared;
+pub(crate) mod ticket;
 #[cfg(feature = "tokio")]
 mod tokio;
 pub(crate) mod verbs;

@@ -9,8 +9,8 @@ use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::ask::Ask;
 use crate::limiter::inner::Inner;
-use crate::limiter::key_call::CallOptions;
 use crate::limiter::keyed::Keyed;
+use crate::limiter::options::CallOptions;
 use crate::limiter::plan::Plan;
 use crate::limiter::rule::Rule;
 use crate::limiter::shared::Shared;
@@ -67,7 +67,7 @@ use crate::word::verb::Take;
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
 ///
-/// The rule is part of the type. Time to come is of quotas only, and a plan is one of the same rule:
+/// The rule is part of the type. Time to come is of quotas only, and a plan has the same rule:
 ///
 /// ```compile_fail,E0599
 /// # use tollgate::{RateLimiter, Window};

@@ -48,6 +48,8 @@ pub(crate) trait Arithmetic:
 {
     /// The kinds of words among which an attempt selects.
     const WORDS: u8;
+    /// Whether tokens are earned in time, so that a caller can wait for them.
+    const EARNS: bool;
     /// The part of the rule that its words do not have.
     type Built: Copy + fmt::Debug + Send + Sync;
     /// The room of the words, beside the rule itself.
@@ -119,6 +121,7 @@ fn counted_by(quota: Quota, options: LayoutOptions) -> RawQuota {
 
 impl Arithmetic for Quota {
     const WORDS: u8 = BUCKETS;
+    const EARNS: bool = true;
     type Built = ();
     type Room = QuotaRoom;
 
@@ -173,6 +176,7 @@ impl Arithmetic for Quota {
 
 impl Arithmetic for Window {
     const WORDS: u8 = WINDOWS;
+    const EARNS: bool = false;
     /// The window as it was built.
     type Built = Window;
     /// A window has its own room.

@@ -11,48 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::engine::Engine;
 use crate::bucket::line::caller_line::LineTurn;
-use crate::bucket::line::word_bank::Waits;
-use crate::bucket::receipt::Receipt;
-use crate::keyed::lines::LineId;
-use crate::limiter::ask::Ask;
-use crate::limiter::asked::{Asked, Patience};
 use crate::limiter::hook::DecisionHook;
-use crate::limiter::verbs::decision;
-use crate::time::clock::nanos_of;
+use crate::limiter::ticket::{LineTicket, Promise};
 use crate::time::jitter::Jitter;
-use crate::word::decision::{Denied, Granted, Reason};
-use crate::word::state::Origin;
+use crate::word::decision::{Denied, Granted};
 
 /// Longest wait of a caller that set none, in nanoseconds.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
-
-/// A place in a line: the line, and the caller's number there.
-#[derive(Clone, Copy)]
-pub(crate) struct LineTicket {
-    pub(crate) line: LineId,
-    pub(crate) waits: Waits,
-    pub(crate) n: u64,
-}
-
-/// The outcome of a request that may wait.
-#[derive(Clone, Copy)]
-pub(crate) enum Promise {
-    /// The tokens were there; the receipt may be void.
-    Granted(
-        Granted,
-        #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))] Receipt,
-    ),
-    Waits(LineTicket),
-    /// The tokens and the kept part are due after these nanoseconds, and the caller tries again.
-    Later(u64),
-}
-
-impl Promise {
-    /// Returns a grant that is not given back.
-    pub(crate) fn granted(granted: Granted) -> Promise {
-        Promise::Granted(granted, Receipt::of_origin(Origin::Nowhere, None))
-    }
-}
 
 /// The tokens of a request, and the line in which it waits for them.
 ///
@@ -68,55 +33,6 @@ pub(crate) trait WaitsInLine {
     fn jitter(&self) -> Jitter;
     /// Returns the longest wait from now on, in nanoseconds.
     fn patience(&self) -> u64;
-}
-
-impl<'a, B: Asked<'a>> WaitsInLine for Ask<'_, B> {
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
-        let (n, keep) = self.tokens();
-        if keep == 0 {
-            let patience = Patience { n, max_wait, max_waiting: usize::MAX };
-            return self.bucket().join(patience, self.options(), waker);
-        }
-        let (hook, (call, done)) = (self.bucket().hook(), self.bucket().run(self.take(), self.options()));
-        let decision = match decision(call, done) {
-            Err(denied) if denied.reason() == Reason::Empty && max_wait > 0 && !hook.is_shadow() => {
-                match denied.retry_after().map_or(u64::MAX, nanos_of) {
-                    wait if wait <= max_wait => return Ok(Promise::Later(wait)),
-                    wait => Err(Denied::late(n, wait - max_wait)),
-                }
-            }
-            decision => decision,
-        };
-        hook.observe(n, decision).map(Promise::granted)
-    }
-
-    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
-        self.bucket().look_at_turn(ticket, fired, waker)
-    }
-
-    fn leave(&self, ticket: &LineTicket) {
-        self.bucket().leave_line(ticket);
-    }
-
-    fn granted(&self, ticket: &LineTicket) -> Granted {
-        self.bucket().granted_in_line(ticket)
-    }
-
-    fn engine(&self) -> &Engine {
-        self.bucket().engine()
-    }
-
-    fn hook(&self) -> &DecisionHook {
-        self.bucket().hook()
-    }
-
-    fn jitter(&self) -> Jitter {
-        self.bucket().jitter()
-    }
-
-    fn patience(&self) -> u64 {
-        Ask::patience(self)
-    }
 }
 
 /// A request with every type erased.

@@ -45,6 +45,17 @@ enum Cause {
     Quota(QuotaError),
     Window(WindowError),
     Text(TextError),
+    /// A window, where the words count another one.
+    Another(Box<str>),
+}
+
+impl InvalidRule {
+    /// Returns the error of a window for words that count another one.
+    pub(super) fn another_window(window: &dyn fmt::Display, built: &dyn fmt::Display) -> InvalidRule {
+        let sentence =
+            format!("{window} is not {built} with another limit: the words count one period in one way");
+        InvalidRule(Cause::Another(sentence.into()))
+    }
 }
 
 /// A text that cannot be read.
@@ -82,6 +93,7 @@ impl fmt::Display for InvalidRule {
             Cause::Quota(flaw) => flaw.fmt(f),
             Cause::Window(flaw) => flaw.fmt(f),
             Cause::Text(error) => error.fmt(f),
+            Cause::Another(sentence) => f.write_str(sentence),
         }
     }
 }

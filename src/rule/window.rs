@@ -322,8 +322,8 @@ impl Window {
 
     /// Returns the same window with a limit of 0: each request for a token is refused.
     ///
-    /// A limiter to which it is [set](crate::RateLimiter::set_rule) keeps its counts, and the window
-    /// goes on. The refusals are those of [`Quota::BLOCKED`](crate::Quota::BLOCKED).
+    /// A limiter to which it is [set](crate::RateLimiter::set_rule) keeps its counts, and the
+    /// window goes on. The refusals are those of [`Quota::BLOCKED`](crate::Quota::BLOCKED).
     ///
     /// # Examples
     ///

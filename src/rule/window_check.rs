@@ -1,6 +1,7 @@
 //! The edges and the layout of a window, and the check of its bounds.
 
 use crate::rule::counts::Counting;
+use crate::rule::error::InvalidRule;
 use crate::rule::period::DAY;
 use crate::rule::window::{Kind, Window};
 use crate::rule::window_layout::{MIN_SUB_WINDOWS, WindowError, WindowLayout, check};
@@ -33,10 +34,10 @@ impl Window {
     }
 
     /// Returns the limit of this window for words that were built for another limit of the same.
-    pub(crate) fn limit_of(self, built: Window) -> Result<u64, WindowError> {
+    pub(crate) fn limit_of(self, built: Window) -> Result<u64, InvalidRule> {
         match (self.nanos, self.kind) == (built.nanos, built.kind) {
             true => Ok(self.limit),
-            false => Err(WindowError::AnotherWindow(self, built)),
+            false => Err(InvalidRule::another_window(&self, &built)),
         }
     }
 

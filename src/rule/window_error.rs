@@ -58,9 +58,6 @@ impl fmt::Display for WindowError {
                 f,
                 "a limit of {limit} is over the bound of {most} tokens that there is room for: build with headroom"
             ),
-            WindowError::AnotherWindow(window, built) => {
-                write!(f, "{window} is not {built} with another limit: the words count one period in one way")
-            }
         }
     }
 }

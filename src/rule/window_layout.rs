@@ -17,7 +17,6 @@
 
 use crate::rule::counts::{CountWidths, Counting, bits};
 use crate::rule::layout::{MAX_BURST, MAX_NANOS, RawQuota, Widths, at_least};
-use crate::rule::window::Window;
 
 /// A window is at least 1 ms long.
 pub(crate) const MIN_PERIOD: u64 = 1_000_000;
@@ -50,8 +49,6 @@ pub(crate) enum WindowError {
     FarOffset(i16),
     /// A limit that is over the largest of a word that is built.
     LimitTooWide(u64, u64),
-    /// A window, where the words count another one.
-    AnotherWindow(Window, Window),
 }
 
 /// The widths of a word for windows, and its ticks.

@@ -12,7 +12,6 @@ use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
 use crate::rule::any_rule::AnyRule;
 use crate::time::clock::Clock;
-use crate::word::by_refill::WINDOWS;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::PlanTerms;
 
@@ -139,9 +138,9 @@ where
         let LayerRequest { key, n, .. } = request;
         let plan = plan_of(&request)?;
         match key {
-            Some(key) if R::WORDS == WINDOWS => self.place_now(key, plan, n),
+            Some(key) if !R::EARNS => self.place_now(key, plan, n),
             // A window has no tokens to come, and all requests without a key have one line.
-            None if R::WORDS == WINDOWS => self.place_of(None, None, n, (0, 0)),
+            None if !R::EARNS => self.place_of(None, None, n, (0, 0)),
             None => self.place_of(None, None, n, (wait.0, usize::MAX)),
             key => self.place_of(key, plan, n, wait),
         }

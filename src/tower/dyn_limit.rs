@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ban::Ban;
 use super::reported::Reported;
-use super::request::{AnswerFuture, LentAnswer, Part, SearchFuture};
+use super::request::{LentAnswer, LentFuture, Part, SearchFuture};
 use super::stats::{LimitCounters, LimitStats};
 use crate::http::{Check, Head, Policy};
 use crate::limiter::all_of::Tokens;
@@ -45,7 +45,7 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     /// Returns the refusal of a banned key.
     fn check_ban(&self, part: &Part<'_>) -> Option<Denied>;
     /// Asks a limiter that is not at hand.
-    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, AnswerFuture>;
+    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, LentFuture>;
     /// Takes the tokens of a limiter at hand.
     fn take(&self, part: &Part<'_>, n: u64) -> Result<Granted, Denied>;
     fn with_clock(&self, then: &mut dyn FnMut(&Clock));

@@ -9,7 +9,7 @@ use super::dyn_limit::{Adjust, Adjustment, DynLimit};
 use super::limit_by::{LimitBy, OnMissingKey};
 use super::limiter::{Answer, LayerRequest};
 use super::reported::Reported;
-use super::request::{AnswerFuture, BucketOf, Lent, LentAnswer, Part, Role, SearchFuture};
+use super::request::{BucketOf, Lent, LentAnswer, LentFuture, Part, Role, SearchFuture};
 use super::state::ALL_KEYS;
 use super::stats::{LimitCounters, LimitStats, count};
 use crate::http::{Check, Head, Policy};
@@ -98,7 +98,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         self.bans.as_ref()?.check(part.bucket().key.as_ref()?)
     }
 
-    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, AnswerFuture> {
+    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, LentFuture> {
         match self.limiter.take(self.request(part, n)) {
             Answer::Now(Ok(granted)) => Ok(self.lend(part, n, granted)),
             Answer::Now(Err(denied)) => Ok((Err(denied), None)),

@@ -51,11 +51,11 @@ pub(crate) enum Step {
 /// The work of one limit that takes time.
 pub(crate) enum Work {
     Search(SearchFuture),
-    Answer(AnswerFuture),
+    Answer(LentFuture),
 }
 
 /// The question to a limiter that is not at hand.
-pub(crate) type AnswerFuture = Pin<Box<dyn Future<Output = LentAnswer> + Send>>;
+pub(crate) type LentFuture = Pin<Box<dyn Future<Output = LentAnswer> + Send>>;
 
 /// The decision of a limiter, with the tokens that it granted.
 pub(crate) type LentAnswer = (Result<Granted, Denied>, Option<Lent>);
