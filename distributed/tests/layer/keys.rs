@@ -118,7 +118,7 @@ async fn a_response_under_a_plan_tells_no_more_than_its_burst() {
     let plan = LayerPlan::from(limiter.plan(Quota::per_hour(5)).unwrap());
     let layer = RateLimitLayer::builder(limiter)
         .key(by_number())
-        .plan(move |_| Some(plan.clone()))
+        .plan(move |_| Some(plan))
         .settle_on(|_| Cost::tokens(2))
         .build();
     let response = call(&layer, of(1, "/")).await;
