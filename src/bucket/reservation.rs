@@ -15,7 +15,7 @@ pub(crate) trait Ledger {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64;
 }
 
-/// Tokens that are promised for a future time, from [`reserve`](crate::TokenBucket::reserve).
+/// Tokens that are promised for a future time, from [`reserve`](crate::Ask::reserve).
 ///
 /// Wait for [`delay`](Reservation::delay), then [`commit`](Reservation::commit). The time is
 /// promised: no later caller is served first, and a change of quota does not move it.
@@ -25,7 +25,7 @@ pub(crate) trait Ledger {
 /// since came back. Otherwise it gives nothing back: later reservations were promised their times
 /// on top of it, and the bucket would be granted twice. A caller that waits and gives up always
 /// gives its tokens back, since the callers behind it move up: so a program that only waits takes
-/// `acquire_within`, or `timeout` around `acquire`.
+/// `within(d).acquire()`, or `timeout` around `acquire`.
 ///
 /// * A limiter with plans gives nothing back once the key was used at a later time, even if those
 ///   tokens came back. Under another plan the bucket may have the same empty time and hold less.
@@ -43,13 +43,13 @@ pub(crate) trait Ledger {
 /// let bucket = TokenBucket::builder(Quota::per_second(10).burst(2)).clock(clock).build();
 /// let _ = bucket.try_acquire_n(2)?;
 ///
-/// let first = bucket.reserve(1)?;
-/// let second = bucket.reserve(1)?;
+/// let first = bucket.ask().reserve()?;
+/// let second = bucket.ask().reserve()?;
 /// assert_eq!(first.delay(), Duration::from_millis(100));
 /// assert_eq!(second.delay(), Duration::from_millis(200));
 ///
 /// drop(second); // the last in line
-/// assert_eq!(bucket.reserve(1)?.delay(), Duration::from_millis(200));
+/// assert_eq!(bucket.ask().reserve()?.delay(), Duration::from_millis(200));
 /// let _ = first.commit();
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
@@ -105,7 +105,7 @@ impl fmt::Debug for Reservation<'_> {
     }
 }
 
-/// Tokens taken for an estimated cost, from [`hold`](crate::TokenBucket::hold).
+/// Tokens taken for an estimated cost, from [`hold`](crate::Ask::hold).
 ///
 /// The cost may be the bytes of a response, or the tokens of a model.
 ///
@@ -119,11 +119,11 @@ impl fmt::Debug for Reservation<'_> {
 /// let (clock, _mock) = Clock::mock();
 /// let bytes = TokenBucket::builder(Quota::per_second(1_000)).clock(clock).build();
 ///
-/// let hold = bytes.hold(300)?;
+/// let hold = bytes.ask().n(300).hold()?;
 /// assert_eq!(hold.settle(100), 0); // 200 came back
 /// assert_eq!(bytes.peek().remaining(), 900);
 ///
-/// let hold = bytes.hold(300)?;
+/// let hold = bytes.ask().n(300).hold()?;
 /// assert_eq!(hold.settle(2_000), 100); // 900 were there and 1,000 are owed: a bucket owes one burst at most
 /// assert_eq!(bytes.peek().remaining(), 0);
 /// # Ok::<(), tollgate::Denied>(())

@@ -23,14 +23,14 @@ pub(super) const PARTS: u32 = 1 << 24;
 ///
 /// The limiter has a share of a ceiling quota: of its rate and, in proportion, of its burst. The
 /// caller notes the outcomes. Once an interval, a thread that notes one may put another share in
-/// force by `set_quota`, for all keys.
+/// force by `set_rule`, for all keys.
 ///
 /// **The promise.** The quota is never above the ceiling nor below the floor. In an interval it
 /// falls by half at most and rises by an eighth at most, whatever the controller decides. (A custom
 /// controller may go back at once to the share before the latest falls:
 /// [`Verdict::Return`](crate::Verdict::Return).)
 ///
-/// A quota that is set by hand, by `set_quota` of the limiter, stays until the controller decides
+/// A quota that is set by hand, by `set_rule` of the limiter, stays until the controller decides
 /// for another share. That decision is dropped, and the controller goes on from the share that the
 /// rate by hand has, within the floor and the ceiling.
 ///
@@ -66,7 +66,7 @@ pub(super) const PARTS: u32 = 1 << 24;
 ///     mock.advance(Duration::from_millis(10));
 ///     adaptive.answered(Duration::from_secs(1));
 /// }
-/// assert!(limiter.quota().tokens() == 1_000 && limiter.quota().period() > Duration::from_secs(2));
+/// assert!(limiter.rule().tokens() == 1_000 && limiter.rule().period() > Duration::from_secs(2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Adaptive {

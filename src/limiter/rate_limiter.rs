@@ -22,7 +22,8 @@ use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::verb::Take;
 
-/// A bucket for each key, in a lock-free map, all under one rule: a [`Quota`], or a [`Window`].
+/// A bucket for each key, in a lock-free map, all under one rule: a [`Quota`], or a
+/// [`Window`](crate::Window).
 ///
 /// [`key`](RateLimiter::key) is a request with all options and verbs. The verbs of the limiter are
 /// its short forms.

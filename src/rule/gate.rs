@@ -21,7 +21,7 @@ const USUAL: RawQuota = RawQuota { tokens: 1_000, nanos: 1_000_000_000, burst: 1
 impl Quota {
     /// No limit: each request is granted at once, whatever it asks for, and is counted.
     ///
-    /// It is a quota [of a bucket or a limiter](crate::TokenBucket::set_quota), or a
+    /// It is a quota [of a bucket or a limiter](crate::Limit::set_rule), or a
     /// [plan](crate::RateLimiter::plan) for some of its keys. Hooks, statistics and layers see each
     /// decision. [`Granted::remaining`](crate::Granted::remaining) is `u64::MAX`, and no wait is
     /// told.
@@ -46,7 +46,7 @@ impl Quota {
     /// let limiter = RateLimiter::<String>::builder(Quota::per_hour(10)).clock(clock).build();
     /// let partner = limiter.plan(Quota::UNLIMITED)?;
     /// for _ in 0..1_000 {
-    ///     assert!(limiter.try_acquire_as("ada", 1, &partner).is_ok());
+    ///     assert!(limiter.key("ada").under(&partner).try_acquire().is_ok());
     /// }
     /// // The tokens were counted: under the limiter's own quota none is left.
     /// assert_eq!(limiter.peek("ada").remaining(), 0);
@@ -56,7 +56,7 @@ impl Quota {
 
     /// A pause: each request for a token is refused, until another quota is set.
     ///
-    /// It is a quota [of a bucket or a limiter](crate::TokenBucket::set_quota), for all keys under
+    /// It is a quota [of a bucket or a limiter](crate::Limit::set_rule), for all keys under
     /// whatever plan; or a [plan](crate::RateLimiter::plan) that shuts some keys out. A rate of 0
     /// is no quota.
     ///
@@ -68,7 +68,7 @@ impl Quota {
     /// as their tokens come due. The others wait on, until the pause or their patience ends.
     ///
     /// A call that has begun before the pause may still be granted. So may tokens on a lease of a
-    /// [spread](crate::BucketBuilder::spread) bucket, if their thread is stopped while it takes the
+    /// [spread](crate::LimitBuilder::spread) bucket, if their thread is stopped while it takes the
     /// lease. A pause ends with the next change of a quota that is [adapted](crate::Adaptive).
     ///
     /// * [`tokens`](Quota::tokens) and [`capacity`](Quota::capacity) are 0, and
@@ -83,10 +83,10 @@ impl Quota {
     /// let quota = Quota::per_hour(10);
     /// let bucket = TokenBucket::builder(quota).clock(clock).build();
     /// assert!(bucket.try_acquire_n(4).is_ok());
-    /// bucket.set_quota(Quota::BLOCKED)?;
+    /// bucket.set_rule(Quota::BLOCKED)?;
     /// let denied = bucket.try_acquire().unwrap_err();
     /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Blocked, None));
-    /// bucket.set_quota(quota)?;
+    /// bucket.set_rule(quota)?;
     /// assert_eq!(bucket.peek().remaining(), 6);
     /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```

@@ -289,7 +289,7 @@ impl fmt::Debug for Clock {
 }
 
 /// A reading of a clock, from [`Clock::now`] or of the clock of a limiter, such as
-/// [`TokenBucket::now`](crate::TokenBucket::now). It is valid for limiters on the same clock only.
+/// [`Limit::now`](crate::Limit::now). It is valid for limiters on the same clock only.
 ///
 /// # Examples
 ///

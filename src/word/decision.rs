@@ -97,7 +97,7 @@ impl Granted {
     }
 
     /// Returns the tokens that were granted: the number asked for, or fewer by
-    /// [`acquire_up_to`](crate::TokenBucket::acquire_up_to).
+    /// [`acquire_up_to`](crate::Ask::acquire_up_to).
     ///
     /// A grant of an [`all_of`](crate::all_of) has the tokens of the limit with the fewest left. In
     /// shadow mode, and by [`WhenFull::Allow`](crate::WhenFull::Allow), no bucket may have counted
@@ -128,7 +128,7 @@ impl Granted {
     /// The time is exact on the limiter's clock, as [`Denied::retry_after`] is: one nanosecond
     /// earlier a take of `n` is refused. Under a [plan](crate::Plan) that holds for the next token
     /// and for a full bucket; the times between may be two ticks of the limiter too long. In a
-    /// grant from a [lease](crate::BucketBuilder::spread) and in one [from
+    /// grant from a [lease](crate::LimitBuilder::spread) and in one [from
     /// parts](Granted::from_parts) the time is that of a full bucket.
     ///
     /// # Examples
