@@ -21,7 +21,7 @@ use crate::keyed::lines::LineId;
 use crate::keyed::removals::UnlessRemoved;
 use crate::sync::{Mutex, MutexGuard};
 use crate::word::state::{Origin, State};
-use crate::word::verb::Take;
+use crate::word::verb::{Reserve, Take};
 
 /// The time that earns one token, in nanoseconds.
 const SLOT: u64 = 10 * SECOND;
@@ -137,7 +137,8 @@ impl LineWorld {
 
     /// Reserves `n` tokens, and returns whether they were reserved.
     fn reserve(&self, n: u64) -> bool {
-        let done = self.touch(|line, bank, wakes| bank.reserve(Some(line), n, u64::MAX, wakes));
+        let wanted = Reserve { n, keep: 0, max_wait: u64::MAX };
+        let done = self.touch(|line, bank, wakes| bank.reserve(Some(line), (wanted, None), wakes));
         let Some(Ok(done)) = done else { return false };
         if done.outcome.granted {
             let receipt = Receipt::new(done.outcome, &done.reading, None);
