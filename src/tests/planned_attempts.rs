@@ -14,8 +14,9 @@ use crate::rule::layout::{Layout, LayoutOptions};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::by_refill::{ByRefill, OwnRefill};
-use crate::word::plan::PlanTerms;
+use crate::word::plan::{PlanStart, PlanTerms};
 use crate::word::state::{Reading, State};
+use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
 
 const SECOND: u64 = 1_000_000_000;
@@ -107,7 +108,7 @@ fn take(random: &mut Random, burst: u64) -> Take {
         [random.below(4) as usize]
 }
 
-/// Numbers of cases by what they have.
+/// Numbers of cases by kind.
 #[derive(Debug, Default)]
 struct Seen {
     attempts: u64,
@@ -163,4 +164,48 @@ fn an_attempt_under_a_plan_is_the_step_of_the_loop() {
         each.into_iter().all(|cases| cases > 1_000) && missed < attempts / 4,
         "{each:?}, {missed} missed"
     );
+}
+
+/// A plan begins at a reading in nanoseconds, and an attempt reads the raw counter. Behind the
+/// start no attempt decides. From the start on it takes the step of the loop at the same tick, so
+/// the plan earns none of the ticks before.
+#[test]
+fn an_attempt_on_the_raw_counter_beside_the_start_of_a_plan() {
+    let (mut random, mut behind, mut after) = (Random(43), 0, 0);
+    while behind < 10_000 || after < 10_000 {
+        let Some(own) = quota(&mut random) else { continue };
+        let Ok(layout) = Layout::of(own.numbers(), LayoutOptions::DEFAULT) else { continue };
+        let terms = Terms::in_layout(own.numbers(), layout);
+        // From a fifth of a nanosecond to three for each unit of the counter.
+        let (whole, part) = (random.below(3), u64::MAX / 5 + random.below(u64::MAX / 5 * 4));
+        let counted = Terms { ticks: terms.ticks.counted(whole, part), ..terms };
+        let nanos = any_length(&mut random, 56);
+        let since = PlanStart { nanos, tick: terms.tick(nanos) };
+        let Some(quota) = near(&mut random, own) else { continue };
+        let Ok(plan) = PlanTerms::compile(7, quota, own, &terms, Some(since)) else { continue };
+        let ratio = u128::from(whole) << 64 | u128::from(part);
+        // Nanoseconds are below 2^57, so the shift does not overflow.
+        let at_start = u64::try_from((u128::from(nanos) << 64) / ratio).expect("it is below 2^60");
+        for _ in 0..8 {
+            let away = any_length(&mut random, 40);
+            let raw = if random.below(2) == 0 { at_start.saturating_sub(away) } else { at_start + away };
+            let reading = Reading::new(counted, raw);
+            let turn = reading.tick & !terms.mask;
+            let in_turn = Reading { tick: reading.tick - turn, ..reading };
+            let passed = any_length(&mut random, terms.widths.stamp.into()).min(in_turn.tick);
+            let level = terms.empty_level + random.below(terms.capacity - terms.empty_level + 1);
+            let state = State::pack(&terms, level, in_turn.tick - passed);
+            let take = take(&mut random, quota.capacity());
+            let Some(planned) = OwnRefill.under(&plan).at(in_turn, turn) else {
+                assert!(reading.tick < since.tick, "{reading:?} is not behind {since:?}");
+                behind += 1;
+                continue;
+            };
+            assert!(reading.tick >= since.tick, "{reading:?} is behind {since:?}");
+            after += 1;
+            let at = Reading { refill: terms, at: nanos, tick: reading.tick };
+            let loops = Call { take, plan: Some(plan) }.apply(state, &at);
+            assert_eq!(state.take_ahead(&planned, take), loops, "{take:?} of {state:?} at {reading:?}");
+        }
+    }
 }
