@@ -95,6 +95,27 @@ fn an_attempt_under_a_plan_of_after_a_change() {
     });
 }
 
+/// A plan of before the change and one of after it, on one bucket. In each step either earns at most
+/// the tokens of the fast quota.
+#[test]
+fn attempts_under_plans_of_before_and_of_after_a_change() {
+    explore("attempts under two plans, fast to medium, a step", || {
+        let world = World::of(regimes(fast(), medium()));
+        drain(&world);
+        step(&world);
+        let before = plan_of(&world, Quota::per_second(500_000).burst(BURST));
+        let change = |world: &World, _| {
+            set(world, medium());
+            attempt_under(world, plan_of(world, fast()), Order::WordFirst);
+        };
+        run_all(&world, before, [change, BY_THE_WORD, STEPS]);
+        step(&world);
+        drain_under(&world, plan_of(&world, fast()));
+        assert!(earned(&world) <= 3 * FAST, "{} tokens", earned(&world));
+        assert!(earned(&world) >= FAST, "the last step is of the plan of after the change");
+    });
+}
+
 /// In a later turn of the stamp, an attempt counts by the same ticks as the loop. A token is three
 /// ticks under the plan, and begins with a multiple of three since the clock began.
 #[test]
