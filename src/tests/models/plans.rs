@@ -173,7 +173,11 @@ fn an_attempt_under_a_plan_on_a_slot_and_an_evictor() {
         world.take(ADA);
         world.mock.advance(Duration::from_secs(200));
         let take: fn(&scene::World) = |world| _ = world.take_under(ADA, slow_plan(world));
-        world.run(&[take, scene::World::evict_idle, scene::World::pass]);
+        let take_and_pass: fn(&scene::World) = |world| {
+            world.take_under(ADA, slow_plan(world));
+            world.pass();
+        };
+        world.run(&[take_and_pass, scene::World::evict_idle]);
         world.evict_idle();
         take(&world);
         // A take beside an evictor may be refused: it finds no room then.
