@@ -40,6 +40,18 @@ pub(crate) enum Fault {
     NoGraceAfterChange,
     /// The evictor ignores plans.
     PlansUnknown,
+    /// The evictor loads the slowest plan before the word.
+    PlansReadEarly,
+    /// A plan is admitted after a charge under it, by the loop alone.
+    PlanAdmittedLate,
+    /// An attempt under a plan ignores the start of the plan.
+    PlanStartUnseen,
+    /// An attempt under a plan counts its ticks from 0 in each turn of the stamp.
+    TurnForgotten,
+    /// An attempt decides although another thread has committed meanwhile.
+    LostRaceDecides,
+    /// The hook sees the decision of an attempt that lost its race.
+    LostAttemptShown,
     /// A key enters the map full, without the debt of its overflow bucket.
     DebtsForgotten,
     /// A key that enters the store looks for its overflow bucket before it is inserted.

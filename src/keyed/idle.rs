@@ -93,7 +93,12 @@ pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<Op
             wait => (Err(idle.due_at(wait)), None),
         }
     };
-    bucket.update(|_| IdleCheck::now(engine), step).0
+    let early = injected(Fault::PlansReadEarly).then(|| engine.slowest_fill());
+    let read = |_| {
+        let idle = IdleCheck::now(engine);
+        IdleCheck { slowest_fill: early.unwrap_or(idle.slowest_fill), ..idle }
+    };
+    bucket.update(read, step).0
 }
 
 /// Returns the word of a table slot whose key was evicted in a state: a tombstone where words count

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bucket::engine::Engine;
+use crate::fault::{Fault, injected};
 use crate::keyed::key::KeyQuery;
 use crate::keyed::lines::Lines;
 use crate::keyed::overflow::{OverflowBuckets, WhenFull};
@@ -104,7 +105,9 @@ impl<K> Keyspace<K> {
 
     pub(crate) fn plan(&self, quota: Quota) -> Result<PlanTerms, InvalidRule> {
         let plan = self.engine.source.plan(self.id, quota, &self.engine.clock)?;
-        self.engine.admit_plan(plan.ticks_to_fill());
+        if !injected(Fault::PlanAdmittedLate) {
+            self.engine.admit_plan(plan.ticks_to_fill());
+        }
         Ok(self.parts().overflow.admit(plan))
     }
 

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{At, Now};
+use crate::fault::{Fault, injected};
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::protocol::Entry;
@@ -227,6 +228,12 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             |by| attempt_in_store!(store, key, read, take, by, |done| verb.observed(hook, done)),
             (key, missed)
         );
+        if injected(Fault::LostAttemptShown) && missed == Miss::LostRace {
+            let pin = store.pin();
+            let call =
+                KeyCall { inner: self, entry: self.keyspace.entry(&pin, key), options: CallOptions::NOW };
+            let _ = hook.observe(take.tokens(), call.look(take));
+        }
         self.decide_by_loop(key, missed, verb, None, None)
     }
 

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::engine::{At, Done, Now};
 use crate::bucket::receipt::{Receipt, Settle};
+use crate::fault::{Fault, injected};
 use crate::keyed::entry::KeyEntry;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::protocol;
@@ -84,6 +85,9 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
             None => protocol::acquire(engine, entry, Now(engine), call),
             Some(now) => protocol::acquire(engine, entry, At(engine, now), call),
         };
+        if let Some(plan) = plan.filter(|_| injected(Fault::PlanAdmittedLate)) {
+            engine.admit_plan(plan.ticks_to_fill());
+        }
         let done = match done {
             // No bucket counts it.
             Err(denied) if denied.reason() == Reason::Full && self.is_unlimited(plan) => {

@@ -38,6 +38,8 @@ mod no_key;
 #[cfg(not(any(loom, shuttle)))]
 mod places;
 #[cfg(not(any(loom, shuttle)))]
+mod planned_attempts;
+#[cfg(not(any(loom, shuttle)))]
 mod plans;
 #[cfg(not(any(loom, shuttle)))]
 mod properties;

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::fault::{Fault, injected};
 use crate::rule::gate::Gate;
 use crate::rule::layout::{QuotaError, RawQuota};
 use crate::rule::rate::Quota;
@@ -268,8 +269,10 @@ impl Reading {
     #[inline(always)]
     pub(super) fn attempted_under(self, plan: &PlanTerms, begun: u64) -> Option<Reading<Planned>> {
         // Ticks that have not wrapped: the start is tested first, as few plans have one.
+        let begun = if injected(Fault::TurnForgotten) { 0 } else { begun };
         let age = match plan.since {
             None => i64::MAX,
+            Some(_) if injected(Fault::PlanStartUnseen) => i64::MAX,
             Some(since) => signed(self.tick.wrapping_add(begun).wrapping_sub(since.tick)),
         };
         let PlanTerms { factor, shift, capacity, .. } = *plan;

@@ -11,9 +11,11 @@ mod bucket;
 #[cfg_attr(shuttle, path = "shuttle.rs")]
 mod checker;
 mod inflight;
+mod limiter;
 mod line;
 mod map;
 mod places;
+mod plans;
 mod regime;
 mod ring;
 mod spread;

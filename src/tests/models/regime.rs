@@ -21,7 +21,7 @@ use crate::time::clock::Clock;
 use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::Take;
 
-const BURST: u64 = 100_000;
+pub(super) const BURST: u64 = 100_000;
 const STEP: u64 = 20_000_000;
 /// Tokens that each quota earns in a step.
 pub(super) const FAST: u64 = 20_000;
@@ -32,7 +32,7 @@ pub(super) const fn fast() -> Quota {
     Quota::per_second(1_000_000).burst(BURST)
 }
 
-const fn medium() -> Quota {
+pub(super) const fn medium() -> Quota {
     Quota::per_second(100_000).burst(BURST)
 }
 

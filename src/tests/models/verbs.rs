@@ -12,6 +12,7 @@ use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::rule::rate::Quota;
 use crate::time::clock::Moment;
+use crate::word::by_refill::OwnRefill;
 use crate::word::plan::PlanTerms;
 use crate::word::verb::{Call, Reserve, Take};
 
@@ -286,6 +287,48 @@ fn an_attempt_that_keeps_a_part_beside_a_refund() {
         }]);
         assert_eq!(world.granted(), 2, "the refunded token is the kept one");
         world.take_alone();
+        assert_eq!(world.granted(), 3);
+    });
+}
+
+/// Takes a token if half of the burst stays, as a limiter does: by attempts, then by the loop.
+fn take_above_a_half(world: &World) {
+    let take = Take::Above { n: 1, keep: 50 };
+    let done = world.alone.attempt(Order::ClockFirst, world.now(), take).ok();
+    let done = done.or_else(|| world.engine.attempt_again(&world.alone, world.now(), take, OwnRefill));
+    let done = done.map_or_else(|| world.run_on(&world.alone, world.now(), take), Done::from);
+    if world.note(done) {
+        let left = done.reading.refill.available(done.outcome.level);
+        assert!(left >= 1, "the kept token was taken");
+    }
+}
+
+/// A take that keeps a part never takes it, whatever comes and goes between its load and its
+/// commit.
+#[test]
+fn a_take_that_keeps_a_part_beside_a_refund_and_a_plain_take() {
+    explore("a take that keeps a half, a refund, a plain take", || {
+        let world = World::new(2);
+        world.take_alone();
+        world.run(&[take_above_a_half, World::take_alone, |world| {
+            world.engine.settle(&world.alone, None, Settle::Refund(1));
+        }]);
+        (0..3).for_each(|_| world.take_alone());
+        assert_eq!(world.granted(), 3);
+    });
+}
+
+/// The same where a token is earned meanwhile.
+#[test]
+fn a_take_that_keeps_a_part_beside_a_plain_take_and_a_step() {
+    explore("a take that keeps a half, a plain take, 10 s", || {
+        let world = World::new(2);
+        world.take_alone();
+        world.run(&[take_above_a_half, World::take_alone, |world| {
+            world.mock.advance(Duration::from_secs(10))
+        }]);
+        (0..3).for_each(|_| world.take_alone());
+        world.assert_law(SLOT, 2);
         assert_eq!(world.granted(), 3);
     });
 }

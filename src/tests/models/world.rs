@@ -138,7 +138,7 @@ pub(super) fn attempt_again(
 }
 
 /// Returns an outcome with the reading of the terms.
-fn own<P: Refill>((outcome, by): (TakeOutcome, Reading<P>)) -> (TakeOutcome, Reading) {
+pub(super) fn own<P: Refill>((outcome, by): (TakeOutcome, Reading<P>)) -> (TakeOutcome, Reading) {
     (outcome, Reading { refill: *by.refill.terms(), at: by.at, tick: by.tick })
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::super::run;
-use super::super::world::{SECOND, assert_law, attempt, attempt_again, fixed, fixed_window};
-use crate::bucket::atomic::{Bucket, Miss, Order, ReadClock};
+use super::super::world::{SECOND, assert_law, attempt, attempt_again, fixed, fixed_window, own};
+use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::idle;
@@ -15,7 +15,9 @@ use crate::keyed::table::{Insertion, SlotRef, Table};
 use crate::rule::window::Window;
 use crate::sync::{OnceLock, yield_now};
 use crate::time::clock::{Clock, MockClock};
+use crate::word::by_refill::{ByRefill, OwnRefill};
 use crate::word::decision::Denied;
+use crate::word::plan::PlanTerms;
 use crate::word::verb::{Call, Take};
 
 /// The time to earn a token, the eviction grace, and 0.1 s more.
@@ -91,6 +93,21 @@ impl World {
         let call = Take::Exactly(1).into();
         let seat = Seat { world: self, key };
         protocol::acquire(&self.engine, seat, Now(&self.engine), call).is_ok_and(|done| self.note(key, done))
+    }
+
+    /// Takes a token under a plan, by an attempt, and by the loop if that misses.
+    pub(in crate::tests::models) fn take_under(&self, key: usize, plan: PlanTerms) -> bool {
+        let by = OwnRefill.under(&plan);
+        let take = Take::Exactly(1);
+        let attempt = |held: SlotRef<'_>| held.attempt_by(Order::WordFirst, Now(&self.engine), take, by);
+        match self.table.find(self.hashes[key]).map(attempt) {
+            Some(Ok(done)) => self.note(key, own(done).into()),
+            _ => {
+                let (seat, call) = (Seat { world: self, key }, Call { take, plan: Some(plan) });
+                let done = protocol::acquire(&self.engine, seat, Now(&self.engine), call);
+                done.is_ok_and(|done| self.note(key, done))
+            }
+        }
     }
 
     /// Notes a grant. Returns whether the outcome is one.

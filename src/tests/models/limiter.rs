@@ -1,0 +1,145 @@
+// promise: law, one-bucket
+//! The limiters as a user has them: a `RateLimiter` with a table of one slot, and a `Limit`. A
+//! token is earned in 10 s.
+
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{explore, run};
+use crate::limiter::limit::Limit;
+use crate::limiter::rate_limiter::RateLimiter;
+use crate::rule::rate::Quota;
+use crate::time::clock::{Clock, MockClock};
+use crate::word::decision::{Denied, Granted};
+
+type Decision = Result<Granted, Denied>;
+/// A hasher without a secret: each execution has the same hashes.
+type Fixed = BuildHasherDefault<DefaultHasher>;
+
+const ADA: u64 = 1;
+const OWN: Quota = Quota::every(Duration::from_secs(10));
+const SLOW: Quota = Quota::every(Duration::from_secs(100));
+/// The time to fill the bucket, the eviction grace, and 0.1 s more.
+const FULL_FOR_THE_MARGIN: Duration = Duration::from_millis(12_100);
+
+struct World<L> {
+    limiter: L,
+    mock: MockClock,
+    /// The decisions that callers got, and those that the hook saw.
+    answers: Mutex<Vec<Decision>>,
+    seen: Arc<Mutex<Vec<Decision>>>,
+}
+
+type Keys = World<RateLimiter<u64, Quota, Fixed>>;
+type Alone = World<Limit<Quota>>;
+
+fn push(decisions: &Mutex<Vec<Decision>>, decision: Decision) {
+    decisions.lock().unwrap_or_else(PoisonError::into_inner).push(decision);
+}
+
+fn sorted(decisions: &Mutex<Vec<Decision>>) -> Vec<String> {
+    let decisions = decisions.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut decisions: Vec<_> = decisions.iter().map(|decision| format!("{decision:?}")).collect();
+    decisions.sort();
+    decisions
+}
+
+impl<L> World<L> {
+    fn of(build: impl FnOnce(Clock, &Arc<Mutex<Vec<Decision>>>) -> L) -> Arc<World<L>> {
+        let (clock, mock) = Clock::mock();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let limiter = build(clock, &seen);
+        Arc::new(World { limiter, mock, answers: Mutex::new(Vec::new()), seen })
+    }
+
+    fn granted(&self) -> u64 {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.iter().flatten().map(|granted| granted.tokens()).sum()
+    }
+
+    /// Asserts that the hook saw each decision once, as its caller got it.
+    fn assert_seen(&self) {
+        assert_eq!(sorted(&self.seen), sorted(&self.answers));
+    }
+}
+
+/// Returns a limiter of one key, with a hook if one is to see the decisions.
+fn keys(quota: Quota, is_seen: bool) -> Arc<Keys> {
+    World::of(|clock, seen| {
+        let builder = RateLimiter::builder(quota).hasher(Fixed::default()).clock(clock);
+        let builder = builder.inline(1).unwrap();
+        let seen = Arc::clone(seen);
+        if is_seen { builder.on_decision(move |decision| push(&seen, *decision)) } else { builder }.build()
+    })
+}
+
+fn alone(quota: Quota) -> Arc<Alone> {
+    World::of(|clock, seen| {
+        let seen = Arc::clone(seen);
+        Limit::builder(quota).clock(clock).on_decision(move |decision| push(&seen, *decision)).build()
+    })
+}
+
+const TAKE: fn(&Keys) = |world| push(&world.answers, world.limiter.try_acquire(&ADA));
+
+/// Takes a token under a plan that is made just before.
+fn take_under_a_plan(world: &Keys) {
+    let plan = world.limiter.plan(SLOW).unwrap();
+    push(&world.answers, world.limiter.key(&ADA).under(&plan).try_acquire());
+}
+
+/// A key under a slow plan keeps its bucket while it is full by the limiter's own quota alone.
+#[test]
+fn an_attempt_under_a_plan_and_an_evictor() {
+    explore("a limiter's plan, its evictor", || {
+        let world = keys(OWN, false);
+        TAKE(&world);
+        world.mock.advance(Duration::from_secs(200));
+        let take_and_pass: fn(&Keys) = |world| {
+            take_under_a_plan(world);
+            world.mock.advance(FULL_FOR_THE_MARGIN);
+        };
+        run(&world, &[take_and_pass, |world| _ = world.limiter.evict_idle()]);
+        world.limiter.evict_idle();
+        take_under_a_plan(&world);
+        assert!(world.granted() <= 2, "{} grants", world.granted());
+    });
+}
+
+/// The hook sees the decision that was committed, also after a lost race, and no other.
+#[test]
+fn a_hook_sees_the_decisions_on_a_key() {
+    explore("two takers with a hook", || {
+        let world = keys(OWN.burst(3), true);
+        TAKE(&world);
+        run(&world, &[TAKE, TAKE, |world| world.mock.advance(Duration::from_secs(5))]);
+        TAKE(&world);
+        world.assert_seen();
+        assert_eq!(world.granted(), 3);
+    });
+}
+
+/// Like [`a_hook_sees_the_decisions_on_a_key`], where there is one token for two takers.
+#[test]
+fn a_hook_sees_a_refusal_of_a_key() {
+    explore("two takers of a token, with a hook", || {
+        let world = keys(OWN.burst(2), true);
+        TAKE(&world);
+        run(&world, &[TAKE, TAKE, |world| world.mock.advance(Duration::from_secs(5))]);
+        world.assert_seen();
+        assert_eq!(world.granted(), 2);
+    });
+}
+
+#[test]
+fn a_hook_sees_the_decisions_on_a_limit() {
+    explore("two takers of a limit with a hook", || {
+        let world = alone(OWN.burst(2));
+        let take: fn(&Alone) = |world| push(&world.answers, world.limiter.try_acquire());
+        take(&world);
+        run(&world, &[take, take, |world| world.mock.advance(Duration::from_secs(5))]);
+        world.assert_seen();
+        assert_eq!(world.granted(), 2);
+    });
+}
