@@ -95,8 +95,8 @@ fn an_attempt_under_a_plan_of_after_a_change() {
     });
 }
 
-/// A plan of before the change and one of after it, on one bucket. In each step either earns at most
-/// the tokens of the fast quota.
+/// A plan of before the change and one of after it, on one bucket. In each step either earns at
+/// most the tokens of the fast quota.
 #[test]
 fn attempts_under_plans_of_before_and_of_after_a_change() {
     explore("attempts under two plans, fast to medium, a step", || {
