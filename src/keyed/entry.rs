@@ -115,6 +115,16 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         }
     }
 
+    /// Returns the key as the store has it; `None` if it has no entry, or the store has no keys.
+    pub(crate) fn stored_key(&self) -> Option<&K> {
+        match self.pin {
+            StoreGuard::Map(map, guard) => {
+                map.get_key_value(&self.key.in_map(), guard).map(|(stored, _)| &stored.key)
+            }
+            StoreGuard::Table(_) => None,
+        }
+    }
+
     /// Returns the outcome that a call would have on the key's bucket, or without an entry on its
     /// overflow bucket.
     pub(crate) fn peek(self, read: impl ReadClock, call: Call) -> Done {

@@ -22,6 +22,7 @@
 //! no function makes that step. A key without room has no entry, and shares an [overflow
 //! bucket](overflow).
 
+pub(crate) mod attempt;
 #[cfg(feature = "http")]
 mod bytes;
 pub(crate) mod entry;

@@ -1,5 +1,6 @@
 //! The stores of buckets: a map that grows, or a table of fixed size.
 
+use std::hint::black_box;
 use std::sync::OnceLock;
 
 use papaya::LocalGuard;
@@ -81,6 +82,17 @@ impl<K> Store<K> {
         match self {
             Store::Map(buckets) => buckets.max_keys,
             Store::Table(_) => 0,
+        }
+    }
+}
+
+impl<K> StoreGuard<'_, K> {
+    /// Brings the slots of keys into the cache at once, by their hashes. A map has no slots.
+    #[inline]
+    pub(crate) fn prefetch(&self, hashes: &[u64]) {
+        if let StoreGuard::Table(table) = self {
+            // No load depends on another, so none waits for another.
+            black_box(hashes.iter().fold(0, |all, hash| all ^ table.prefetch(*hash)));
         }
     }
 }

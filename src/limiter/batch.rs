@@ -1,7 +1,6 @@
 //! Decisions on many keys, looked up ahead so that cache misses overlap.
 
 use std::hash::{BuildHasher, Hash};
-use std::hint::black_box;
 use std::marker::PhantomData;
 
 use crate::keyed::key::{KeyQuery, ToKey};
@@ -61,10 +60,7 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher, Q: ToKey<K> + ?Sized> Batch<'_, K, R
     fn look_up(&mut self) {
         let asks = self.asks[self.decided..].iter().zip(&mut self.hashes);
         let asked = asks.map(|((key, _), hash)| *hash = self.inner.hasher.hash_one(*key)).count();
-        if let StoreGuard::Table(table) = self.pin {
-            // No load depends on another, so none waits for another.
-            black_box(self.hashes[..asked].iter().fold(0, |all, hash| all ^ table.prefetch(*hash)));
-        }
+        self.pin.prefetch(&self.hashes[..asked]);
         self.now = self.inner.keyspace.engine.clock.now();
     }
 }

@@ -5,13 +5,14 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
+use crate::bucket::atomic::{Miss, ReadClock};
 use crate::bucket::engine::{At, Now};
 use crate::fault::{Fault, injected};
+use crate::keyed::attempt::{attempt_in_store, attempt_under_guard};
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::protocol::Entry;
-use crate::keyed::store::{Store, StoreGuard};
+use crate::keyed::store::StoreGuard;
 use crate::limiter::inner::Inner;
 use crate::limiter::key_call::KeyCall;
 use crate::limiter::options::CallOptions;
@@ -21,72 +22,6 @@ use crate::rule::counts::Counting;
 use crate::time::clock::Moment;
 use crate::word::by_refill::{BUCKETS, ByRefill, WINDOWS, attempt_by};
 use crate::word::plan::PlanTerms;
-use crate::word::state::{Reading, TakeOutcome};
-use crate::word::verb::Take;
-
-/// Attempts once to take from a known key's bucket.
-#[cfg_attr(not(debug_assertions), inline(always))]
-fn attempt<B: ByRefill>(
-    found: Option<impl BucketRef>,
-    read: impl ReadClock,
-    take: Take,
-    by: B,
-) -> Result<(TakeOutcome, Reading<B::Refill>), Miss> {
-    // Not a closure, which has no `inline` attribute: out of line, a decision took a quarter
-    // longer.
-    match found {
-        Some(bucket) => bucket.attempt_by(Order::WordFirst, read, take, by),
-        None => Err(Miss::StaleReading),
-    }
-}
-
-/// Attempts in the store of a limiter, and answers; or returns the key and the reason of the miss.
-///
-/// A macro, as [`attempt_by`] is: an attempt returns from its function.
-macro_rules! attempt_in_store {
-    ($store:expr, $key:expr, $read:expr, $take:expr, $by:expr, |$done:ident| $answer:expr) => {
-        match $store {
-            Store::Map(buckets) => {
-                // Only the guard is live on the hot path. It is not moved: that would copy it in
-                // each call.
-                let (key, map) = ($key, buckets.map());
-                let guard = map.guard();
-                match attempt(map.get(&key.in_map(), &guard), $read, $take, $by) {
-                    Ok($done) => {
-                        // First, so that the compiler drops a wait that the caller does not ask
-                        // for.
-                        drop(guard);
-                        return $answer;
-                    }
-                    Err(missed) => (key, missed),
-                }
-            }
-            Store::Table(table) => {
-                let key = $key;
-                match attempt(table.find(key.full), $read, $take, $by) {
-                    Ok($done) => return $answer,
-                    Err(missed) => (key, missed),
-                }
-            }
-        }
-    };
-}
-
-/// Attempts under a guard, and answers; or returns the reason of the miss.
-macro_rules! attempt_under_guard {
-    ($pin:expr, $key:expr, $read:expr, $take:expr, $by:expr, |$done:ident| $answer:expr) => {
-        match $pin {
-            StoreGuard::Map(map, guard) => match attempt(map.get(&$key.in_map(), guard), $read, $take, $by) {
-                Ok($done) => return $answer,
-                Err(missed) => missed,
-            },
-            StoreGuard::Table(table) => match attempt(table.find($key.full), $read, $take, $by) {
-                Ok($done) => return $answer,
-                Err(missed) => missed,
-            },
-        }
-    };
-}
 
 impl<K, S> Inner<K, S> {
     /// Returns the way of counting by which attempts decide, under the plan if there is one.

@@ -44,12 +44,8 @@ impl<K: Hash + Eq> Plans<K> {
     /// copy.
     #[cold]
     pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<PlanTerms> {
-        let stored = match entry.pin {
-            StoreGuard::Map(map, guard) => map.get_key_value(&entry.key.in_map(), guard),
-            StoreGuard::Table(_) => None,
-        };
-        let choice = match stored {
-            Some((stored, _)) => (self.choose)(&stored.key),
+        let choice = match entry.stored_key() {
+            Some(stored) => (self.choose)(stored),
             None => (self.choose)(&entry.key.key.to_key()),
         };
         choice.and_then(|plan| self.plans.get(plan).copied())
