@@ -79,7 +79,7 @@ impl Lines {
         let hash = match origin {
             Origin::Entry(id) | Origin::Inline(id) => id,
             Origin::Overflow(hash) => hash.into(),
-            Origin::Own | Origin::Nowhere => 0,
+            Origin::Own | Origin::NoKey | Origin::Nowhere => 0,
         };
         lock(&self.shards()[(mix(hash) >> (u64::BITS - SHARDS.ilog2())) as usize])
     }

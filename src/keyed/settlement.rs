@@ -52,8 +52,11 @@ impl<K: Hash + Eq> Keyspace<K> {
             (Origin::Inline(hash), StoreGuard::Table(table)) => {
                 (FoundBucket::Table(table.search(hash)?), hash_of(hash))
             }
-            (Origin::Overflow(hash), _) => {
-                let set = OverflowSet::of(receipt.plan.as_ref());
+            (Origin::Overflow(_) | Origin::NoKey, _) => {
+                let (set, hash) = match receipt.origin {
+                    Origin::Overflow(hash) => (OverflowSet::of(receipt.plan.as_ref()), hash),
+                    _ => (OverflowSet::Own, 0),
+                };
                 let found = FoundBucket::Map(parts.overflow.bucket(set, hash));
                 // No caller removes an overflow bucket.
                 let shard = parts.removals.of(hash);
@@ -73,7 +76,14 @@ impl<K: Hash + Eq> Ledger for Keyspace<K> {
         match self.bucket_of(&pin, receipt) {
             // Tokens refunded to a bucket that keys share would be granted to other keys.
             Some(_) if shared && matches!(settle, Settle::Refund(_) | Settle::Excess(..)) => 0,
-            Some(bucket) => self.settle_found(&pin, (bucket, || Some(receipt.origin)), receipt.plan, settle),
+            Some(bucket) => {
+                // The bucket of requests without a key has one line, beside the keys that share it.
+                let line = || match receipt.origin {
+                    Origin::NoKey => Some(Origin::Overflow(0)),
+                    origin => Some(origin),
+                };
+                self.settle_found(&pin, (bucket, line), receipt.plan, settle)
+            }
             None => 0,
         }
     }

@@ -27,8 +27,8 @@ use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::{Origin, State};
 use crate::word::verb::{Call, Reserve, Take};
 
-/// The shared bucket.
-const ORIGIN: Origin = Origin::Overflow(0);
+/// The origin of the line of the shared bucket, beside the keys that share it.
+const LINE: Origin = Origin::Overflow(0);
 
 /// The shared bucket is in no store.
 const NEVER_SEALED: &str = "an overflow bucket is never sealed";
@@ -51,7 +51,7 @@ impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
 
     fn settle(self, settle: Settle<'_>) {
         let (keyspace, bucket) = (&self.inner.keyspace, self.bucket());
-        keyspace.settle_found(&keyspace.store.pin(), (bucket, || Some(ORIGIN)), None, settle);
+        keyspace.settle_found(&keyspace.store.pin(), (bucket, || Some(LINE)), None, settle);
     }
 
     /// Returns the call of a take, and the outcome that the `tried` one would have.
@@ -79,7 +79,7 @@ impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
         };
         let keep = if let Take::Reserve(Reserve { keep, .. }) = call.take { keep } else { 0 };
         let receipt = match outcome.granted {
-            true => Receipt::above(outcome, &reading, None, keep).at(ORIGIN),
+            true => Receipt::above(outcome, &reading, None, keep).at(Origin::NoKey),
             false => Receipt::void(Moment(reading.nanos())),
         };
         let decision = call.decision(outcome, reading);
@@ -160,7 +160,7 @@ where
             return self.received(call, done);
         }
         let keyspace = &self.inner.keyspace;
-        let line = LineId { origin: ORIGIN, removals: 0, plan: None };
+        let line = LineId { origin: LINE, removals: 0, plan: None };
         let done = keyspace.reserve_behind(&keyspace.store.pin(), line, (wanted, options.now));
         self.received(Take::from(wanted).into(), done.expect(NEVER_SEALED))
     }
@@ -181,7 +181,7 @@ where
             Ok(Done { outcome, reading, .. }) => call.decision(outcome, reading),
             Err(denied) => Err(denied),
         };
-        let line = LineId { origin: ORIGIN, removals: 0, plan: None };
+        let line = LineId { origin: LINE, removals: 0, plan: None };
         let decision = match decision {
             Err(denied) if denied.reason() == Reason::Empty && max_wait > 0 && !inner.hook.is_shadow() => {
                 let wish = Wish { n, max_wait, max_waiting: max_waiting.min(inner.max_waiting), waker };

@@ -166,7 +166,7 @@ impl Walk {
                 if is_there {
                     assert_eq!(rest, 0, "{what}, settled for {cost}");
                     // Keys without room may share the bucket of no key: a hold gives them nothing.
-                    ideal.give(now, if handle == "shared" { 0 } else { n.saturating_sub(cost) });
+                    ideal.give(now, n.saturating_sub(cost));
                     ideal.take(now, cost.saturating_sub(n));
                 } else {
                     assert_eq!(rest, cost.saturating_sub(n), "{what}, settled for {cost}");
