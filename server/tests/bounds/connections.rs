@@ -150,8 +150,8 @@ fn a_few_addresses_leave_some_of_all_connections_to_others() {
         let before = silent.len();
         silent.extend(std::iter::from_fn(open).take(100));
         assert!(silent.len() - before < 45, "{} of 127.0.0.{last}", silent.len() - before);
-        // An address of its own each time: the proxy may not have seen yet that the connection of the
-        // last one is closed, and an address has one place while all are taken.
+        // An address of its own each time: the proxy may not have seen yet that the last connection
+        // is closed, and an address has one place while all are taken.
         assert_eq!(proxy.ask([127, 0, 1, last]).0, Some(200), "beside {} silent ones", silent.len());
     }
 }
