@@ -42,14 +42,18 @@ pub trait Rule: Arithmetic + Into<AnyRule> {}
 impl Rule for Quota {}
 impl Rule for Window {}
 
+/// Returns whether tokens are earned in time, so that a request can wait for them.
+#[cfg(feature = "tower")]
+pub(crate) fn earns<R: Rule>() -> bool {
+    R::WORDS == BUCKETS
+}
+
 /// The part of a rule that no other crate sees.
 pub(crate) trait Arithmetic:
     Copy + PartialEq + fmt::Debug + fmt::Display + Send + Sync + 'static
 {
     /// The kinds of words among which an attempt selects.
     const WORDS: u8;
-    /// Whether tokens are earned in time, so that a caller can wait for them.
-    const EARNS: bool;
     /// The part of the rule that its words do not have.
     type Built: Copy + fmt::Debug + Send + Sync;
     /// The room of the words, beside the rule itself.
@@ -121,7 +125,6 @@ fn counted_by(quota: Quota, options: LayoutOptions) -> RawQuota {
 
 impl Arithmetic for Quota {
     const WORDS: u8 = BUCKETS;
-    const EARNS: bool = true;
     type Built = ();
     type Room = QuotaRoom;
 
@@ -176,7 +179,6 @@ impl Arithmetic for Quota {
 
 impl Arithmetic for Window {
     const WORDS: u8 = WINDOWS;
-    const EARNS: bool = false;
     /// The window as it was built.
     type Built = Window;
     /// A window has its own room.

@@ -9,7 +9,7 @@ use crate::limiter::all_of::Tokens;
 use crate::limiter::decided::DecidedLimit;
 use crate::limiter::place::Place;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::rule::Rule;
+use crate::limiter::rule::{Rule, earns};
 use crate::rule::any_rule::AnyRule;
 use crate::time::clock::Clock;
 use crate::word::decision::{Denied, Granted, Reason};
@@ -138,9 +138,9 @@ where
         let LayerRequest { key, n, .. } = request;
         let plan = plan_of(&request)?;
         match key {
-            Some(key) if !R::EARNS => self.place_now(key, plan, n),
+            Some(key) if !earns::<R>() => self.place_now(key, plan, n),
             // A window has no tokens to come, and all requests without a key have one line.
-            None if !R::EARNS => self.place_of(None, None, n, (0, 0)),
+            None if !earns::<R>() => self.place_of(None, None, n, (0, 0)),
             None => self.place_of(None, None, n, (wait.0, usize::MAX)),
             key => self.place_of(key, plan, n, wait),
         }
