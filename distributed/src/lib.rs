@@ -43,6 +43,10 @@ pub use store::error::{StoreError, StoreErrorKind};
 pub use store::memory::MemoryStore;
 pub use store::op::{MAX_KEY, Op, Store};
 
+#[cfg(all(any(doc, doctest), feature = "sqlite"))]
+#[doc = include_str!("../docs/guide.md")]
+pub mod _guide {}
+
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use crate::redis::fuzzing as redis_fuzzing;

@@ -112,24 +112,11 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
 
     /// Waits for a token, and takes it; see [`acquire_n_within`](Self::acquire_n_within).
     pub async fn acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
-        self.acquire_n(key, 1).await
+        self.acquire_n_within(key, 1, Duration::MAX).await
     }
 
-    /// Waits for `n` tokens, and takes them; see [`acquire_n_within`](Self::acquire_n_within).
-    pub async fn acquire_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
-        self.acquire_n_within(key, n, Duration::MAX).await
-    }
-
-    /// Waits for a token, and takes it, if it comes in time; see
-    /// [`acquire_n_within`](Self::acquire_n_within).
-    pub async fn acquire_within<Q>(&self, key: &Q, max_wait: Duration) -> Decision
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
-        self.acquire_n_within(key, 1, max_wait).await
-    }
-
-    /// Waits for `n` tokens, and takes them, if they are there within `max_wait`.
+    /// Waits for `n` tokens, and takes them, if they are there within `max_wait`. [`Duration::MAX`]
+    /// is a wait without an end.
     ///
     /// A refused request sleeps for its `retry_after`, at least 1 ms, and asks again. Requests are
     /// served in no order: a later one of any process may be first.

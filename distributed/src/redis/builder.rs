@@ -62,18 +62,6 @@ impl RedisStore {
     pub fn builder() -> RedisStoreBuilder {
         RedisStoreBuilder::default()
     }
-
-    /// Returns a store on a connection of the caller, such as one with client certificates.
-    ///
-    /// The store never replaces it. A `MultiplexedConnection` does not reconnect, and a
-    /// `ConnectionManager` does not after a failover behind one address. A `ClusterConnection` with
-    /// retries may send a call again that had its effect, so its tokens are taken twice.
-    pub fn with_connection<C>(connection: C) -> RedisStore
-    where
-        C: ConnectionLike + Clone + Send + Sync + 'static,
-    {
-        RedisStore::builder().on(connection)
-    }
 }
 
 impl RedisStoreBuilder {
@@ -137,7 +125,11 @@ impl RedisStoreBuilder {
         Ok(RedisStore::new(Arc::new(server), self.prefix, self.guard))
     }
 
-    /// Returns a store on a connection of the caller; see [`RedisStore::with_connection`].
+    /// Returns a store on a connection of the caller, such as one with client certificates.
+    ///
+    /// The store never replaces it. A `MultiplexedConnection` does not reconnect, and a
+    /// `ConnectionManager` does not after a failover behind one address. A `ClusterConnection` with
+    /// retries may send a call again that had its effect, so its tokens are taken twice.
     ///
     /// # Errors
     ///
@@ -147,7 +139,8 @@ impl RedisStoreBuilder {
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
         self.check()?;
-        Ok(self.on(connection))
+        let link = Link::of(Connection::Foreign(Arc::new(connection)), self.limits);
+        Ok(RedisStore::new(Arc::new(Server::of(link)), self.prefix, self.guard))
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -156,10 +149,5 @@ impl RedisStoreBuilder {
         }
         let why = format!("the prefix \"{}\" does not end with its only \":\"", self.prefix.escape_ascii());
         Err(StoreError::new(StoreErrorKind::Permanent, why))
-    }
-
-    fn on<C: ConnectionLike + Clone + Send + Sync + 'static>(self, connection: C) -> RedisStore {
-        let link = Link::of(Connection::Foreign(Arc::new(connection)), self.limits);
-        RedisStore::new(Arc::new(Server::of(link)), self.prefix, self.guard)
     }
 }

@@ -58,7 +58,8 @@ async fn ten_thousand_keys_in_batches_cross_no_slot_and_survive_a_flush_of_scrip
 /// ones do not.
 async fn batches_on_a_connection_of_the_callers(cluster: &Cluster) {
     let client = redis::Client::open(cluster.nodes[0].url()).unwrap();
-    let store = RedisStore::with_connection(client.get_multiplexed_async_connection().await.unwrap());
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let store = RedisStore::builder().with_connection(connection).unwrap();
     // The slots 3300 and 4310, both of the first node.
     let keys = ["{b}1", "{11}1", "{b}2", "{11}2"].map(str::to_owned);
     for round in 1..=2 {

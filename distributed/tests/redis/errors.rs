@@ -114,7 +114,7 @@ async fn a_store_takes_the_callers_own_connection() {
     let Some(server) = server() else { return };
     let client = redis::Client::open(server.url()).unwrap();
     let own: MultiplexedConnection = client.get_multiplexed_async_connection().await.unwrap();
-    let store = RedisStore::with_connection(own);
+    let store = RedisStore::builder().with_connection(own).unwrap();
     ask(&store, "key", counted(100), ONE).await.unwrap();
     assert_eq!(taken(&store, "key", counted(100)).await, 1);
 }

@@ -104,16 +104,17 @@ async fn a_request_that_does_not_wait_succeeds_a_round_trip_later() {
 async fn waiting_verbs_wait_for_tokens() {
     let world = world();
     let limiter = exact(&world, QUOTA);
-    limiter.acquire_n(&7, 5).await.unwrap();
+    limiter.acquire_n_within(&7, 5, Duration::MAX).await.unwrap();
     let before = world.now();
-    limiter.acquire_n(&7, 3).await.unwrap();
+    limiter.acquire_n_within(&7, 3, Duration::MAX).await.unwrap();
     let waited = world.now() - before;
     assert!((290..320).contains(&waited.as_millis()), "{waited:?}");
-    let denied = limiter.acquire_within(&7, Duration::from_millis(50)).await.unwrap_err();
+    let denied = limiter.acquire_n_within(&7, 1, Duration::from_millis(50)).await.unwrap_err();
     assert!(denied.retry_after() > Some(Duration::from_millis(50)));
     assert!(world.now() - before - waited < RTT * 2, "it is refused at once");
-    assert!(limiter.acquire_within(&7, Duration::from_millis(120)).await.is_ok());
-    assert_eq!(limiter.acquire_n(&7, 6).await.unwrap_err().reason(), Reason::TooMany);
+    assert!(limiter.acquire_n_within(&7, 1, Duration::from_millis(120)).await.is_ok());
+    let denied = limiter.acquire_n_within(&7, 6, Duration::MAX).await.unwrap_err();
+    assert_eq!(denied.reason(), Reason::TooMany);
 }
 
 #[tokio::test(start_paused = true)]
