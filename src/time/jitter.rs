@@ -12,12 +12,12 @@ use crate::time::clock::nanos_of;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::Jitter;
+/// use tollgate::{Jitter, Quota, TokenBucket};
 ///
+/// // A caller that waits wakes up to 20 ms late.
 /// let jitter = Jitter::up_to(Duration::from_millis(20));
-/// let wait = jitter.added_to(Duration::from_millis(100));
-/// assert!((Duration::from_millis(100)..=Duration::from_millis(120)).contains(&wait));
-/// assert_eq!(Jitter::NONE.added_to(wait), wait);
+/// let bucket = TokenBucket::builder(Quota::per_second(100).burst(1)).jitter(jitter).build();
+/// assert!((0..2).all(|_| bucket.ask().blocking_acquire().is_ok()));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jitter {
@@ -35,8 +35,7 @@ impl Jitter {
     }
 
     /// Returns the wait plus a random time; the sum saturates.
-    #[must_use]
-    pub fn added_to(self, wait: Duration) -> Duration {
+    pub(crate) fn added_to(self, wait: Duration) -> Duration {
         let most = nanos_of(self.most);
         if most == 0 {
             return wait;
@@ -47,5 +46,39 @@ impl Jitter {
         // `random / 2^64` of `most + 1` nanoseconds, so at most `most`.
         let extra = (u128::from(random) * (u128::from(most) + 1)) >> 64;
         wait.saturating_add(Duration::from_nanos(extra as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_adds_and_never_more_than_it_says() {
+        for most in [
+            Duration::from_nanos(1),
+            Duration::from_nanos(1_000),
+            Duration::from_millis(20),
+            Duration::from_secs(3_600),
+        ] {
+            let jitter = Jitter::up_to(most);
+            for wait in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(1)] {
+                let waits: Vec<_> = (0..1_000).map(|_| jitter.added_to(wait)).collect();
+                assert!(waits.iter().all(|with| (wait..=wait + most).contains(with)));
+                assert!(waits.iter().any(|with| *with != waits[0]), "{most:?}: it is random");
+            }
+            for _ in 0..100 {
+                assert_eq!(jitter.added_to(Duration::MAX), Duration::MAX);
+            }
+        }
+        for none in [Jitter::NONE, Jitter::default(), Jitter::up_to(Duration::ZERO)] {
+            assert_eq!(none, Jitter::NONE);
+            assert_eq!(
+                [Duration::from_nanos(0), Duration::from_nanos(7), Duration::MAX]
+                    .map(|wait| none.added_to(wait)),
+                [Duration::from_nanos(0), Duration::from_nanos(7), Duration::MAX]
+            );
+        }
+        let _ = Jitter::up_to(Duration::MAX).added_to(Duration::MAX);
     }
 }

@@ -125,18 +125,17 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     ///
     /// # Examples
     ///
-    /// A megabyte a second of bodies, in tokens of a kilobyte:
+    /// A megabyte a second of bodies, and a kilobyte at the least for each request:
     ///
     /// ```
-    /// use std::num::NonZeroU64;
     /// use tollgate::http::ClientIp;
     /// use tollgate::tower::{Cost, RateLimitLayer};
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// const KILOBYTE: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
-    /// let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(1_000).burst(20_000)))
+    /// let quota = Quota::per_second(1_000_000).burst(20_000_000);
+    /// let layer = RateLimitLayer::builder(RateLimiter::new(quota))
     ///     .key(ClientIp::peer())
-    ///     .settle_on(|_| Cost::bytes_each(KILOBYTE))
+    ///     .settle_on(|_| Cost::bytes().at_least(1_000))
     ///     .build();
     /// # let _ = layer;
     /// ```

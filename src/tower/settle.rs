@@ -1,7 +1,6 @@
 //! The cost of a request that is known only from its response.
 
 use std::fmt;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
@@ -31,7 +30,7 @@ pub struct ResponseHead<'a> {
 /// |---|---|
 /// | [`Cost::ESTIMATE`] | those of [`cost`](super::LayerBuilder::cost), 1 by default |
 /// | [`Cost::tokens`] | a number, such as that of a header |
-/// | [`Cost::bytes`], [`Cost::bytes_each`] | by the bytes of the body, as they pass |
+/// | [`Cost::bytes`] | by the bytes of the body, as they pass |
 /// | [`Cost::trailer`] | the number in a trailer |
 /// | [`Cost::of_body`] | a number that a closure finds in the last bytes of the body |
 ///
@@ -50,7 +49,7 @@ type Parse = Arc<dyn Fn(&[u8]) -> Option<u64> + Send + Sync>;
 enum CostSource {
     Estimate,
     Tokens(u64),
-    Bytes(NonZeroU64),
+    Bytes,
     Trailer(HeaderName),
     Body(usize, Parse),
 }
@@ -96,14 +95,7 @@ impl Cost {
     /// by [`at_least`](Cost::at_least) if such a request has its price.
     #[must_use]
     pub fn bytes() -> Cost {
-        Cost::bytes_each(NonZeroU64::MIN)
-    }
-
-    /// Costs one token for each `bytes` bytes of the body that are begun, as they pass, and at
-    /// least one.
-    #[must_use]
-    pub fn bytes_each(bytes: NonZeroU64) -> Cost {
-        Cost { source: CostSource::Bytes(bytes), least: 1 }
+        Cost { source: CostSource::Bytes, least: 1 }
     }
 
     /// Costs the number in a trailer of this name, as of a stream of gRPC.
@@ -144,7 +136,7 @@ impl fmt::Debug for Cost {
         match &self.source {
             CostSource::Estimate => f.write_str("ESTIMATE"),
             CostSource::Tokens(n) => write!(f, "tokens({n})"),
-            CostSource::Bytes(each) => write!(f, "bytes_each({each})"),
+            CostSource::Bytes => f.write_str("bytes()"),
             CostSource::Trailer(name) => write!(f, "trailer({name})"),
             CostSource::Body(keep, _) => write!(f, "of_body({keep}, ..)"),
         }?;
@@ -189,7 +181,7 @@ impl Charged {
         let kind = match source {
             CostSource::Estimate => return (self.settle(self.tokens.max(least)), None),
             CostSource::Tokens(n) => return (self.settle(n.max(least)), None),
-            CostSource::Bytes(each) => MeterKind::Bytes { each, passed: 0 },
+            CostSource::Bytes => MeterKind::Bytes { passed: 0 },
             CostSource::Trailer(name) => MeterKind::Trailer { name, found: None },
             CostSource::Body(keep, parse) => MeterKind::Body { keep, last: Vec::new(), parse },
         };
@@ -208,7 +200,6 @@ pub(super) struct Meter {
 
 enum MeterKind {
     Bytes {
-        each: NonZeroU64,
         passed: u64,
     },
     Trailer {
@@ -228,12 +219,11 @@ impl Meter {
     /// Sees a frame that passes.
     pub(super) fn see<D: Buf + From<Bytes>>(&mut self, frame: Frame<D>) -> Frame<D> {
         match &mut self.kind {
-            MeterKind::Bytes { each, passed } => {
+            MeterKind::Bytes { passed } => {
                 if let Some(data) = frame.data_ref() {
                     *passed = passed.saturating_add(data.remaining() as u64);
-                    let tokens = passed.div_ceil(each.get());
-                    if tokens > self.charged.tokens {
-                        self.charged.settle(tokens);
+                    if *passed > self.charged.tokens {
+                        self.charged.settle(*passed);
                     }
                 }
             }
@@ -269,7 +259,7 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         let tokens = match std::mem::replace(&mut self.kind, MeterKind::Settled) {
-            MeterKind::Bytes { each, passed } => Some(passed.div_ceil(each.get())),
+            MeterKind::Bytes { passed } => Some(passed),
             MeterKind::Trailer { found, .. } => found,
             // A panic of the closure beside another one would end the process.
             MeterKind::Body { .. } if std::thread::panicking() => None,

@@ -12,7 +12,6 @@ mod sums;
 
 use std::collections::VecDeque;
 use std::future::{Future, Ready, ready};
-use std::num::NonZeroU64;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};

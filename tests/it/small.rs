@@ -67,29 +67,6 @@ fn keys_that_share_earn_from_the_first_use_on() {
     assert!(limiter.try_acquire(&1).is_ok() && limiter.try_acquire(&1).is_err());
 }
 
-#[test]
-fn jitter_adds_and_never_more_than_it_says() {
-    for most in [ns(1), ns(1_000), Duration::from_millis(20), Duration::from_secs(3_600)] {
-        let jitter = Jitter::up_to(most);
-        for wait in [Duration::ZERO, ns(1), Duration::from_secs(1)] {
-            let waits: Vec<_> = (0..1_000).map(|_| jitter.added_to(wait)).collect();
-            assert!(waits.iter().all(|with| (wait..=wait + most).contains(with)));
-            assert!(waits.iter().any(|with| *with != waits[0]), "{most:?}: it is random");
-        }
-        for _ in 0..100 {
-            assert_eq!(jitter.added_to(Duration::MAX), Duration::MAX);
-        }
-    }
-    for none in [Jitter::NONE, Jitter::default(), Jitter::up_to(Duration::ZERO)] {
-        assert_eq!(none, Jitter::NONE);
-        assert_eq!(
-            [ns(0), ns(7), Duration::MAX].map(|wait| none.added_to(wait)),
-            [ns(0), ns(7), Duration::MAX]
-        );
-    }
-    let _ = Jitter::up_to(Duration::MAX).added_to(Duration::MAX);
-}
-
 /// The waits are the promised ones on a mock clock that stands, however long the sleeps take.
 #[test]
 fn waits_take_their_tokens_in_turn() {

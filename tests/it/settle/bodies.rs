@@ -32,7 +32,6 @@ fn bytes_below_the_estimate_are_refunded_when_the_body_ends() {
 
 #[test]
 fn a_response_without_bytes_costs_a_token_or_the_floor_that_is_set() {
-    const UNIT: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
     let status = |status: u16| {
         let mut response = brings([]);
         *response.status_mut() = StatusCode::from_u16(status).unwrap();
@@ -40,12 +39,9 @@ fn a_response_without_bytes_costs_a_token_or_the_floor_that_is_set() {
     };
     for (cost, floor) in [
         (Cost::bytes(), 1),
-        (Cost::bytes_each(UNIT), 1),
         (Cost::bytes().at_least(40), 40),
-        (Cost::bytes_each(UNIT).at_least(700), 700),
         // Without one, these cost nothing, as before.
         (Cost::bytes().at_least(0), 0),
-        (Cost::bytes_each(UNIT).at_least(0), 0),
     ] {
         for estimate in [0, 1, 100] {
             // To HEAD, a 304, a body of no bytes, and one that the client does not read.
@@ -84,21 +80,21 @@ fn a_floor_is_the_least_of_any_cost() {
 }
 
 #[test]
-fn a_begun_unit_of_bytes_costs_a_token() {
+fn bytes_cost_their_number_over_any_estimate() {
     for (frames, tokens) in [
         (&[][..], 1),
         (&[0], 1),
         (&[1], 1),
-        (&[999], 1),
-        (&[1_000], 1),
-        (&[1_001], 2),
-        (&[500, 500], 1),
-        (&[500, 501], 2),
-        (&[1; 1_001], 2),
-        (&[2_000, 0, 1], 3),
-        (&[700_000], 700),
+        (&[99], 99),
+        (&[100], 100),
+        (&[101], 101),
+        (&[50, 50], 100),
+        (&[50, 51], 101),
+        (&[1; 101], 101),
+        (&[200, 0, 1], 201),
+        (&[700], 700),
     ] {
-        let mut scene = Scene::new(BYTES, |_| Cost::bytes_each(NonZeroU64::new(1_000).unwrap()));
+        let mut scene = Scene::new(BYTES, |_| Cost::bytes());
         for estimate in [0, 1, 100] {
             scene.limiter.remove(&KEY);
             scene.estimate = Estimate(estimate);
@@ -106,7 +102,7 @@ fn a_begun_unit_of_bytes_costs_a_token() {
             let mut bytes = 0;
             while let Some(frame) = pull(&mut body) {
                 bytes += frame.unwrap().into_data().unwrap().len() as u64;
-                let so_far = bytes.div_ceil(1_000).max(estimate);
+                let so_far = bytes.max(estimate);
                 assert_eq!(scene.left(), 1_000 - so_far, "{frames:?} {estimate}");
             }
             drop(body);

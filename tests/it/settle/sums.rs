@@ -15,7 +15,6 @@ fn tokens_left_and_costs_are_all_the_tokens() {
         let mut random = Random(capacity);
         let mut scene = Scene::new(quota, move |answer| match kind(answer) {
             Some("bytes") => Cost::bytes(),
-            Some("units") => Cost::bytes_each(NonZeroU64::new(16).unwrap()),
             Some("trailer") => Cost::trailer(COST),
             Some("body") => Cost::of_body(8, |last| last.first().map(|first| u64::from(*first) * 10)),
             Some("header") => of_header(answer),
@@ -59,7 +58,7 @@ fn tokens_left_and_costs_are_all_the_tokens() {
     }
 }
 
-const KINDS: [&str; 6] = ["bytes", "units", "trailer", "body", "header", "estimate"];
+const KINDS: [&str; 5] = ["bytes", "trailer", "body", "header", "estimate"];
 
 /// A random response, and the sum of its costs.
 struct Sum {
@@ -109,7 +108,6 @@ impl Sum {
         let last = &bytes[bytes.len().saturating_sub(8)..];
         match self.kind {
             "bytes" => all.max(1),
-            "units" => (all / 16 + u64::from(!all.is_multiple_of(16))).max(1),
             "trailer" => {
                 self.frames.iter().find_map(|frame| frame.as_ref().err().copied()).unwrap_or(self.estimate)
             }
