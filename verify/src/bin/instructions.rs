@@ -137,7 +137,7 @@ fn keyed(kind: &str, keys: &[u64]) -> Option<u64> {
             true
         }),
         "hold" => {
-            decide(keys, |key| black_box(&limiter).key(key).hold().is_ok_and(|held| held.settle(1) == 1))
+            decide(keys, |key| black_box(&limiter).key(key).hold().is_ok_and(|held| held.settle(1) == 0))
         }
         _ => return None,
     })
