@@ -14,9 +14,13 @@
 //! | requests in flight | [`Inflight`] | `Inflight::adaptive(target, 1_000).build()?` |
 //! | a fleet | `tollgate-distributed` | `DistributedLimiter::builder(quota, store)` |
 //!
-//! A [`Quota`] is a rate and a burst: `Quota::per_second(100).burst(200)`. A [`Window`] is a limit
-//! in a period: `Window::per_day(1_000).utc()`. Each decision is a `Result` of [`Granted`], with
-//! the tokens that are left, or [`Denied`], with the time to wait. The short verbs, such as
+//! A [`Quota`] is a rate and a burst: `Quota::per_second(100).burst(200)`. The burst is by default
+//! the tokens of the period. A [`Window`] is a limit in a period: `Window::per_day(1_000).utc()`.
+//! Both have `per_second`, `per_minute`, `per_hour` and `per_day`. Numbers of tokens are `u64`.
+//!
+//! Each decision is a `Result` of [`Granted`], with the tokens that are left, or [`Denied`]. The
+//! `retry_after()` of a refusal is the time until the same call can be granted, an
+//! `Option<Duration>`: `None` is never. The short verbs, such as
 //! `try_acquire`, are on the limiter. All other verbs and the options are on an [`Ask`]:
 //! `limiter.key(&key)` or `bucket.ask()`.
 //!
@@ -69,7 +73,7 @@
 //! static API: TokenBucket = TokenBucket::new(Quota::per_second(50).burst(1));
 //!
 //! fn fetch(page: u32) -> Result<u32, Denied> {
-//!     // In line, first come, first served. Refused at once if it would take longer.
+//!     // In line, first come, first served. A wait of more than 10 s is refused at once.
 //!     API.ask().within(Duration::from_secs(10)).blocking_acquire()?;
 //!     Ok(page)
 //! }
@@ -117,6 +121,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A key keeps the tokens that are *left* in its bucket from plan to plan: one that is upgraded
+//! fills up at the new rate. Under a plan of a [`Window`] it keeps the tokens that it *used*, so an
+//! upgrade counts at once (see [1,000 a day](#1000-a-day)).
+//!
 //! The layer for HTTP chooses the plan by the request, behind the authentication of the key:
 //!
 //! ```
@@ -156,7 +164,7 @@
 //!
 //! match daily.try_acquire_n("ada", 3) {
 //!     Ok(granted) => println!("{} left today", granted.remaining()),
-//!     Err(denied) => println!("again in {:?}", denied.retry_after()),
+//!     Err(denied) => println!("again in {:?}", denied.retry_after().unwrap_or_default()),
 //! }
 //!
 //! // Another limit for some keys, on the same counts: tokens that were used stay used.
@@ -167,7 +175,9 @@
 //!
 //! A plan with a larger limit needs room: `RateLimiter::<String, _>::builder(window)`, then
 //! `.headroom(window.with_limit(10_000)?)?.build()`. A strict cap is a sliding window:
-//! `Window::per(5, fifteen_minutes).sliding()`. One limit without keys is a `WindowCounter`.
+//! `Window::per(5, Duration::from_secs(900)).sliding()`. One limit without keys is a
+//! `WindowCounter`. Without `utc()` a window ends up to a 2^15th of its period late, and
+//! `retry_after` counts that.
 //!
 //! # Several limits, all or nothing
 //!
@@ -185,6 +195,8 @@
 //!     Err(refused) => println!("limit {} refused: {}", refused.which(), refused.denied()),
 //! }
 //! ```
+//!
+//! A refusal is an [`AllDenied`]. Its `which()` is the position of the limit, from 0.
 //!
 //! # Guarantees
 //!

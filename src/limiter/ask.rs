@@ -154,7 +154,9 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     }
 
     /// Sets the longest wait of a verb that waits; by default it is not bounded. A longer wait is
-    /// refused at once and takes nothing, with [`Reason::Deadline`](crate::Reason::Deadline).
+    /// refused at once and takes nothing, with [`Reason::Deadline`](crate::Reason::Deadline). The
+    /// `retry_after` of that refusal is the time until the same call is accepted, and not until the
+    /// tokens are there.
     ///
     /// Any other verb waits for 0 s, whatever is set here.
     ///

@@ -13,8 +13,9 @@ use crate::word::plan::PlanTerms;
 /// [names](crate::Ask::under), and keeps its tokens from plan to plan. Tokens earned since the
 /// key's last use count at the plan of the present call.
 ///
-/// An empty bucket under one plan is empty under all. A plan of windows is another limit on the
-/// same count: an upgraded customer has the difference at once.
+/// Under a quota a key keeps the tokens that are *left*: an empty bucket under one plan is empty
+/// under all, and an upgraded customer fills up at the new rate. A plan of windows is another limit
+/// on the same count of *used* tokens: an upgraded customer has the difference at once.
 ///
 /// # Of a quota
 ///
