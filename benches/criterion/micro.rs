@@ -29,7 +29,9 @@ fn bench<K>(
     group.sampling_mode(SamplingMode::Flat);
     // A contender that does not limit is not timed.
     for contender in contenders.iter().filter(|contender| contender.breaks.is_none()) {
-        let limiter = (contender.make)(Setup { quota: path.quota(), keys: all.len() });
+        // A table that is full up to four fifths has room for each key. In one for 1,000 keys, two
+        // of them shared a bucket in one of 50 runs.
+        let limiter = (contender.make)(Setup { quota: path.quota(), keys: all.len() * 5 / 4 });
         assert_eq!(limiter.count_granted(all), all.len() as u64, "a bucket starts full");
         group.bench_function(contender.name, |bencher| {
             bencher.iter_custom(|decisions| {

@@ -58,8 +58,7 @@ mod leased_terms;
 mod leases;
 mod verbs;
 
-#[cfg(test)]
-#[allow(unused_imports, reason = "the models name no thread")]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use cells::thread_index;
 pub(crate) use leases::{LeaseCells, Spread};
 pub(crate) use verbs::Mode;
