@@ -6,7 +6,7 @@ use crate::fault::{Fault, injected};
 use crate::time::clock::Moment;
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Left, Origin, Reading, Refill, State, TakeOutcome};
-use crate::word::verb::{Give, Take, by_refill, kept};
+use crate::word::verb::{Call, Give, Reserve, Take, by_refill, kept};
 use crate::word::wait::Wait;
 
 /// A record of one take: the units, and the bucket before and after it.
@@ -32,17 +32,13 @@ pub(crate) struct Receipt {
 
 impl Receipt {
     pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<PlanTerms>) -> Receipt {
-        Receipt::above(outcome, reading, plan, 0)
+        Receipt::of(Call { take: Take::Touch, plan }, outcome, reading)
     }
 
-    /// Returns the receipt of a take that is due when `keep` hundredths of the burst are there
-    /// beside it.
-    pub(crate) fn above(
-        outcome: TakeOutcome,
-        reading: &Reading,
-        plan: Option<PlanTerms>,
-        keep: u8,
-    ) -> Receipt {
+    /// Returns the receipt of a call. A reservation that keeps a part of the burst is due when the
+    /// part is there, too.
+    pub(crate) fn of(Call { take, plan }: Call, outcome: TakeOutcome, reading: &Reading) -> Receipt {
+        let keep = if let Take::Reserve(Reserve { keep, .. }) = take { keep } else { 0 };
         let TakeOutcome { taken, level, lag, origin, .. } = outcome;
         let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
         let (wait, before) = by_refill!(*reading, plan, |by| {

@@ -18,7 +18,7 @@ use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
-use crate::word::verb::{Call, Reserve, Take};
+use crate::word::verb::{Call, Take};
 
 /// A call on one key, with its entry looked up by hash.
 pub(crate) struct KeyCall<'a, K, Q: ?Sized, S> {
@@ -123,10 +123,8 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     ) -> Result<(Granted, Receipt), Denied> {
         let hook = &self.inner.hook;
         let granted = done.ok().filter(|done| done.outcome.granted);
-        let receipt = granted.map(|Done { outcome, reading, .. }| {
-            let keep = if let Take::Reserve(Reserve { keep, .. }) = call.take { keep } else { 0 };
-            Receipt::above(outcome, &reading, call.plan, keep).counted_from(removals)
-        });
+        let receipt = granted
+            .map(|Done { outcome, reading, .. }| Receipt::of(call, outcome, &reading).counted_from(removals));
         let undo = || receipt.iter().for_each(|receipt| self.undo(receipt));
         let granted = hook.observe_or(call.take.tokens(), decision(call, done), undo)?;
         Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.inner.keyspace.engine.clock.now()))))

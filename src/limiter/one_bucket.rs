@@ -126,8 +126,7 @@ impl<R: Rule> Limit<R> {
     fn received(&self, call: Call, done: Result<Done, Denied>) -> Result<(Granted, Receipt), Denied> {
         let receipt = match done {
             Ok(Done { outcome, reading, leased }) if outcome.granted => {
-                let keep = if let Take::Reserve(Reserve { keep, .. }) = call.take { keep } else { 0 };
-                Receipt::above(outcome, &reading, None, keep).beside(reading.refill.units(leased))
+                Receipt::of(call, outcome, &reading).beside(reading.refill.units(leased))
             }
             Ok(Done { reading, .. }) => Receipt::void(Moment(reading.nanos())),
             Err(_) => Receipt::void(self.engine.clock.now()),

@@ -19,7 +19,7 @@ use crate::limiter::inner::Inner;
 use crate::limiter::options::CallOptions;
 use crate::limiter::rule::Rule;
 use crate::limiter::ticket::{LineTicket, Promise};
-use crate::limiter::verbs::Verb;
+use crate::limiter::verbs::{Verb, decision};
 use crate::time::clock::Moment;
 use crate::time::jitter::Jitter;
 use crate::word::decision::snapshot::Snapshot;
@@ -77,9 +77,8 @@ impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
                 return Ok((granted, Receipt::void(self.inner.keyspace.engine.clock.now())));
             }
         };
-        let keep = if let Take::Reserve(Reserve { keep, .. }) = call.take { keep } else { 0 };
         let receipt = match outcome.granted {
-            true => Receipt::above(outcome, &reading, None, keep).at(Origin::NoKey),
+            true => Receipt::of(call, outcome, &reading).at(Origin::NoKey),
             false => Receipt::void(Moment(reading.nanos())),
         };
         let decision = call.decision(outcome, reading);
@@ -151,11 +150,7 @@ where
     fn reserve(self, wanted: Reserve, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {
         let Reserve { n, keep, max_wait } = wanted;
         let (call, done) = self.run(Take::now(n, keep), options);
-        let refused = match done {
-            Ok(Done { outcome, reading, .. }) => call.decision(outcome, reading).err(),
-            Err(denied) => Some(denied),
-        };
-        let waits = refused.is_some_and(|denied| denied.reason() == Reason::Empty);
+        let waits = decision(call, done).is_err_and(|denied| denied.reason() == Reason::Empty);
         if !waits || max_wait == 0 || self.inner.hook.is_shadow() {
             return self.received(call, done);
         }
@@ -177,12 +172,8 @@ where
     ) -> Result<Promise, Denied> {
         let inner = self.inner;
         let (call, done) = self.run(Take::Exactly(n), options);
-        let decision = match done {
-            Ok(Done { outcome, reading, .. }) => call.decision(outcome, reading),
-            Err(denied) => Err(denied),
-        };
         let line = LineId { origin: LINE, removals: 0, plan: None };
-        let decision = match decision {
+        let decision = match decision(call, done) {
             Err(denied) if denied.reason() == Reason::Empty && max_wait > 0 && !inner.hook.is_shadow() => {
                 let wish = Wish { n, max_wait, max_waiting: max_waiting.min(inner.max_waiting), waker };
                 match inner.keyspace.join_line(&inner.keyspace.store.pin(), line, &wish) {

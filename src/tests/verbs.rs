@@ -60,8 +60,7 @@ impl Bench {
         let (done, committed) =
             self.committed(|| self.engine.charge(&self.bucket, Some(State::FULL), read, call));
         let Done { outcome, reading, .. } = done.expect("it is never sealed");
-        let keep = if let Take::Reserve(Reserve { keep, .. }) = take { keep } else { 0 };
-        let receipt = Receipt::above(outcome, &reading, plan, keep);
+        let receipt = Receipt::of(call, outcome, &reading);
         assert!(committed || receipt.units == 0, "a grant commits");
         assert!(!committed || take.tokens() > 0, "taking nothing commits nothing");
         (call.decision(outcome, reading), receipt, reading.at)
