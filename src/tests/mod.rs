@@ -97,3 +97,5 @@ fn config(cases: u32) -> proptest::test_runner::Config {
 }
 #[cfg(not(any(loom, shuttle)))]
 mod waiting;
+#[cfg(not(any(loom, shuttle)))]
+mod waits;

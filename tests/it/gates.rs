@@ -308,6 +308,22 @@ fn headers_tell_no_numbers_of_no_limit_and_of_a_pause() {
     assert!(!of(&blocked, counter.try_acquire()).contains_key("retry-after"));
 }
 
+/// The rule of a blocked limiter is a value like any other.
+#[test]
+fn a_limiter_may_be_built_with_a_blocked_window() {
+    let hour = Window::per_hour(5);
+    for window in [hour, hour.utc(), hour.sliding(), hour.weighted()] {
+        let limiter = RateLimiter::<u8, _>::new(window);
+        limiter.set_rule(window.blocked()).unwrap();
+        let rule = limiter.rule();
+        assert_eq!((rule, rule.sub_window()), (window.blocked(), window.sub_window()));
+        let again = RateLimiter::<u8, _>::new(rule);
+        assert_eq!(again.try_acquire(&1).unwrap_err().reason(), Reason::Blocked);
+        again.set_rule(window).unwrap();
+        assert!(again.try_acquire(&1).is_ok());
+    }
+}
+
 /// The layer refuses in a pause with 429, and passes all on without a limit.
 #[cfg(feature = "tower")]
 #[test]

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use tollgate::{Clock, InvalidRule, Quota, RateLimiter, TokenBucket, WhenFull};
+use tollgate::{Clock, InvalidRule, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
 use super::face::{Face, Set, on_each, on_each_of};
 use super::{InStore, Room, WITH_ONE};
@@ -343,4 +343,23 @@ fn a_clock_that_panics_leaves_a_quota_in_force() {
     bucket.set_rule(Quota::per_second(1_000)).unwrap();
     nanos.store(SECOND * 7 / 4, Relaxed);
     assert_eq!(bucket.peek().remaining(), 760);
+}
+
+/// A hand that found no room rests until the first key is due by the old rule. It looks at few keys
+/// meanwhile, and one of 50 is due earlier by the new rule.
+#[test]
+fn a_faster_rule_makes_room_for_a_new_key() {
+    let (clock, mock) = Clock::mock();
+    let (slow, fast) = (Quota::per_hour(1).burst(10), Quota::per_second(1).burst(10));
+    let builder = RateLimiter::<u64>::builder(slow).headroom(fast).unwrap().clock(clock);
+    let limiter = builder.max_keys(50).when_full(WhenFull::Deny).build();
+    for key in 0..50 {
+        assert!(limiter.try_acquire_n(&key, if key == 25 { 1 } else { 10 }).is_ok());
+    }
+    let full = [(); 2].map(|()| limiter.try_acquire(&50).unwrap_err());
+    assert!(full.iter().all(|denied| denied.reason() == Reason::Full));
+    assert!(full[1].retry_after() >= Some(ns(HOUR)), "{full:?}");
+    limiter.set_rule(fast).unwrap();
+    mock.advance(ns(4 * SECOND));
+    assert!(limiter.try_acquire(&50).is_ok());
 }
