@@ -2,6 +2,8 @@
 //! settled.
 
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bucket::receipt::{Receipt, Settle};
@@ -13,6 +15,23 @@ use crate::word::state::Origin;
 pub(crate) trait Ledger {
     /// Settles the take of a receipt, and returns the tokens charged.
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64;
+}
+
+/// The ledger of a guard.
+pub(crate) enum LedgerOf<'a> {
+    Borrowed(&'a (dyn Ledger + Send + Sync)),
+    Owned(Arc<dyn Ledger + Send + Sync>),
+}
+
+impl<'a> Deref for LedgerOf<'a> {
+    type Target = dyn Ledger + Send + Sync + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            LedgerOf::Borrowed(ledger) => *ledger,
+            LedgerOf::Owned(ledger) => &**ledger,
+        }
+    }
 }
 
 /// Tokens that are promised for a future time, from [`reserve`](crate::Ask::reserve).
@@ -55,17 +74,13 @@ pub(crate) trait Ledger {
 /// ```
 #[must_use = "a reservation that is dropped gives its tokens back"]
 pub struct Reservation<'a> {
-    ledger: &'a (dyn Ledger + Send + Sync),
+    ledger: LedgerOf<'a>,
     receipt: Receipt,
     granted: Granted,
 }
 
 impl<'a> Reservation<'a> {
-    pub(crate) fn new(
-        ledger: &'a (dyn Ledger + Send + Sync),
-        receipt: Receipt,
-        granted: Granted,
-    ) -> Reservation<'a> {
+    pub(crate) fn new(ledger: LedgerOf<'a>, receipt: Receipt, granted: Granted) -> Reservation<'a> {
         Reservation { ledger, receipt, granted }
     }
 
@@ -130,17 +145,13 @@ impl fmt::Debug for Reservation<'_> {
 /// ```
 #[must_use = "a hold is settled when the cost is known"]
 pub struct Hold<'a> {
-    ledger: &'a (dyn Ledger + Send + Sync),
+    ledger: LedgerOf<'a>,
     receipt: Receipt,
     granted: Granted,
 }
 
 impl<'a> Hold<'a> {
-    pub(crate) fn new(
-        ledger: &'a (dyn Ledger + Send + Sync),
-        receipt: Receipt,
-        granted: Granted,
-    ) -> Hold<'a> {
+    pub(crate) fn new(ledger: LedgerOf<'a>, receipt: Receipt, granted: Granted) -> Hold<'a> {
         Hold { ledger, receipt, granted }
     }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::bucket::reservation::{Hold, Reservation};
+use crate::bucket::receipt::Receipt;
+use crate::bucket::reservation::{Hold, LedgerOf, Reservation};
 use crate::limiter::asked::Asked;
 use crate::limiter::options::CallOptions;
 use crate::limiter::plan::Plan;
@@ -286,10 +287,15 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn hold(self) -> Result<Hold<'a>, Denied> {
+        let (granted, receipt) = self.held()?;
+        Ok(Hold::new(LedgerOf::Borrowed(self.bucket.ledger()), receipt, granted))
+    }
+
+    /// Takes the tokens of a hold, and returns a receipt for the ledger.
+    pub(super) fn held(&self) -> Result<(Granted, Receipt), Denied> {
         // The later settlement needs a bucket with a level.
         let take = if self.n == 0 { Take::Touch } else { self.take() };
-        let (granted, receipt) = self.bucket.hold(take, self.options())?;
-        Ok(Hold::new(self.bucket.ledger(), receipt, granted))
+        self.bucket.hold(take, self.options())
     }
 
     /// Sets the plan by its numbers.
@@ -358,9 +364,14 @@ impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn reserve(self) -> Result<Reservation<'a>, Denied> {
+        let (granted, receipt) = self.reserved()?;
+        Ok(Reservation::new(LedgerOf::Borrowed(self.bucket.ledger()), receipt, granted))
+    }
+
+    /// Takes the tokens of a reservation, and returns a receipt for the ledger.
+    pub(super) fn reserved(&self) -> Result<(Granted, Receipt), Denied> {
         let wanted = Reserve { n: self.n, keep: self.keep, max_wait: self.within };
-        let (granted, receipt) = self.bucket.reserve(wanted, self.options())?;
-        Ok(Reservation::new(self.bucket.ledger(), receipt, granted))
+        self.bucket.reserve(wanted, self.options())
     }
 
     /// Waits for the tokens in this thread, and takes them.

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::task::Waker;
 
 use crate::bucket::engine::{Done, Engine};
@@ -27,7 +28,7 @@ use crate::word::verb::{Call, Reserve, Take};
 
 /// The bucket of a key, from [`RateLimiter::key`](crate::RateLimiter::key).
 pub struct Keyed<'a, 'k, K, Q: ?Sized, R, S> {
-    pub(super) inner: &'a Inner<K, S>,
+    pub(super) inner: &'a Arc<Inner<K, S>>,
     pub(super) key: &'k Q,
     pub(super) rule: PhantomData<R>,
 }

@@ -23,6 +23,7 @@ pub(crate) mod limit;
 pub(crate) mod limited;
 mod one_bucket;
 pub(crate) mod options;
+mod owned;
 mod patient;
 pub(crate) mod pinned;
 #[cfg(feature = "tower")]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::store::StoreGuard;
@@ -18,7 +19,7 @@ use crate::word::decision::{Denied, Granted};
 
 /// A [`RateLimiter`] with a guard that serves many calls; see [`RateLimiter::pin`].
 pub struct Pinned<'a, K, R = Quota, S = RandomState> {
-    inner: &'a Inner<K, S>,
+    inner: &'a Arc<Inner<K, S>>,
     pin: StoreGuard<'a, K>,
     rule: PhantomData<R>,
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::task::Waker;
 
 use crate::bucket::atomic::Bucket;
@@ -39,7 +40,7 @@ const NEVER_SEALED: &str = "an overflow bucket is never sealed";
 /// It is the first overflow bucket under the limiter's own rule: a request under a plan is refused,
 /// with [`Reason::ForeignPlan`].
 pub struct Shared<'a, K, R, S> {
-    pub(super) inner: &'a Inner<K, S>,
+    pub(super) inner: &'a Arc<Inner<K, S>>,
     pub(super) rule: PhantomData<R>,
 }
 

@@ -17,7 +17,7 @@ use crate::bucket::atomic::{Bucket, ReadClock};
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
-use crate::bucket::reservation::{Ledger, Reservation};
+use crate::bucket::reservation::{Ledger, LedgerOf, Reservation};
 use crate::rule::layout::{Layout, LayoutOptions};
 use crate::rule::rate::Quota;
 use crate::time::clock::Moment;
@@ -43,7 +43,7 @@ impl Ledger for Nobody {
 
 /// Returns the reservation of a receipt, to ask for its delay. A drop of it gives nothing back.
 pub(super) fn reservation(receipt: Receipt, granted: Granted) -> Reservation<'static> {
-    Reservation::new(&Nobody, receipt, granted)
+    Reservation::new(LedgerOf::Borrowed(&Nobody), receipt, granted)
 }
 
 impl Bench {

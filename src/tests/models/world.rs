@@ -11,7 +11,7 @@ use crate::bucket::atomic::{Bucket, BucketRef, Miss, Order, ReadClock};
 use crate::bucket::engine::{Done, Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
 use crate::bucket::receipt::{Receipt, Settle};
-use crate::bucket::reservation::{Ledger, Reservation};
+use crate::bucket::reservation::{Ledger, LedgerOf, Reservation};
 use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
@@ -323,7 +323,7 @@ impl World {
         let step = Take::Reserve(Reserve { n: 1, keep: 0, max_wait: u64::MAX });
         let Done { outcome, reading, .. } = self.run_on(&self.alone, self.now(), step);
         let receipt = Receipt::new(outcome, &reading, None);
-        outcome.granted.then(|| Reservation::new(self, receipt, Granted::new(outcome, &reading)))
+        outcome.granted.then(|| Reservation::new(LedgerOf::Borrowed(self), receipt, Granted::new(outcome, &reading)))
     }
 
     /// Commits the reservation, and returns the time at which it is earned.
