@@ -291,6 +291,7 @@ pub use limiter::rule::Rule;
 pub use limiter::shared::Shared;
 pub use rule::any_rule::AnyRule;
 pub use rule::error::InvalidRule;
+pub use rule::places::Places;
 pub use rule::rate::{AtMost, Quota};
 pub use rule::window::Window;
 pub use time::clock::{Clock, MockClock, Moment};

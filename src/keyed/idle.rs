@@ -41,7 +41,7 @@ impl IdleCheck<'_> {
     pub(crate) fn wait_until_idle(&self, state: State) -> u64 {
         match self.counting() {
             Counting::Bucket => self.wait_of_bucket(state),
-            Counting::Places if PlaceTerms::of(self.reading).refill.is_idle(state) => 0,
+            Counting::Places if PlaceTerms::of(self.reading, None).refill.is_idle(state) => 0,
             Counting::Places => IdleCheck::NEVER,
             _ => self.wait_of_window(state),
         }
@@ -105,9 +105,15 @@ pub(crate) fn seal_if_idle(engine: &Engine, bucket: impl BucketRef) -> Result<Op
 /// places, else that of an empty slot.
 pub(crate) fn vacated(engine: &Engine, sealed: State) -> State {
     match engine.counts_places() {
-        true => PlaceTerms::of(engine.read()).refill.vacated(sealed),
+        true => PlaceTerms::of(engine.read(), None).refill.vacated(sealed),
         false => State::FULL,
     }
+}
+
+/// Returns whether a key is forgotten only if it says the same as a new one: a key with a place in
+/// use stays, so that the receipt of a place always finds its word.
+pub(crate) fn forgets_only_idle(engine: &Engine) -> bool {
+    engine.counts_places()
 }
 
 /// Returns whether a removed key of a table keeps its slot, with no token used, until its window is

@@ -37,6 +37,17 @@ impl<K: Hash + Eq> Keyspace<K> {
         if let (StoreGuard::Table(_), true) = (pin, idle::forgets_in_place(&self.engine)) {
             return idle::forget(&self.engine, found, || self.shard(pin, entry.key).raise());
         }
+        if idle::forgets_only_idle(&self.engine) {
+            let Ok(Some(sealed)) = idle::seal_if_idle(&self.engine, found) else { return false };
+            match (pin, found) {
+                (StoreGuard::Table(table), FoundBucket::Table(held)) => {
+                    table.leave_idle(held, idle::vacated(&self.engine, sealed));
+                }
+                _ => entry.remove_sealed(),
+            }
+            self.made_room();
+            return true;
+        }
         let live = idle::seal(found, || self.shard(pin, entry.key).raise());
         match (pin, found) {
             (StoreGuard::Table(table), FoundBucket::Table(held)) if live => table.vacate(held, &self.engine),
@@ -48,6 +59,10 @@ impl<K: Hash + Eq> Keyspace<K> {
 
     /// Removes every key.
     pub(crate) fn clear(&self) {
+        if idle::forgets_only_idle(&self.engine) {
+            self.evict_idle();
+            return;
+        }
         match &self.store {
             Store::Map(buckets) => {
                 let Some(map) = buckets.if_made() else { return };

@@ -33,7 +33,7 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     /// let batch = [("ada", 2), ("bob", 1), ("ada", 1)];
     /// let granted: Vec<bool> = limiter.try_acquire_batch(&batch).map(|decision| decision.is_ok()).collect();
     /// assert_eq!(granted, [true, true, false]);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
+    /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
     pub fn try_acquire_batch<'a, Q: ToKey<K> + ?Sized>(
         &'a self,

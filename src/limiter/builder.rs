@@ -5,7 +5,6 @@ use std::hash::RandomState;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::overflow::WhenFull;
 #[cfg(doc)]
 use crate::limiter::ask::Ask;
@@ -14,6 +13,7 @@ use crate::limiter::limit::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
 use crate::limiter::settings::{KeySettings, Settings, common_setters, quota_setters};
+use crate::rule::any_rule::AnyRule;
 use crate::rule::error::InvalidRule;
 use crate::rule::rate::Quota;
 use crate::time::clock::Clock;
@@ -51,7 +51,7 @@ impl<K, R: Rule> RateLimiter<K, R> {
     pub fn builder(rule: R) -> Builder<K, R> {
         Builder {
             settings: Settings::new(rule),
-            keys: KeySettings::default(),
+            keys: KeySettings { when_full: R::WHEN_FULL, ..KeySettings::default() },
             plans: Vec::new(),
             choose: None,
             key: PhantomData,
@@ -158,7 +158,7 @@ impl LimitBuilder<Quota> {
 ///     .when_full(WhenFull::Deny)
 ///     .build();
 /// assert!(limiter.try_acquire(&7).is_ok());
-/// # Ok::<(), tollgate::InvalidLimit>(())
+/// # Ok::<(), tollgate::InvalidRule>(())
 /// ```
 #[must_use]
 pub struct Builder<K, R: Rule = Quota, S = RandomState> {
@@ -284,7 +284,7 @@ impl<K, R: Rule, S> Builder<K, R, S> {
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if `keys` is above 2^28, or above 2^24 where a `usize` has 32 bits: such a
+    /// [`InvalidRule`] if `keys` is above 2^28, or above 2^24 where a `usize` has 32 bits: such a
     /// table would not fit into the memory of most machines.
     ///
     /// # Examples
@@ -302,12 +302,24 @@ impl<K, R: Rule, S> Builder<K, R, S> {
     /// assert!(error.to_string().starts_with("a number of keys to allocate of 1844"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn inline(self, keys: usize) -> Result<Self, InvalidLimit> {
+    pub fn inline(self, keys: usize) -> Result<Self, InvalidRule> {
         Ok(Builder { keys: self.keys.inline(keys)?, ..self })
     }
 
     /// Sets the policy for new keys that find no room; by default they [share](WhenFull::Share).
-    pub fn when_full(self, when_full: WhenFull) -> Self {
+    ///
+    /// It is for quotas and windows. New keys of [`Places`](crate::Places) are always
+    /// [denied](WhenFull::Deny):
+    ///
+    /// ```compile_fail,E0277
+    /// use tollgate::{Places, RateLimiter, WhenFull};
+    ///
+    /// let _ = RateLimiter::<u64, _>::builder(Places::new(8)).when_full(WhenFull::Allow);
+    /// ```
+    pub fn when_full(self, when_full: WhenFull) -> Self
+    where
+        R: Into<AnyRule>,
+    {
         Builder { keys: KeySettings { when_full, ..self.keys }, ..self }
     }
 
@@ -318,8 +330,8 @@ impl<K, R: Rule, S> Builder<K, R, S> {
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if `keys` is above 2^28, or above 2^24 where a `usize` has 32 bits.
-    pub fn presize(self, keys: usize) -> Result<Self, InvalidLimit> {
+    /// [`InvalidRule`] if `keys` is above 2^28, or above 2^24 where a `usize` has 32 bits.
+    pub fn presize(self, keys: usize) -> Result<Self, InvalidRule> {
         Ok(Builder { keys: self.keys.presize(keys)?, ..self })
     }
 

@@ -80,7 +80,7 @@ impl<K, S> InflightLimiterBuilder<K, S> {
     /// # Errors
     ///
     /// [`InvalidLimit`] as there.
-    pub fn inline(self, keys: usize) -> Result<Self, InvalidLimit> {
+    pub fn inline(self, keys: usize) -> Result<Self, crate::InvalidRule> {
         Ok(Self { keys: self.keys.inline(keys)?, ..self })
     }
 

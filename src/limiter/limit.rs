@@ -287,6 +287,15 @@ impl<R: Rule> Limit<R> {
         Ok(())
     }
 
+    /// Checks that the word has room for a rule, as [`set_rule`](Self::set_rule) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_rule`](Self::set_rule).
+    pub fn check_rule(&self, rule: R) -> Result<(), InvalidRule> {
+        rule.check(self.built, &self.engine.source)
+    }
+
     /// Returns the rule in force.
     #[must_use]
     pub fn rule(&self) -> R {

@@ -184,6 +184,8 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
 
     /// Forgets the key, and returns whether it had an entry.
     ///
+    /// A key with a [place](crate::Places) in use stays, and the call returns false.
+    ///
     /// The key starts anew: full, or with the bucket that it [shares](crate::WhenFull::Share).
     /// An earlier reservation or hold neither gives back to its next bucket nor charges it.
     ///
@@ -359,6 +361,26 @@ impl<K: Eq, R: Rule, S> RateLimiter<K, R, S> {
         rule.set(self.built, &keyspace.engine)?;
         keyspace.rule_was_set();
         Ok(())
+    }
+
+    /// Checks that the words have room for a rule, as [`set_rule`](Self::set_rule) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_rule`](Self::set_rule).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
+    /// assert!(limiter.check_rule(Quota::per_second(5)).is_ok());
+    /// assert!(limiter.check_rule(Quota::per_second(1_000)).is_err());
+    /// assert_eq!(limiter.rule(), Quota::per_second(10));
+    /// ```
+    pub fn check_rule(&self, rule: R) -> Result<(), InvalidRule> {
+        rule.check(self.built, &self.inner.keyspace.engine.source)
     }
 
     /// Returns the numbers of keys held, and of events so far.

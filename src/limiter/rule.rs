@@ -1,28 +1,31 @@
 //! The rules of a limiter: what a bucket's word counts, how it is built, and how it is changed.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::bucket::engine::Engine;
 use crate::bucket::live_terms::{Change, LiveTerms};
 use crate::keyed::keyspace::Keyspace;
-use crate::rule::any_rule::AnyRule;
+use crate::keyed::overflow::WhenFull;
 use crate::rule::error::InvalidRule;
 use crate::rule::gate::Gate;
 use crate::rule::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
+use crate::rule::places::Places;
 use crate::rule::rate::Quota;
 use crate::rule::window::Window;
 use crate::rule::window_layout::WindowLayout;
 use crate::sync::const_fn;
 use crate::time::clock::Clock;
-use crate::word::by_refill::{BUCKETS, WINDOWS};
+use crate::word::by_refill::{BUCKETS, PLACES, WINDOWS};
 use crate::word::plan::PlanTerms;
 use crate::word::terms::Terms;
 
-/// The rule of a limiter: a [`Quota`] or a [`Window`]. Other crates cannot implement it.
+/// The rule of a limiter: a [`Quota`], a [`Window`] or [`Places`]. Other crates cannot implement it.
 ///
 /// A limiter is generic in its rule: [`RateLimiter<K, Quota>`](crate::RateLimiter) has a token
-/// bucket for each key, and `RateLimiter<K, Window>` a window. [`AnyRule`] is either of both, as a
-/// file of settings says.
+/// bucket for each key, `RateLimiter<K, Window>` a window, and `RateLimiter<K, Places>` a count of
+/// requests in flight. [`AnyRule`](crate::AnyRule) is a quota or a window, as a file of settings
+/// says.
 ///
 /// # Examples
 ///
@@ -37,8 +40,9 @@ use crate::word::terms::Terms;
 /// assert_eq!(drain(&Limit::builder(Window::per_hour(7)).build()), 7);
 /// ```
 #[expect(private_bounds, reason = "sealed")]
-pub trait Rule: Arithmetic + Into<AnyRule> {}
+pub trait Rule: Arithmetic {}
 
+impl Rule for Places {}
 impl Rule for Quota {}
 impl Rule for Window {}
 
@@ -54,6 +58,8 @@ pub(crate) trait Arithmetic:
 {
     /// The kinds of words among which an attempt selects.
     const WORDS: u8;
+    /// The policy for new keys that find no room, unless a builder sets another one.
+    const WHEN_FULL: WhenFull = WhenFull::Share;
     /// The part of the rule that its words do not have.
     type Built: Copy + fmt::Debug + Send + Sync;
     /// The room of the words, beside the rule itself.
@@ -72,6 +78,9 @@ pub(crate) trait Arithmetic:
 
     /// Returns the rule in force.
     fn in_force(built: Self::Built, source: &LiveTerms) -> Self;
+
+    /// Checks that the words can hold the rule.
+    fn check(self, built: Self::Built, source: &LiveTerms) -> Result<(), InvalidRule>;
 
     /// Puts the rule into force, if the words can hold it.
     fn set(self, built: Self::Built, engine: &Engine) -> Result<Change, InvalidRule>;
@@ -161,6 +170,13 @@ impl Arithmetic for Quota {
         source.quota()
     }
 
+    fn check(self, (): (), source: &LiveTerms) -> Result<(), InvalidRule> {
+        match self.gate() {
+            Gate::Counted => Ok(source.layout().check(self.numbers())?),
+            Gate::Open | Gate::Shut => Ok(()),
+        }
+    }
+
     fn set(self, (): (), engine: &Engine) -> Result<Change, InvalidRule> {
         Ok(engine.source.set(self, &engine.clock)?)
     }
@@ -207,6 +223,13 @@ impl Arithmetic for Window {
         built.limited_to(source.limit())
     }
 
+    fn check(self, built: Window, source: &LiveTerms) -> Result<(), InvalidRule> {
+        match self.limit_of(built)? {
+            0 => Ok(()),
+            limit => Ok(source.counts().check(limit)?),
+        }
+    }
+
     fn set(self, built: Window, engine: &Engine) -> Result<Change, InvalidRule> {
         match self.limit_of(built)? {
             0 => engine.source.block(&engine.clock),
@@ -221,6 +244,53 @@ impl Arithmetic for Window {
 
     fn under(built: Window, plan: &PlanTerms, _: &LiveTerms) -> Window {
         built.limited_to(plan.capacity)
+    }
+}
+
+impl Arithmetic for Places {
+    const WORDS: u8 = PLACES;
+    /// A place of a bucket that keys share would belong to another key.
+    const WHEN_FULL: WhenFull = WhenFull::Deny;
+    type Built = ();
+    /// Each word has room for the largest limit.
+    type Room = ();
+
+    fn room(self) {}
+
+    fn make_headroom(&mut self, (): &mut (), _: Places) -> Result<(), InvalidRule> {
+        Ok(())
+    }
+
+    fn make_room_for(&mut self, (): &mut (), _: &[Places]) -> Result<(), InvalidRule> {
+        Ok(())
+    }
+
+    /// No decision depends on the time: the clock stands.
+    fn engine(self, (): (), _: Clock, initial: Option<u64>) -> ((), Engine) {
+        let stands = Clock::from_fn(|| Duration::ZERO);
+        ((), engine_of(WindowLayout::places(self.limit()), stands, initial))
+    }
+
+    fn in_force((): (), source: &LiveTerms) -> Places {
+        // At most 2^20.
+        Places::new(source.limit() as u32)
+    }
+
+    fn check(self, (): (), _: &LiveTerms) -> Result<(), InvalidRule> {
+        Ok(())
+    }
+
+    fn set(self, (): (), engine: &Engine) -> Result<Change, InvalidRule> {
+        engine.source.put_limit(self.limit().into(), &engine.clock);
+        Ok(Change::Other)
+    }
+
+    fn compile<K>(self, (): (), keyspace: &Keyspace<K>) -> Result<PlanTerms, InvalidRule> {
+        keyspace.cap(self.limit().into())
+    }
+
+    fn under((): (), plan: &PlanTerms, _: &LiveTerms) -> Places {
+        Places::new(plan.capacity as u32)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::bucket::engine::Engine;
-use crate::inflight::invalid_limit::InvalidLimit;
 use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::hook::{DecisionHook, HookFn};
@@ -44,8 +43,8 @@ impl<R: Rule> Settings<R> {
 
     pub(crate) fn finish(self) -> (R::Built, Engine, DecisionHook) {
         let Settings { rule, room, clock, initial, shadow, hook, .. } = self;
-        clock.calibrate();
         let (built, engine) = rule.engine(room, clock, initial);
+        engine.clock.calibrate();
         (built, engine, DecisionHook::new(shadow, hook))
     }
 }
@@ -114,13 +113,13 @@ impl<S> KeySettings<S> {
         KeySettings { max_keys: keys.min(MAX_KEYS), ..self }
     }
 
-    pub(crate) fn inline(self, keys: usize) -> Result<KeySettings<S>, InvalidLimit> {
-        check_at_once(keys)?;
+    pub(crate) fn inline(self, keys: usize) -> Result<KeySettings<S>, InvalidRule> {
+        InvalidRule::check_keys(keys, MAX_AT_ONCE)?;
         Ok(KeySettings { inline: Some(keys), ..self })
     }
 
-    pub(crate) fn presize(self, keys: usize) -> Result<KeySettings<S>, InvalidLimit> {
-        check_at_once(keys)?;
+    pub(crate) fn presize(self, keys: usize) -> Result<KeySettings<S>, InvalidRule> {
+        InvalidRule::check_keys(keys, MAX_AT_ONCE)?;
         Ok(KeySettings { presize: keys, ..self })
     }
 
@@ -129,10 +128,6 @@ impl<S> KeySettings<S> {
         let options = KeyspaceOptions { engine, inline, presize, max_keys, when_full };
         (Keyspace::new(options), hasher)
     }
-}
-
-fn check_at_once(keys: usize) -> Result<(), InvalidLimit> {
-    InvalidLimit::check("a number of keys to allocate", keys as u64, (0, MAX_AT_ONCE as u128))
 }
 
 impl<S> fmt::Debug for KeySettings<S> {

@@ -6,8 +6,8 @@ use std::fmt;
 use crate::rule::layout::{MAX_BURST, QuotaError, RawQuota};
 use crate::rule::window_layout::WindowError;
 
-/// A quota or a window that cannot be held, or a text that is neither. The message names the given
-/// value and the bound.
+/// A rule that cannot be held, a text that is none, or a number of keys that is too large. The
+/// message names the given value and the bound.
 ///
 /// # Examples
 ///
@@ -47,9 +47,16 @@ enum Cause {
     Text(TextError),
     /// A window, where the words count another one.
     Another(Box<str>),
+    /// A number of keys to allocate memory for, and the most.
+    ManyKeys(usize, usize),
 }
 
 impl InvalidRule {
+    /// Checks a number of keys for which memory is allocated at once.
+    pub(crate) fn check_keys(keys: usize, most: usize) -> Result<(), InvalidRule> {
+        if keys > most { Err(InvalidRule(Cause::ManyKeys(keys, most))) } else { Ok(()) }
+    }
+
     /// Returns the error of a window for words that count another one.
     pub(super) fn another_window(window: &dyn fmt::Display, built: &dyn fmt::Display) -> InvalidRule {
         let sentence =
@@ -94,6 +101,9 @@ impl fmt::Display for InvalidRule {
             Cause::Window(flaw) => flaw.fmt(f),
             Cause::Text(error) => error.fmt(f),
             Cause::Another(sentence) => f.write_str(sentence),
+            Cause::ManyKeys(keys, most) => {
+                write!(f, "a number of keys to allocate of {keys} is out of bounds: 0 to {most}")
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod from_text;
 pub(crate) mod gate;
 pub(crate) mod layout;
 pub(crate) mod period;
+pub(crate) mod places;
 mod proportion;
 mod quota_text;
 pub(crate) mod rate;

@@ -54,6 +54,9 @@ impl fmt::Display for WindowError {
                     "an offset of {offset} is out of the bounds from utc-12 to utc+14, in quarter hours"
                 )
             }
+            WindowError::FewOrManyPlaces(limit) => {
+                write!(f, "a limit of {limit} places is out of the bounds from 1 to 2^20")
+            }
             WindowError::LimitTooWide(limit, most) => write!(
                 f,
                 "a limit of {limit} is over the bound of {most} tokens that there is room for: build with headroom"

@@ -49,6 +49,8 @@ pub(crate) enum WindowError {
     FarOffset(i16),
     /// A limit that is over the largest of a word that is built.
     LimitTooWide(u64, u64),
+    /// A limit of places that is 0 or above the most.
+    FewOrManyPlaces(u32),
 }
 
 /// The widths of a word for windows, and its ticks.

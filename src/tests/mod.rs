@@ -22,8 +22,6 @@ mod inflight;
 #[cfg(not(any(loom, shuttle)))]
 mod inflight_adapt;
 #[cfg(not(any(loom, shuttle)))]
-mod inflight_keys;
-#[cfg(not(any(loom, shuttle)))]
 mod law;
 #[cfg(not(any(loom, shuttle)))]
 mod leases;
@@ -37,6 +35,8 @@ mod next_token;
 mod no_key;
 #[cfg(not(any(loom, shuttle)))]
 mod places;
+#[cfg(not(any(loom, shuttle)))]
+mod places_in_use;
 #[cfg(not(any(loom, shuttle)))]
 mod planned_attempts;
 #[cfg(not(any(loom, shuttle)))]

@@ -18,7 +18,7 @@ use crate::word::plan::PlanTerms;
 impl<K, R, S> From<RateLimiter<K, R, S>> for AnyLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
-    R: Rule,
+    R: Rule + Into<AnyRule>,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn from(limiter: RateLimiter<K, R, S>) -> AnyLimiter<K> {
@@ -29,7 +29,7 @@ where
 impl<K, R, S> From<Arc<RateLimiter<K, R, S>>> for AnyLimiter<K>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
-    R: Rule,
+    R: Rule + Into<AnyRule>,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn from(limiter: Arc<RateLimiter<K, R, S>>) -> AnyLimiter<K> {
@@ -52,7 +52,7 @@ fn plan_of<'a, K>(request: &LayerRequest<'a, K>) -> Result<Option<&'a PlanTerms>
 impl<K, R, S> LayerLimiter<K> for RateLimiter<K, R, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
-    R: Rule,
+    R: Rule + Into<AnyRule>,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn id(&self) -> usize {
@@ -131,7 +131,7 @@ where
 impl<K, R, S> HasLine<K> for RateLimiter<K, R, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
-    R: Rule,
+    R: Rule + Into<AnyRule>,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn place(&self, request: LayerRequest<'_, K>, wait: (u64, usize)) -> Result<(Granted, Place), Denied> {

@@ -103,6 +103,8 @@ impl<const COUNTING: u8> ByRefill for CappedRefill<COUNTING> {
 /// The kinds of words that a caller may have, as bits: the refills among which an attempt selects.
 pub(crate) const BUCKETS: u8 = 1;
 pub(crate) const WINDOWS: u8 = 2;
+/// Words of places have no attempt: the loop decides.
+pub(crate) const PLACES: u8 = 4;
 
 /// Runs an expression with the refill of words of these kinds, in this way of counting; another one
 /// where attempts do not know the refill.

@@ -20,6 +20,7 @@
 //! key. In a map a wrap changes nothing: there a word is of one key only.
 
 use crate::fault::{Fault, injected};
+use crate::word::plan::PlanTerms;
 use crate::word::state::{Balance, Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
@@ -29,9 +30,10 @@ use crate::word::tick::TickScale;
 pub(crate) struct PlaceTerms(Terms);
 
 impl PlaceTerms {
-    /// Returns the same reading, for a word that counts places.
-    pub(crate) fn of(Reading { refill, at, tick }: Reading) -> Reading<PlaceTerms> {
-        Reading { refill: PlaceTerms(refill), at, tick }
+    /// Returns the same reading, for a word that counts places, perhaps under another limit.
+    pub(crate) fn of(Reading { refill, at, tick }: Reading, plan: Option<&PlanTerms>) -> Reading<PlaceTerms> {
+        let capacity = plan.map_or(refill.capacity, |plan| plan.capacity);
+        Reading { refill: PlaceTerms(Terms { capacity, ..refill }), at, tick }
     }
 
     /// Returns the places in use; 0 of a reserved word, and of a tombstone.

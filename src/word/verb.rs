@@ -269,8 +269,8 @@ macro_rules! by_refill {
                 let $by = $reading.under(plan);
                 $run
             }
-            ($crate::rule::counts::Counting::Places, _) => {
-                let $by = $crate::word::places::PlaceTerms::of($reading);
+            ($crate::rule::counts::Counting::Places, plan) => {
+                let $by = $crate::word::places::PlaceTerms::of($reading, plan.as_ref());
                 $run
             }
             (_, cap) => {

@@ -30,6 +30,7 @@ mod inline;
 #[cfg(feature = "tower")]
 mod limits;
 mod map;
+mod places;
 mod published;
 mod quota;
 #[path = "../windows/random.rs"]

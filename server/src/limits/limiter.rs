@@ -1,7 +1,7 @@
 //! The buckets or windows of the keys of one limit.
 
 use tollgate::tower::AnyLimiter;
-use tollgate::{AnyRule, InvalidLimit, Quota, RateLimiter, Rule, Window};
+use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter, Rule, Window};
 
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};
@@ -47,7 +47,7 @@ impl Limiter {
     }
 
     /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
-    fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidLimit> {
+    fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidRule> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
         let (limiter, most) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
@@ -151,7 +151,7 @@ fn with_room<R: Rule>(
     rule: R,
     mut larger: impl Iterator<Item = R>,
     keys: Option<usize>,
-) -> Result<(RateLimiter<Key, R>, R), InvalidLimit> {
+) -> Result<(RateLimiter<Key, R>, R), InvalidRule> {
     let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
     let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
     let builder = match keys {

@@ -188,6 +188,11 @@ impl Table {
         );
     }
 
+    /// Empties the slot of a key that this thread has evicted.
+    pub(crate) fn leave_idle(&self, SlotRef { slot, .. }: SlotRef<'_>, vacant: State) {
+        self.leave(slot, vacant);
+    }
+
     /// Empties a slot that this thread has sealed. Returns whether it had a key.
     pub(super) fn leave(&self, slot: &Slot, state: State) -> bool {
         let held = slot.change(0);

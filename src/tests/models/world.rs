@@ -323,7 +323,9 @@ impl World {
         let step = Take::Reserve(Reserve { n: 1, keep: 0, max_wait: u64::MAX });
         let Done { outcome, reading, .. } = self.run_on(&self.alone, self.now(), step);
         let receipt = Receipt::new(outcome, &reading, None);
-        outcome.granted.then(|| Reservation::new(LedgerOf::Borrowed(self), receipt, Granted::new(outcome, &reading)))
+        outcome
+            .granted
+            .then(|| Reservation::new(LedgerOf::Borrowed(self), receipt, Granted::new(outcome, &reading)))
     }
 
     /// Commits the reservation, and returns the time at which it is earned.

@@ -1,11 +1,17 @@
 // promise: inflight
-//! The requests in flight of each key: on clocks that stand, leap and go back, and the steps on
-//! every kind of word.
+//! The places in use of each key: on clocks that stand, leap and go back, and the steps on every
+//! kind of word.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::random::Random;
-use crate::InflightLimiter;
+use crate::bucket::reservation::Hold;
+use crate::keyed::overflow::WhenFull;
+use crate::limiter::hook::DecisionHook;
+use crate::limiter::inner::Inner;
+use crate::limiter::rule::engine_of;
+use crate::limiter::settings::KeySettings;
 use crate::rule::layout::Layout;
 use crate::rule::window_layout::{MAX_PLACES, WindowLayout};
 use crate::time::clock::{Clock, MockClock};
@@ -13,15 +19,24 @@ use crate::word::places::PlaceTerms;
 use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
+use crate::{Denied, Places, RateLimiter, Reason};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const YEARS: Duration = Duration::from_secs(150 * 365 * 86_400);
 
-/// Returns limiters on a map and on a table, on one clock.
-fn stores(limit: u32) -> ([InflightLimiter<u64>; 2], MockClock) {
-    let (clock, mock) = Clock::mock();
-    let builder = || InflightLimiter::<u64>::builder(limit);
-    ([builder().on(clock.clone()), builder().inline(64).unwrap().on(clock)], mock)
+/// Returns a limiter whose words are read beside a clock that moves.
+fn on(clock: &Clock, limit: u32, keys: KeySettings<std::hash::RandomState>) -> RateLimiter<u64, Places> {
+    let engine = engine_of(WindowLayout::places(limit), clock.clone(), None);
+    let (keyspace, hasher) = KeySettings { when_full: WhenFull::Deny, ..keys }.keyspace(engine);
+    RateLimiter { inner: Arc::new(Inner::new(keyspace, hasher, DecisionHook::NONE, None)), built: () }
+}
+
+fn in_use(limiter: &RateLimiter<u64, Places>, key: u64) -> u64 {
+    u64::from(limiter.rule().limit()) - limiter.peek(&key).remaining()
+}
+
+fn enter(limiter: &RateLimiter<u64, Places>, key: u64) -> Result<Hold<'_>, Denied> {
+    limiter.key(&key).hold()
 }
 
 /// Ways in which a clock moves from one call to the next.
@@ -38,21 +53,26 @@ const MOVES: [fn(&MockClock); 6] = [
 #[test]
 fn no_move_of_a_clock_frees_a_place_or_forgets_a_key() {
     for (which, moves) in MOVES.iter().enumerate() {
-        let (limiters, mock) = stores(8);
+        let (clock, mock) = Clock::mock();
+        let keys = KeySettings::default;
+        let limiters = [on(&clock, 8, keys()), on(&clock, 8, keys().inline(64).unwrap())];
         mock.advance(10 * HOUR);
         for limiter in &limiters {
-            let mut held: Vec<_> = (0..8).map(|_| limiter.try_enter(&1).unwrap()).collect();
-            let one = limiter.try_enter(&2).unwrap();
+            let mut held: Vec<_> = (0..8).map(|_| enter(limiter, 1).unwrap()).collect();
+            let one = enter(limiter, 2).unwrap();
             for _ in 0..3 {
                 moves(&mock);
-                assert_eq!([1, 2].map(|key| limiter.in_flight(&key)), [8, 1], "move {which}");
-                assert_eq!(limiter.try_enter(&1).unwrap_err().in_flight(), 8, "move {which}");
+                assert_eq!([1, 2].map(|key| in_use(limiter, key)), [8, 1], "move {which}");
+                assert_eq!(enter(limiter, 1).unwrap_err().reason(), Reason::Empty, "move {which}");
+                assert!(!limiter.remove(&1) && !limiter.remove(&2), "move {which}");
+                limiter.clear();
                 assert_eq!((limiter.evict_idle(), limiter.len()), (0, 2), "move {which}");
-                drop(held.pop());
-                held.push(limiter.try_enter(&1).expect("a place is free"));
+                held.pop().unwrap().settle(0);
+                held.push(enter(limiter, 1).expect("a place is free"));
             }
-            drop((held, one));
-            assert_eq!((limiter.evict_idle(), limiter.len()), (2, 0), "move {which}");
+            held.into_iter().chain([one]).for_each(|hold| assert_eq!(hold.settle(0), 0));
+            assert!(limiter.remove(&2) && !limiter.remove(&2), "move {which}");
+            assert_eq!((limiter.evict_idle(), limiter.len()), (1, 0), "move {which}");
         }
     }
 }
@@ -63,43 +83,46 @@ fn no_move_of_a_clock_frees_a_place_or_forgets_a_key() {
 fn the_count_is_exact_on_any_clock() {
     const LIMIT: u32 = 3;
     let (clock, mock) = Clock::mock();
-    let builder = || InflightLimiter::<u64>::builder(LIMIT);
+    let few = || KeySettings::default();
     for (limiter, keys) in
-        [(builder().max_keys(4).on(clock.clone()), 20), (builder().inline(16).unwrap().on(clock), 400)]
+        [(on(&clock, LIMIT, few().max_keys(4)), 20), (on(&clock, LIMIT, few().inline(16).unwrap()), 400)]
     {
         let mut random = Random(3);
-        let mut flights: Vec<(u64, _)> = Vec::new();
+        let mut flights: Vec<(u64, Hold<'_>)> = Vec::new();
         let [mut admitted, mut refused, mut full] = [0; 3];
         for step in 0..60_000 {
             MOVES[random.below(6) as usize](&mock);
             let key = random.below(keys);
-            let count = flights.iter().filter(|(of, _)| *of == key).count() as u32;
-            assert_eq!(limiter.in_flight(&key), count, "{step}");
+            let count = flights.iter().filter(|(of, _)| *of == key).count() as u64;
+            assert_eq!(in_use(&limiter, key), count, "{step}");
             if random.below(2) == 0 {
-                match limiter.try_enter(&key) {
+                match enter(&limiter, key) {
                     Ok(flight) => {
-                        assert!(count < LIMIT, "{step}");
+                        assert!(count < LIMIT.into(), "{step}");
                         flights.push((key, flight));
                         admitted += 1;
                     }
-                    Err(by) if by.is_full() => {
+                    Err(by) if by.reason() == Reason::Full => {
                         assert_eq!(count, 0, "{step}");
                         full += 1;
                     }
                     Err(by) => {
-                        assert_eq!((by.in_flight(), count), (LIMIT, LIMIT), "{step}");
+                        assert_eq!((by.remaining(), count), (0, LIMIT.into()), "{step}");
                         refused += 1;
                     }
                 }
             } else if !flights.is_empty() {
                 let which = random.below(flights.len() as u64) as usize;
-                drop(flights.swap_remove(which));
+                flights.swap_remove(which).1.settle(0);
             }
-            if random.below(100) == 0 {
-                limiter.evict_idle();
+            match random.below(200) {
+                0 => _ = limiter.evict_idle(),
+                1 => limiter.clear(),
+                2..6 => assert!(!limiter.remove(&key) || in_use(&limiter, key) == 0),
+                _ => {}
             }
             if random.below(300) == 0 {
-                flights.clear();
+                flights.drain(..).for_each(|(_, hold)| assert_eq!(hold.settle(0), 0));
             }
         }
         assert!(admitted > 10_000 && full > 50 && (refused > 10 || keys > 20), "{admitted} {full} {refused}");
@@ -116,7 +139,7 @@ fn each_step_counts_and_raises_the_number_of_commits() {
     let number = |state: State| state.word() & terms.mask;
     for tick in [0, 1, terms.mask, u64::MAX] {
         let reading = Reading { refill: terms, at: 0, tick };
-        let by = PlaceTerms::of(reading);
+        let by = PlaceTerms::of(reading, None);
         let counts = [0, 1, 4, 5, 6, u64::from(MAX_PLACES)];
         let stamps = (0..4).chain(terms.mask - 4..=terms.mask);
         for (count, stamp) in counts.into_iter().flat_map(|count| stamps.clone().map(move |at| (count, at))) {
