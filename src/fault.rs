@@ -6,16 +6,6 @@
 /// A break of one rule of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A request in flight is counted after the check, by a step of its own.
-    CheckThenCount,
-    /// The limit on requests in flight is read apart from their count.
-    LimitApart,
-    /// A place that is dropped without a word stays taken.
-    LeakOnDrop,
-    /// A request that was admitted under an earlier limit is a sample.
-    OldSamples,
-    /// Two threads run the controller of one interval.
-    TwoControllers,
     /// The evictor removes a full bucket without sealing it.
     NoSeal,
     /// The evictor writes the seal by a plain store.

@@ -11,7 +11,7 @@
 //! | time to wait | [`Ask`] | `LIMIT.ask().within(second).acquire().await?` |
 //! | several limits | [`all_of`] | `all_of((LIMIT.ask(), daily.key(&7))).try_acquire()?` |
 //! | HTTP | `RateLimitLayer` | `RateLimitLayer::builder(per_ip).key(client_ip).build()` |
-//! | requests in flight | [`Inflight`] | `Inflight::adaptive(target, 1_000).build()?` |
+//! | requests in flight | [`Places`], `tollgate-adaptive` | `Inflight::adaptive(target, 1_000).build()?` |
 //! | a fleet | `tollgate-distributed` | `DistributedLimiter::builder(quota, store)` |
 //!
 //! A [`Quota`] is a rate and a burst: `Quota::per_second(100).burst(200)`. The burst is by default
@@ -245,7 +245,6 @@ mod bucket;
 mod fault;
 #[cfg(feature = "http")]
 pub mod http;
-mod inflight;
 mod keyed;
 mod limiter;
 mod rule;
@@ -259,28 +258,14 @@ mod word;
 
 pub use bucket::reservation::{Hold, Reservation};
 pub use equivalent::Equivalent;
-pub use inflight::builder::InflightBuilder;
-pub use inflight::controller::{Controller, Share, Verdict};
-pub use inflight::gate::{Flight, Inflight, Overloaded, OwnedFlight};
-pub use inflight::histogram::{Histogram, LatencyCounts};
-pub use inflight::invalid_limit::InvalidLimit;
-pub use inflight::outcome::Outcome;
-pub use inflight::priority::Priority;
-pub use inflight::seen::Seen;
-pub use inflight::stats::InflightStats;
 pub use keyed::key::ToKey;
 pub use keyed::keyspace::Stats;
 pub use keyed::overflow::WhenFull;
-pub use limiter::adaptive::{AdaptedLimiter, Adaptive};
-pub use limiter::adaptive_builder::AdaptiveBuilder;
 pub use limiter::all_of::{AllDenied, AllOf, TokenSet, Tokens, all_of};
 pub use limiter::ask::Ask;
 pub use limiter::asked::Asked;
 pub use limiter::builder::{Builder, LimitBuilder};
-pub use limiter::inflight_limiter::InflightLimiter;
-pub use limiter::inflight_limiter_builder::InflightLimiterBuilder;
 pub use limiter::janitor::Janitor;
-pub use limiter::key_flight::{KeyFlight, KeyOverloaded, OwnedKeyFlight};
 pub use limiter::keyed::{Keyed, PinnedKey};
 pub use limiter::limit::{Limit, TokenBucket, WindowCounter};
 pub use limiter::limited::Limited;
@@ -307,10 +292,6 @@ mod readme {}
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/guide.md")]
 pub mod _guide {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/in-flight.md")]
-pub mod _in_flight {}
 
 /// The programs for users of governor run as tests.
 #[cfg(doctest)]

@@ -10,13 +10,11 @@ mod nothing;
 
 use std::hint::black_box;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::measure;
 use tollgate::{
-    Clock, Inflight, InflightLimiter, MockClock, Outcome, Priority, Quota, RateLimiter, TokenBucket,
-    WhenFull, Window, WindowCounter, all_of,
+    Clock, MockClock, Places, Quota, RateLimiter, TokenBucket, WhenFull, Window, WindowCounter, all_of,
 };
 
 fn allocates_nothing(what: &str, work: impl FnOnce()) {
@@ -100,38 +98,19 @@ fn the_verbs_allocate_nothing() {
 
 /// Takes and leaves places with every outcome, of limits that are full and limits that decide.
 #[test]
-fn a_request_in_flight_allocates_nothing() {
-    let (clock, mock) = Clock::mock();
-    let target = Duration::from_millis(100);
-    let adaptive = Inflight::adaptive(target, 100).start(8).clock(clock).build().unwrap();
-    let keys = InflightLimiter::<String>::new(2);
-    let held = keys.try_enter("the key of some length").unwrap();
-    for limit in [Arc::new(adaptive), Arc::new(Inflight::fixed(8))] {
-        allocates_nothing("a request in flight", || {
-            for round in 0..1_000_u32 {
-                let mut flights = [(); 9].map(|()| black_box(limit.try_enter()));
-                let _ = black_box(limit.try_enter_owned(Priority::Background));
-                mock.advance(Duration::from_millis(round.into()));
-                let outcome = Outcome::ALL[round as usize % 3];
-                for flight in flights.iter_mut().take(4).flatten() {
-                    flight.note(outcome);
-                }
-                flights.into_iter().flatten().for_each(|flight| flight.end(outcome));
-                let _ = black_box((limit.stats(), limit.target()));
-            }
-        });
-        assert_eq!(limit.in_flight(), 0);
-        assert_eq!(limit.target().is_some(), limit.stats().fell > 0, "the one that adapts has decided");
-    }
-    allocates_nothing("a request of a key", || {
+fn a_place_of_a_known_key_allocates_nothing() {
+    let keys = RateLimiter::<String, _>::new(Places::new(2));
+    let key = "the key of some length";
+    let held = keys.key(key).hold().unwrap();
+    allocates_nothing("a place of a key", || {
         for _ in 0..20 {
-            let second = black_box(keys.try_enter("the key of some length"));
-            assert!(black_box(keys.try_enter("the key of some length")).is_err());
-            drop(second);
-            drop(black_box(keys.try_enter_owned("the key of some length")));
+            let second = black_box(keys.key(key).hold()).unwrap();
+            assert!(black_box(keys.key(key).hold()).is_err());
+            second.settle(0);
+            black_box(keys.key(key).hold_owned()).unwrap().settle(0);
         }
     });
-    drop(held);
+    held.settle(0);
 }
 
 fn limiter<K>(quota: Quota, max_keys: usize, policy: WhenFull) -> (RateLimiter<K>, MockClock) {
@@ -253,14 +232,12 @@ fn a_limiter_without_a_key_is_small_and_so_is_its_first_key() {
     check("a table", 192, empty, &|| limiter.try_acquire(&1).is_ok(), 0);
     let (empty, limiter) = heap(|| RateLimiter::<u64, _>::new(window));
     check("windows", 0, empty, &|| limiter.try_acquire(&1).is_ok(), papayas);
-    let (empty, limiter) = heap(|| InflightLimiter::<u64>::builder(2).build().unwrap());
-    check("requests in flight", 0, empty, &|| limiter.try_enter(&1).is_ok(), papayas);
+    let (empty, limiter) = heap(|| RateLimiter::<u64, _>::new(Places::new(2)));
+    check("places", 0, empty, &|| limiter.try_acquire(&1).is_ok(), papayas);
     let (empty, bucket) = heap(|| Box::new(TokenBucket::new(quota)));
     check("a bucket", 0, empty, &|| bucket.try_acquire().is_ok(), 0);
     let (empty, window) = heap(|| Box::new(WindowCounter::new(window)));
     check("a window", 0, empty, &|| window.try_acquire().is_ok(), 0);
-    let (empty, limit) = heap(|| Box::new(Inflight::fixed(2)));
-    check("a limit on requests in flight", 0, empty, &|| limit.try_enter().is_ok(), 0);
 }
 
 /// A map has room for ten thousand keys. A million keys never need more memory than the first

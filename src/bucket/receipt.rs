@@ -31,6 +31,7 @@ pub(crate) struct Receipt {
 }
 
 impl Receipt {
+    #[cfg(test)]
     pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<PlanTerms>) -> Receipt {
         Receipt::of(Call { take: Take::Touch, plan }, outcome, reading)
     }

@@ -24,7 +24,6 @@ pub(crate) enum Code {
     InvalidArgument = 3,
     ResourceExhausted = 8,
     Internal = 13,
-    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
     Unavailable = 14,
     Unauthenticated = 16,
     /// The number of [`Code::Unavailable`], with another text.
@@ -58,7 +57,7 @@ pub(crate) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-deta
 
 /// The form of a response to a request of gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
     /// Trailers only: they are in the head, and the body is empty.
     Grpc,
     /// The trailers are in a frame of the body.
@@ -72,7 +71,7 @@ impl Form {
     ///
     /// Any client can write the content type. So the method has to be POST, since caches store
     /// responses to GET, and gRPC itself needs HTTP/2.
-    pub(crate) fn of(head: Head<'_>) -> Option<Form> {
+    pub fn of(head: Head<'_>) -> Option<Form> {
         if *head.method != Method::POST {
             return None;
         }
@@ -84,6 +83,13 @@ impl Form {
             .into_iter()
             .find(|form| form.content_type().as_bytes().eq_ignore_ascii_case(kind))?;
         (form != Form::Grpc || head.version >= Version::HTTP_2).then_some(form)
+    }
+
+    /// Returns a response of `UNAVAILABLE` with the wait in `grpc-retry-pushback-ms`, and in the
+    /// details as `RetryInfo`.
+    #[must_use]
+    pub fn unavailable(self, wait: Duration) -> Response<Bytes> {
+        response(self, Code::Unavailable, Some(wait))
     }
 
     const fn content_type(self) -> &'static str {

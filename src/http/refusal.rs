@@ -324,7 +324,8 @@ impl Problem {
     };
 
     /// Returns a response with this problem, which names no policy.
-    pub(crate) fn response(self) -> Response<Bytes> {
+    #[must_use]
+    pub fn response(self) -> Response<Bytes> {
         let (kind, title, status) = (quoted(self.kind), quoted(self.title), self.status.as_u16());
         let body = format!(r#"{{"type":{kind},"title":{title},"status":{status}}}"#);
         let mut response = Response::new(body.into());

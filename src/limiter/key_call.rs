@@ -149,24 +149,6 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         Ok((granted, self.by_entry(receipt)))
     }
 
-    /// Takes a place of the key, and returns a receipt that is valid without the key.
-    ///
-    /// A refusal has the limit and the count, or nothing if the key is new and has no room.
-    pub(crate) fn enter(&self) -> Result<Receipt, Option<(u64, u64)>> {
-        let engine = &self.inner.keyspace.engine;
-        let done = protocol::acquire(engine, self.entry, Now(engine), Take::Exactly(1).into());
-        let Done { outcome, reading, .. } = done.map_err(|_| None)?;
-        match outcome.granted {
-            true => Ok(self.by_entry(Receipt::new(outcome, &reading, None))),
-            false => Err(Some((reading.refill.capacity, outcome.level))),
-        }
-    }
-
-    /// Returns the number of the key's places in use.
-    pub(crate) fn in_use(self) -> u64 {
-        self.entry.peek(Now(&self.inner.keyspace.engine), Take::Exactly(0).into()).outcome.level
-    }
-
     /// Returns the receipt of a take that was just made, valid without the key.
     pub(super) fn by_entry(&self, mut receipt: Receipt) -> Receipt {
         receipt.origin = self.entry_of(receipt.origin);

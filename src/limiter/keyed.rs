@@ -28,7 +28,9 @@ use crate::word::verb::{Call, Reserve, Take};
 
 /// The bucket of a key, from [`RateLimiter::key`](crate::RateLimiter::key).
 pub struct Keyed<'a, 'k, K, Q: ?Sized, R, S> {
-    pub(super) inner: &'a Arc<Inner<K, S>>,
+    pub(super) inner: &'a Inner<K, S>,
+    /// The handle of `inner`, for guards that own one.
+    pub(super) owner: &'a Arc<Inner<K, S>>,
     pub(super) key: &'k Q,
     pub(super) rule: PhantomData<R>,
 }

@@ -1,7 +1,5 @@
 //! The public faces.
 
-pub(crate) mod adaptive;
-pub(crate) mod adaptive_builder;
 pub(crate) mod all_of;
 pub(crate) mod ask;
 pub(crate) mod asked;
@@ -11,12 +9,9 @@ mod decide;
 #[cfg(feature = "tower")]
 pub(crate) mod decided;
 pub(crate) mod hook;
-pub(crate) mod inflight_limiter;
-pub(crate) mod inflight_limiter_builder;
 pub(crate) mod inner;
 pub(crate) mod janitor;
 pub(crate) mod key_call;
-pub(crate) mod key_flight;
 mod key_line;
 pub(crate) mod keyed;
 pub(crate) mod limit;
@@ -29,7 +24,6 @@ pub(crate) mod pinned;
 #[cfg(feature = "tower")]
 pub(crate) mod place;
 pub(crate) mod plan;
-mod quota_controller;
 pub(crate) mod rate_limiter;
 pub(crate) mod rule;
 pub(crate) mod settings;

@@ -34,7 +34,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn owned_ledger(self) -> Arc<dyn Ledger + Send + Sync> {
-        Arc::clone(self.inner) as _
+        Arc::clone(self.owner) as _
     }
 }
 

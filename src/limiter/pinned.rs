@@ -19,7 +19,9 @@ use crate::word::decision::{Denied, Granted};
 
 /// A [`RateLimiter`] with a guard that serves many calls; see [`RateLimiter::pin`].
 pub struct Pinned<'a, K, R = Quota, S = RandomState> {
-    inner: &'a Arc<Inner<K, S>>,
+    /// Not by its handle, which would cost a load in each call.
+    inner: &'a Inner<K, S>,
+    owner: &'a Arc<Inner<K, S>>,
     pin: StoreGuard<'a, K>,
     rule: PhantomData<R>,
 }
@@ -49,7 +51,8 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     /// send(limiter.pin());
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, R, S> {
-        Pinned { inner: &self.inner, pin: self.inner.keyspace.store.pin(), rule: PhantomData }
+        let (inner, owner) = (&*self.inner, &self.inner);
+        Pinned { inner, owner, pin: inner.keyspace.store.pin(), rule: PhantomData }
     }
 }
 
@@ -62,7 +65,7 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> Pinned<'_, K, R, S> {
         Q: ToKey<K> + ?Sized,
         S: Send + Sync,
     {
-        let bucket = Keyed { inner: self.inner, key, rule: PhantomData };
+        let bucket = Keyed { inner: self.inner, owner: self.owner, key, rule: PhantomData };
         Ask::new(PinnedKey { pin: &self.pin, bucket })
     }
 

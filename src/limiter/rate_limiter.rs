@@ -124,7 +124,7 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
         Q: ToKey<K> + ?Sized,
         S: BuildHasher + Send + Sync,
     {
-        Ask::new(Keyed { inner: &self.inner, key, rule: PhantomData })
+        Ask::new(Keyed { inner: &self.inner, owner: &self.inner, key, rule: PhantomData })
     }
 
     /// Returns a request for one token of the bucket that all requests without a key share.

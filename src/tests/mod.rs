@@ -18,10 +18,6 @@ mod http;
 #[cfg(not(any(loom, shuttle)))]
 mod identities;
 #[cfg(not(any(loom, shuttle)))]
-mod inflight;
-#[cfg(not(any(loom, shuttle)))]
-mod inflight_adapt;
-#[cfg(not(any(loom, shuttle)))]
 mod law;
 #[cfg(not(any(loom, shuttle)))]
 mod leases;

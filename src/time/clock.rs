@@ -187,6 +187,7 @@ impl Clock {
     /// mock.advance(Duration::from_millis(5));
     /// assert_eq!(clock.now().since(before), Duration::from_millis(5));
     /// ```
+    #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
         Moment(self.nanos())
@@ -313,6 +314,13 @@ impl fmt::Debug for Moment {
 }
 
 impl Moment {
+    /// Returns the nanoseconds of the reading, since some fixed moment of its clock.
+    #[inline]
+    #[must_use]
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+
     /// Returns the time since an earlier moment; zero if that moment is later.
     #[must_use]
     pub fn since(self, earlier: Moment) -> Duration {

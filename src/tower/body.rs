@@ -9,11 +9,9 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::settle::Meter;
-use crate::inflight::gate::OwnedFlight;
 
 pin_project! {
-    /// The body of a response of a [`RateLimit`](super::RateLimit) or a
-    /// [`LimitInflight`](super::LimitInflight): the inner one or a refusal's.
+    /// The body of a response of a [`RateLimit`](super::RateLimit): the inner one or a refusal's.
     ///
     /// The inner body may have any type, so a layer goes over any service. The default is an empty
     /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type.
@@ -29,7 +27,7 @@ pin_project! {
         Inner { #[pin] body: B },
         Metered { #[pin] body: B, meter: Box<Meter> },
         // In a box, so that the bodies of other layers are no larger.
-        Held { #[pin] body: B, flight: Option<Box<OwnedFlight>> },
+        Held { #[pin] body: B, held: Option<Box<dyn Send + Sync>> },
         Refusal { bytes: Bytes },
     }
 }
@@ -44,15 +42,34 @@ impl<B> ResponseBody<B> {
         ResponseBody { kind }
     }
 
-    /// Holds a place in flight until the body ends or is dropped.
-    pub(super) fn holding(body: B, flight: OwnedFlight) -> ResponseBody<B> {
-        ResponseBody { kind: BodyKind::Held { body, flight: Some(Box::new(flight)) } }
+    /// Returns the body of an inner service.
+    #[inline]
+    pub fn new(body: B) -> ResponseBody<B> {
+        ResponseBody::inner(body, None)
+    }
+
+    /// Returns a body that holds a value, such as a place in flight, until it ends or is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tollgate::tower::ResponseBody;
+    ///
+    /// let place = Arc::new(());
+    /// let body = ResponseBody::holding("slow", place.clone());
+    /// assert_eq!(Arc::strong_count(&place), 2);
+    /// drop(body);
+    /// assert_eq!(Arc::strong_count(&place), 1);
+    /// ```
+    pub fn holding(body: B, held: impl Send + Sync + 'static) -> ResponseBody<B> {
+        ResponseBody { kind: BodyKind::Held { body, held: Some(Box::new(held)) } }
     }
 
     /// Returns the inner service's body, or makes one of a refusal's bytes.
     ///
     /// A cost that [depends on the body](super::LayerBuilder::settle_on) stays the estimate, or the
-    /// bytes that have passed. A place that is [held until the body ends](super::Until) is left.
+    /// bytes that have passed. A [held](Self::holding) value is dropped.
     ///
     /// # Examples
     ///
@@ -120,10 +137,10 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
             BodyProjection::Metered { body, meter } => {
                 body.poll_frame(context).map(|frame| frame.map(|frame| frame.map(|frame| meter.see(frame))))
             }
-            BodyProjection::Held { mut body, flight } => {
+            BodyProjection::Held { mut body, held } => {
                 let frame = ready!(body.as_mut().poll_frame(context));
                 if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
-                    *flight = None;
+                    *held = None;
                 }
                 Poll::Ready(frame)
             }

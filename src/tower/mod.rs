@@ -1,7 +1,7 @@
 //! Layers of [tower](https://docs.rs/tower) that limit requests over HTTP and gRPC.
 //!
-//! A [`RateLimitLayer`] limits the requests of each client by a quota. An [`InflightLayer`], inside
-//! it, limits the requests in flight to an upstream by their latency.
+//! A [`RateLimitLayer`] limits the requests of each client by a quota. An `InflightLayer` of
+//! `tollgate-adaptive`, inside it, limits the requests in flight to an upstream by their latency.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -108,12 +108,6 @@ mod delay;
 mod dyn_limit;
 #[cfg(feature = "tracing")]
 mod events;
-mod inflight_layer;
-#[cfg(feature = "metrics")]
-mod inflight_metrics;
-mod inflight_service;
-mod inflight_state;
-mod inflight_stats;
 mod layer;
 mod limit_by;
 mod limit_part;
@@ -138,7 +132,6 @@ mod tokio;
 mod top_keys;
 #[cfg(feature = "tracing")]
 mod tracing;
-mod unavailable;
 
 pub use ban::{BanAfter, InvalidBan};
 pub use body::ResponseBody;
@@ -146,10 +139,6 @@ pub use boxed::BoxRateLimitLayer;
 pub use builder::LayerBuilder;
 pub use decision::Decision;
 pub use delay::{Delay, DelayFuture, DelayLayer};
-pub use inflight_layer::{InflightLayer, InflightLayerBuilder};
-pub use inflight_service::{InflightFuture, LimitInflight};
-pub use inflight_state::{Admitted, Until};
-pub use inflight_stats::{InflightLayerStats, PriorityStats, prometheus_inflight};
 pub use layer::RateLimitLayer;
 pub use limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
@@ -157,4 +146,3 @@ pub use named::NamedLimit;
 pub use service::{RateLimit, ResponseFuture};
 pub use settle::{Cost, ResponseHead};
 pub use stats::{LayerStats, LimitStats, prometheus};
-pub use unavailable::Unavailable;

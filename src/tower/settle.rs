@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use http::header::HeaderName;
-use http::{Extensions, HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, Response, StatusCode};
 use http_body::Frame;
 
 use super::dyn_limit::{Adjust, Adjustment};
@@ -21,6 +21,13 @@ pub struct ResponseHead<'a> {
     pub headers: &'a HeaderMap,
     /// The notes of the inner service.
     pub extensions: &'a Extensions,
+}
+
+impl<'a, B> From<&'a Response<B>> for ResponseHead<'a> {
+    fn from(response: &'a Response<B>) -> ResponseHead<'a> {
+        let (status, headers) = (response.status(), response.headers());
+        ResponseHead { status, headers, extensions: response.extensions() }
+    }
 }
 
 /// The cost of a request by its response, from the closure of

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::{
-    Builder, Clock, Denied, Equivalent, Granted, Inflight, InflightLimiter, InvalidRule, Janitor, MockClock,
-    Pinned, Quota, RateLimiter, Reason, Rule, Share, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window,
-    all_of,
+    Builder, Clock, Denied, Equivalent, Granted, InvalidRule, Janitor, MockClock, Pinned, Places, Quota,
+    RateLimiter, Reason, Rule, Snapshot, Stats, ToKey, TokenBucket, WhenFull, Window, all_of,
 };
 
 use crate::support::file_of_panic;
@@ -89,8 +88,8 @@ fn a_builder_infers_its_hasher_as_a_map_of_std_does() {
     any::<u64, _>(&RateLimiter::builder(Quota::per_hour(1)).clock(clock.clone()).build());
     let windows = RateLimiter::builder(Window::per_hour(1)).clock(clock.clone()).build();
     assert!(windows.try_acquire(&1_u64).is_ok());
-    let places = InflightLimiter::builder(1).build().expect("within the bounds");
-    assert!(places.try_enter(&1_u64).is_ok());
+    let places = RateLimiter::builder(Places::new(1)).build();
+    assert!(places.try_acquire(&1_u64).is_ok());
     // In an argument that is generic itself.
     #[cfg(feature = "tower")]
     {
@@ -137,13 +136,7 @@ fn a_decision_hashes_its_key_once_by_the_hasher_of_its_builder() {
     }
     hashes_once(Quota::per_hour(9));
     hashes_once(Window::per_hour(9));
-    let hashes = Counted::default();
-    let builder = InflightLimiter::<u64>::builder(9).hasher(hashes.clone());
-    let limiter = builder.build().expect("within the bounds");
-    for decision in 1..9 {
-        assert!(limiter.try_enter(&(decision % 3)).is_ok());
-        assert_eq!(hashes.0.load(Relaxed), decision);
-    }
+    hashes_once(Places::new(9));
 }
 
 /// A struct whose types can be written from memory.
@@ -287,13 +280,11 @@ fn no_debug_output_has_a_key_in_it() {
         limiter.key(SECRET).limited(|_: u8| ())
     ));
     printed.push(format!("{:?}", limiter.key(SECRET).keep(7)));
-    let builder = InflightLimiter::<String>::builder(9);
-    printed.push(format!("{builder:?}"));
-    let uploads = builder.build().unwrap();
+    let uploads = RateLimiter::<String, _>::new(Places::new(9));
     printed.push(format!(
         "{uploads:?} {:?} {:?}",
-        uploads.try_enter(SECRET),
-        uploads.try_enter_owned(SECRET)
+        uploads.key(SECRET).hold(),
+        uploads.key(SECRET).hold_owned()
     ));
     for text in &printed {
         assert!(!text.contains(SECRET), "{text}");
@@ -303,10 +294,9 @@ fn no_debug_output_has_a_key_in_it() {
     for name in ["RateLimiter", "1/h burst 1", "Pinned", "Janitor", "Hold", "Ask", "Limited"] {
         assert!(all.contains(name), "{name} is not in {all}");
     }
-    for name in ["keep: 7", "InflightLimiterBuilder { limit: 9", "InflightLimiter { limit: 9"] {
+    for name in ["keep: 7", "rule: 9 places"] {
         assert!(all.contains(name), "{name} is not in {all}");
     }
-    assert!(all.contains("Ok(KeyFlight {") && all.contains("Ok(OwnedKeyFlight {"), "{all}");
     assert!(format!("{:?}", TokenBucket::new(Quota::per_hour(7))).contains("7/h burst 7"));
     let clocks = [Clock::new(), Clock::default(), Clock::mock().0];
     assert_eq!(clocks.map(|clock| format!("{clock:?}")), ["Clock(counter)", "Clock(counter)", "Clock(mock)"]);
@@ -406,7 +396,7 @@ fn debug_output_tells_times_and_texts() {
 /// The location of a panic on an argument is the line that gave it.
 #[test]
 fn a_panic_on_an_argument_is_at_the_line_of_its_caller() {
-    let calls: [(&str, fn()); 21] = [
+    let calls: [(&str, fn()); 19] = [
         ("per_second", || _ = Quota::per_second(0)),
         ("per_minute", || _ = Quota::per_minute(0)),
         ("per_hour", || _ = Quota::per_hour(0)),
@@ -425,9 +415,7 @@ fn a_panic_on_an_argument_is_at_the_line_of_its_caller() {
         ("utc_offset", || _ = Window::per_day(1).utc_offset(99)),
         ("sliding", || _ = Window::per_hour(1 << 40).sliding()),
         ("weighted", || _ = Window::per_month(1).weighted()),
-        ("in flight", || _ = Inflight::fixed(0)),
-        ("in flight by key", || _ = InflightLimiter::<u8>::new(0)),
-        ("share", || _ = Share::new(1, 0)),
+        ("places", || _ = Places::new(0)),
     ];
     for (name, call) in calls {
         assert_eq!(file_of_panic(call), file!(), "{name}");

@@ -350,15 +350,6 @@ fn a_layer_holds_a_pause_and_counts_without_a_limit() {
     assert_eq!((layer.stats().granted, layer.stats().refused), (21, 1));
 }
 
-/// A quota that adapts is a share of a rate.
-#[test]
-fn no_limit_and_a_pause_have_no_share() {
-    let limiter = RateLimiter::<u8>::new(HOURLY);
-    for gate in [Quota::UNLIMITED, Quota::BLOCKED] {
-        assert!(tollgate::Adaptive::new(&limiter, gate).is_err());
-    }
-}
-
 /// Callers in line with promised tokens are served in a pause, the others after it. Without a limit
 /// all others are served at once.
 #[cfg(feature = "tokio")]

@@ -7,7 +7,7 @@ mod settled;
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use tollgate::{Denied, InflightLimiter, Quota, RateLimiter, Reason, Stats, WhenFull, Window};
+use tollgate::{Denied, Places, Quota, RateLimiter, Reason, Stats, WhenFull, Window};
 
 use crate::support::{DAY, HOUR, Random, SECOND, Time, fill, nanos, ns, ticks};
 
@@ -50,7 +50,7 @@ fn a_number_of_keys_that_no_memory_holds_is_an_error() {
     const MOST: usize = if usize::BITS > 32 { 1 << 28 } else { 1 << 24 };
     let builder = || RateLimiter::<u64>::builder(Quota::per_hour(1));
     let windows = || RateLimiter::<u64, _>::builder(Window::per_hour(1));
-    let in_flight = || InflightLimiter::<u64>::builder(1);
+    let in_flight = || RateLimiter::<u64, _>::builder(Places::new(1));
     for keys in [MOST + 1, usize::MAX] {
         let told = format!("a number of keys to allocate of {keys} is out of bounds: 0 to {MOST}");
         let errors = [

@@ -2,7 +2,6 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
-mod adaptive;
 mod api;
 #[cfg(feature = "tower")]
 mod asked;
@@ -23,9 +22,6 @@ mod gates;
 mod hand;
 #[cfg(feature = "http")]
 mod headers;
-mod in_flight_keys;
-#[cfg(feature = "tower")]
-mod inflight_layer;
 mod inline;
 #[cfg(feature = "tower")]
 mod limits;

@@ -5,7 +5,6 @@
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use bytes::Bytes;
 use http::{Method, Request, Response, Version};
 use http_body::Body;
 use tollgate::http::{Bare, ClientIp, Headers, Policy, Problem, Refusal, Reject};
-use tollgate::tower::{InflightLayer, LimitBy, OnMissingKey, RateLimitLayer};
-use tollgate::{Clock, Denied, Inflight, Quota, RateLimiter, Reason};
+use tollgate::tower::{LimitBy, OnMissingKey, RateLimitLayer};
+use tollgate::{Clock, Denied, Quota, RateLimiter, Reason};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -91,15 +90,12 @@ fn refusals(request: impl Fn() -> Request<()>) -> Vec<(&'static str, Response<By
         limiter.try_acquire(&IpAddr::from([192, 0, 2, 1])).unwrap();
         RateLimitLayer::builder(limiter).key(ClientIp::peer())
     };
-    let inflight = Arc::new(Inflight::fixed(1));
-    let flight = inflight.try_enter().unwrap();
     let of = |layer: RateLimitLayer<IpAddr>| answer(&mut layer.layer(Empty(Echo::default())), request());
-    let in_flight = |layer: InflightLayer| answer(&mut layer.layer(Empty(Echo::default())), request());
     let banned = || limiter().ban_after(1, HOUR).for_(HOUR).unwrap();
     let keyless = || {
         RateLimitLayer::builder(RateLimiter::<IpAddr>::new(Quota::per_hour(1))).key_async(|_| async { None })
     };
-    let refused = vec![
+    vec![
         ("bare", of(limiter().build())),
         ("a problem", of(limiter().reject_as(Problem::QUOTA_EXCEEDED).build())),
         ("without headers", of(limiter().headers(Headers::None).build())),
@@ -112,18 +108,7 @@ fn refusals(request: impl Fn() -> Request<()>) -> Vec<(&'static str, Response<By
         ("a ban", of(banned().reject_as(Problem::ABNORMAL_USAGE_DETECTED).build())),
         ("without a key", of(keyless().on_missing_key(OnMissingKey::Reject).build())),
         ("a problem without a key", of(keyless().reject_as(Problem::QUOTA_EXCEEDED).build())),
-        ("in flight", in_flight(InflightLayer::new(inflight.clone()))),
-        (
-            "a problem in flight",
-            in_flight(
-                InflightLayer::builder(inflight.clone())
-                    .reject_with(|refusal| refusal.problem(Problem::TEMPORARY_REDUCED_CAPACITY))
-                    .build(),
-            ),
-        ),
-    ];
-    drop(flight);
-    refused
+    ]
 }
 
 /// The codes of gRPC of these refusals.

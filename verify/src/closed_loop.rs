@@ -1,5 +1,5 @@
 //! A proxy with a limit in front of a server that queues, simulated on the mock clock over the
-//! crate's own [`Inflight`](tollgate::Inflight) or [`Adaptive`](tollgate::Adaptive).
+//! crate's own [`Inflight`](tollgate_adaptive::Inflight) or [`Adaptive`](tollgate_adaptive::Adaptive).
 //!
 //! The server has workers and one queue in order of arrival. A request holds a worker for its
 //! service time, which is log-normal with a mean of 50 ms, and then takes some time more on its way
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use tollgate::Priority;
+use tollgate_adaptive::Priority;
 
 use crate::disturbance::{MEAN, Scenario, WORKERS};
 use crate::fleet::{Fleet, Place};

@@ -6,22 +6,22 @@
 
 use std::time::Duration;
 
-use tollgate::{Controller, Seen, Share, Verdict};
+use tollgate_adaptive::{Controller, Fraction, Next, Samples};
 
 /// Returns a share of a ceiling as places.
-fn places(share: Share, ceiling: u32) -> f64 {
+fn places(share: Fraction, ceiling: u32) -> f64 {
     share.of(u64::from(ceiling) << 16) as f64 / 65_536.0
 }
 
 /// Returns places as a share of a ceiling.
-fn share(places: f64, ceiling: u32) -> Share {
+fn share(places: f64, ceiling: u32) -> Fraction {
     let all = f64::from(u32::MAX);
-    Share::new((places / f64::from(ceiling) * all).clamp(0.0, all) as u32, u32::MAX)
+    Fraction::new((places / f64::from(ceiling) * all).clamp(0.0, all) as u32, u32::MAX)
 }
 
 /// Returns the samples that took no longer than a time, in thousandths of all, rounded down.
-fn within(seen: &Seen, time: Duration) -> u64 {
-    let is_within = |permille: u16| seen.quantile(permille).is_some_and(|slow| slow <= time);
+fn within(samples: &Samples, time: Duration) -> u64 {
+    let is_within = |permille: u16| samples.quantile(permille).is_some_and(|slow| slow <= time);
     (0..1_000).rev().find(|permille| is_within(*permille)).map_or(0, |permille| u64::from(permille) + 1)
 }
 
@@ -44,16 +44,16 @@ pub struct Aimd {
 }
 
 impl Controller for Aimd {
-    fn next(&mut self, seen: &Seen, now: Share) -> Verdict {
-        let samples = seen.samples();
+    fn next(&mut self, samples: &Samples, now: Fraction) -> Next {
+        let samples = samples.count();
         if samples == 0 {
-            return Verdict::Wait;
+            return Next::Wait;
         }
         let limit = places(now, self.ceiling);
-        let fast = samples * within(seen, self.timeout) / 1_000;
-        let more = if f64::from(seen.peak()) * 2.0 >= limit { fast as f64 } else { 0.0 };
+        let fast = samples * within(samples, self.timeout) / 1_000;
+        let more = if f64::from(samples.peak()) * 2.0 >= limit { fast as f64 } else { 0.0 };
         let late = i32::try_from(samples - fast).unwrap_or(i32::MAX);
-        Verdict::Set(share((limit + more) * 0.9_f64.powi(late), self.ceiling))
+        Next::Set(share((limit + more) * 0.9_f64.powi(late), self.ceiling))
     }
 }
 
@@ -84,8 +84,8 @@ impl Gradient2 {
 }
 
 impl Controller for Gradient2 {
-    fn next(&mut self, seen: &Seen, now: Share) -> Verdict {
-        let Some(short) = seen.quantile(500).filter(|_| seen.samples() >= 10) else { return Verdict::Wait };
+    fn next(&mut self, samples: &Samples, now: Fraction) -> Next {
+        let Some(short) = samples.quantile(500).filter(|_| samples.count() >= 10) else { return Next::Wait };
         // A minute stands for a median of samples that are as slow as can be.
         let short = short.min(Duration::from_secs(60)).as_secs_f64();
         // The mean of the first ten windows, then an exponential average.
@@ -99,11 +99,11 @@ impl Controller for Gradient2 {
             self.long *= 0.95;
         }
         let limit = places(now, self.ceiling);
-        if f64::from(seen.peak()) < limit / 2.0 {
-            return Verdict::Stay;
+        if f64::from(samples.peak()) < limit / 2.0 {
+            return Next::Stay;
         }
         let gradient = (1.5 * self.long / short).clamp(0.5, 1.0);
-        Verdict::Set(share(limit * 0.8 + (limit * gradient + 4.0) * 0.2, self.ceiling))
+        Next::Set(share(limit * 0.8 + (limit * gradient + 4.0) * 0.2, self.ceiling))
     }
 }
 
@@ -120,22 +120,22 @@ pub struct Unguarded {
 }
 
 impl Controller for Unguarded {
-    fn next(&mut self, seen: &Seen, now: Share) -> Verdict {
-        let more_than_half_are_slow = seen.quantile(500).is_some_and(|median| median > self.target);
-        if seen.samples() < if more_than_half_are_slow { 4 } else { 32 } {
-            return Verdict::Wait;
+    fn next(&mut self, samples: &Samples, now: Fraction) -> Next {
+        let more_than_half_are_slow = samples.quantile(500).is_some_and(|median| median > self.target);
+        if samples.count() < if more_than_half_are_slow { 4 } else { 32 } {
+            return Next::Wait;
         }
-        let Some(slow) = seen.quantile(900) else { return Verdict::Wait };
-        let (limit, peak) = (places(now, self.ceiling), f64::from(seen.peak()));
+        let Some(slow) = samples.quantile(900) else { return Next::Wait };
+        let (limit, peak) = (places(now, self.ceiling), f64::from(samples.peak()));
         let ratio = self.target.as_secs_f64() / slow.as_secs_f64();
         if slow > self.target {
             let was = limit.min(peak.max(1.0));
-            return Verdict::Set(share(was * ratio.clamp(0.5, 0.875), self.ceiling));
+            return Next::Set(share(was * ratio.clamp(0.5, 0.875), self.ceiling));
         }
-        if seen.refused() || peak * 5.0 >= limit * 4.0 {
-            return Verdict::Set(share(limit * (ratio * 0.75).clamp(1.0, 1.125) + 1.0, self.ceiling));
+        if samples.refused() || peak * 5.0 >= limit * 4.0 {
+            return Next::Set(share(limit * (ratio * 0.75).clamp(1.0, 1.125) + 1.0, self.ceiling));
         }
-        Verdict::Stay
+        Next::Stay
     }
 }
 
@@ -152,18 +152,18 @@ impl Controller for Unguarded {
 pub struct ThreeSteps;
 
 impl Controller for ThreeSteps {
-    fn next(&mut self, seen: &Seen, _: Share) -> Verdict {
-        let Some(slow) = seen.quantile(990) else { return Verdict::Wait };
-        let (bad, all) = (seen.failed() + seen.overloaded(), seen.samples() + seen.failed());
+    fn next(&mut self, samples: &Samples, _: Fraction) -> Next {
+        let Some(slow) = samples.quantile(990) else { return Next::Wait };
+        let (bad, all) = (samples.failed() + samples.overloaded(), samples.count() + samples.failed());
         let above = |percent: u64| bad * 100 > all * percent;
         // An overloaded sample is a failure. Its latency is not known.
         let above_time = |time| slow > time && slow < Duration::MAX;
-        Verdict::Set(if above(5) || above_time(Duration::from_secs(2)) {
-            Share::QUARTER
+        Next::Set(if above(5) || above_time(Duration::from_secs(2)) {
+            Fraction::QUARTER
         } else if above(1) || above_time(Duration::from_millis(500)) {
-            Share::HALF
+            Fraction::HALF
         } else {
-            Share::ALL
+            Fraction::ALL
         })
     }
 }

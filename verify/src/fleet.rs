@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{
-    Adaptive, Clock, Inflight, InflightBuilder, MockClock, OwnedFlight, Priority, Quota, Share, TokenBucket,
-};
+use tollgate::{Clock, MockClock, Quota, TokenBucket};
+
+use tollgate_adaptive::{Adaptive, Flight, Fraction, Inflight, InflightBuilder, Priority};
 
 /// The limits of one or several proxies over the server, whose requests choose one at random.
 pub struct Fleet {
@@ -23,7 +23,7 @@ enum Gate {
 
 /// An admitted request.
 pub(crate) enum Place {
-    Flight(OwnedFlight),
+    Flight(Flight<'static>),
     /// Under a quota, that may adapt.
     Sent(Option<Arc<Adaptive>>),
 }
@@ -55,7 +55,7 @@ impl Fleet {
     ///
     /// Panics if the floor or the target is out of its bounds.
     #[must_use]
-    pub fn adaptive_quota(ceiling: Quota, floor: Share, target: Duration) -> Fleet {
+    pub fn adaptive_quota(ceiling: Quota, floor: Fraction, target: Duration) -> Fleet {
         let (clock, mock) = Clock::mock();
         let bucket = Arc::new(TokenBucket::builder(ceiling).clock(clock.clone()).build());
         let builder = Adaptive::new(Arc::clone(&bucket), ceiling).and_then(|builder| builder.floor(floor));

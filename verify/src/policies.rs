@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{Inflight, InflightBuilder, Quota, Share};
+use tollgate::Quota;
+
+use tollgate_adaptive::{Fraction, Inflight, InflightBuilder};
 
 use crate::closed_loop::{Outcome, run};
 use crate::controllers::{Aimd, Gradient2, ThreeSteps, Unguarded};
@@ -94,7 +96,7 @@ pub const FLOOR: Quota = Quota::per_second(30).burst(3);
 /// The quota that adapts, for a caller that cannot bracket a request.
 pub const QUOTA: Policy = Policy {
     name: "a quota that adapts",
-    make: || Fleet::adaptive_quota(CEILING, Share::new(1, 32), TARGET),
+    make: || Fleet::adaptive_quota(CEILING, Fraction::new(1, 32), TARGET),
 };
 /// A quota that is tuned by hand for 32 workers.
 pub const FIXED_QUOTA: Policy =

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Inflight, InflightBuilder};
+use tollgate_adaptive::{Inflight, InflightBuilder};
 use tollgate_verify::closed_loop::{Outcome, run};
 use tollgate_verify::controllers::{Aimd, Gradient2, ThreeSteps};
 use tollgate_verify::disturbance::SCENARIOS;

@@ -12,7 +12,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tollgate::{Clock, Inflight, Priority};
+use tollgate::Clock;
+
+use tollgate_adaptive::{Inflight, Priority};
 
 const ROUNDS: usize = 401;
 const CALLS: u32 = 100_000;

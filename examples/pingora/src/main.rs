@@ -23,7 +23,8 @@ use pingora_core::{ErrorSource, ErrorType};
 use pingora_http::ResponseHeader;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
 use tollgate::http::{ClientIp, Fields, Policy};
-use tollgate::{Granted, Inflight, Outcome, OwnedFlight, Priority, Quota, RateLimiter};
+use tollgate::{Granted, Quota, RateLimiter};
+use tollgate_adaptive::{Flight, Inflight, Outcome, Priority};
 
 struct Limited {
     upstream: String,
@@ -41,7 +42,7 @@ struct Context {
     /// The decision, for the response.
     granted: Option<Granted>,
     /// The place at the upstream.
-    flight: Option<OwnedFlight>,
+    flight: Option<Flight<'static>>,
 }
 
 /// Answers without a body, and returns that it was answered.

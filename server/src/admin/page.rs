@@ -29,8 +29,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
-use tollgate::tower::{InflightLayerStats, prometheus, prometheus_inflight};
-use tollgate::{AnyRule, LatencyCounts};
+use tollgate::AnyRule;
+use tollgate::tower::prometheus;
+use tollgate_adaptive::LatencyCounts;
+use tollgate_adaptive::{InflightLayerStats, prometheus_inflight};
 use tollgate_distributed::DistributedStats;
 
 use super::sources;

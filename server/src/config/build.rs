@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use tollgate::Quota;
 use tollgate::http::Policy;
-use tollgate::{Priority, Quota};
+use tollgate_adaptive::Priority;
 
 use super::checks::check;
 use super::fault::{Fault, fault};

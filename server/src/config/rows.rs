@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use humantime::format_duration;
-use tollgate::Priority;
+use tollgate_adaptive::Priority;
 
 use super::settings::{Admin, InflightLimit, KeyPart, Outage, Route, Settings, Store, TIMES};
 use super::store;

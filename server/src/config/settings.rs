@@ -12,7 +12,8 @@ use hyper::header::HeaderName;
 use hyper::http::uri::Authority;
 use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
-use tollgate::{AnyRule, Inflight, InvalidLimit, Priority, Quota};
+use tollgate::{AnyRule, Quota};
+use tollgate_adaptive::{Inflight, InvalidLimit, Priority};
 
 use super::table::{DAY, Set, Setting, plain, time};
 use crate::pace::Patience;

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::time::{Instant, timeout_at};
-use tollgate::Priority;
+use tollgate_adaptive::Priority;
 
 use super::admission::{admitted, origin_form};
 use super::answers::{Body, Served, retry_later, text};

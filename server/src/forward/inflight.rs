@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::tower::{Admitted, InflightLayer, InflightLayerStats};
-use tollgate::{Histogram, Outcome, OwnedFlight, Priority};
+use tollgate_adaptive::{Admitted, InflightLayer, InflightLayerStats};
+use tollgate_adaptive::{Flight, Histogram, Outcome, Priority};
 
 use crate::config::settings::InflightLimit;
 
@@ -86,7 +86,7 @@ impl Entered<'_> {
     ///
     /// `sent` is the instant at which the client had sent the last part of its body. If the client
     /// took more than an eighth of the time, the latency tells nothing of the upstream.
-    pub(crate) fn end(self, outcome: Outcome, sent: Option<Instant>) -> OwnedFlight {
+    pub(crate) fn end(self, outcome: Outcome, sent: Option<Instant>) -> Flight<'static> {
         let took = self.began.elapsed();
         let client = sent.map_or(Duration::ZERO, |sent| sent.saturating_duration_since(self.began));
         let is_sample = client <= took / 8;

@@ -8,8 +8,8 @@ use http_body_util::{Either, Full};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
-use tollgate::Outcome;
 use tollgate::tower::ResponseHead;
+use tollgate_adaptive::Outcome;
 
 use super::admission::TOO_LARGE;
 use super::bodies::{Sent, Upload};
@@ -134,7 +134,7 @@ pub(crate) fn told(attempt: &Answered) -> Outcome {
     match attempt {
         // The time to an upgrade is that of a handshake: it is no sample.
         Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,
-        Ok((response, _)) => ResponseHead::from(response).outcome(),
+        Ok((response, _)) => Outcome::from(ResponseHead::from(response)),
         Err((Failure::Unreached(_) | Failure::NotAccepted | Failure::Refused(_) | Failure::TooLate, _)) => {
             Outcome::Overloaded
         }

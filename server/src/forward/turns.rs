@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::time::Instant;
-use tollgate::Priority;
+use tollgate_adaptive::Priority;
 
 use super::health::Probe;
 use super::inflight::Entered;

@@ -12,8 +12,9 @@ use futures_util::FutureExt;
 use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
+use tollgate::AnyRule;
 use tollgate::http::Head;
-use tollgate::{AnyRule, Priority};
+use tollgate_adaptive::Priority;
 use tower::{Layer, Service, service_fn};
 
 use super::keys::{Client, Key, KeySource, Keys};

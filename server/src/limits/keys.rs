@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use hyper::header::{COOKIE, HeaderValue};
 use ipnet::Ipv4Net;
-use tollgate::Priority;
 use tollgate::http::{ClientIp, Digest, Head};
+use tollgate_adaptive::Priority;
 use tollgate_distributed::{SharedDigest, StoreKey};
 
 use crate::config::settings::{KeyPart, Settings};

@@ -17,7 +17,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::http::ClientIp;
-use tollgate::{InflightLimiter, OwnedKeyFlight};
+use tollgate::{Places, RateLimiter};
+use tollgate_adaptive::{Enter, Flight};
 
 use super::log::Line;
 use super::sockets::Sockets;
@@ -68,7 +69,7 @@ pub(crate) struct Proxy {
     /// The connections.
     pub(crate) clients: Arc<Crowd>,
     /// The connections of each address.
-    addresses: InflightLimiter<IpAddr>,
+    addresses: RateLimiter<IpAddr, Places>,
     /// Whether each response is the last of its connection.
     closing: AtomicBool,
     /// Whether [`SILENCE`] after a stop is over. A connection that is not open by then is dropped.
@@ -95,7 +96,7 @@ impl Proxy {
         let limits = Arc::new(Limits::new(&settings, fleet)?);
         let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
         let clients = Crowd::new(sockets.share(settings.bounds.in_flight).0);
-        let addresses = InflightLimiter::new(count(settings.bounds.connections_per_address));
+        let addresses = RateLimiter::new(places(settings.bounds.connections_per_address));
         let (settings, closing) = (RwLock::new(Arc::new(settings)), AtomicBool::new(false));
         let late = watch::Sender::new(false);
         let threads = Threads::start().map_err(|error| format!("cannot start threads: {error}"))?;
@@ -105,7 +106,7 @@ impl Proxy {
     /// Replaces the settings that are read for each connection and each request.
     pub(crate) fn set(&self, settings: Settings) {
         // It is within the bounds of a limit.
-        let _ = self.addresses.set_limit(count(settings.bounds.connections_per_address));
+        let _ = self.addresses.set_rule(places(settings.bounds.connections_per_address));
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
@@ -212,8 +213,8 @@ impl Proxy {
 }
 
 /// Returns the number as a limit, which is at most 2^20.
-fn count(most: usize) -> u32 {
-    most.clamp(1, 1 << 20) as u32
+fn places(most: usize) -> Places {
+    Places::new(most.clamp(1, 1 << 20) as u32)
 }
 
 /// The activity of a connection, by which its own task sees that it stands still.
@@ -225,7 +226,7 @@ pub(crate) struct Watch {
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
-type OfAddress = OwnedKeyFlight<IpAddr, RandomState>;
+type OfAddress = Flight<'static>;
 
 impl Watch {
     fn add(&self, delivery: &Arc<Delivery>) {

@@ -10,7 +10,6 @@ mod bucket;
 #[cfg_attr(loom, path = "loom.rs")]
 #[cfg_attr(shuttle, path = "shuttle.rs")]
 mod checker;
-mod inflight;
 mod limiter;
 mod line;
 mod map;

@@ -12,9 +12,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use tollgate::{
-    Clock, Denied, Granted, Inflight, InflightLimiter, Quota, RateLimiter, TokenBucket, Window, WindowCounter,
-};
+use tollgate::{Clock, Denied, Granted, Places, Quota, RateLimiter, TokenBucket, Window, WindowCounter};
+use tollgate_adaptive::{Enter, Flight, Inflight};
 
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
@@ -217,15 +216,14 @@ fn in_flight(kind: &str, keys: &[u64]) -> Option<u64> {
     let _held = kind.ends_with("refuse").then(|| inflight.try_enter());
     Some(match kind {
         "flight" | "adaptive-flight" => {
-            decide(keys, |_| black_box(&inflight).try_enter().map(tollgate::Flight::answered).is_ok())
+            decide(keys, |_| black_box(&inflight).try_enter().map(Flight::answered).is_ok())
         }
         "flight-refuse" | "adaptive-flight-refuse" => {
             decide(keys, |_| black_box(&inflight).try_enter().is_err())
         }
         // A place of a key, taken and given back.
         "places" => {
-            let places = InflightLimiter::<u64>::builder(2).hasher(FixedState::default());
-            let places = places.build().expect("a limit");
+            let places = RateLimiter::<u64, _>::builder(Places::new(2)).hasher(FixedState::default()).build();
             let held: Vec<_> = keys.iter().map(|key| places.try_enter(key)).collect();
             assert!(held.iter().all(Result::is_ok));
             decide(keys, |key| black_box(&places).try_enter(key).is_ok())

@@ -18,8 +18,10 @@ use axum::http::Method;
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use tollgate::http::ClientIp;
-use tollgate::tower::{InflightLayer, RateLimitLayer, prometheus_inflight};
-use tollgate::{Inflight, InvalidLimit, Priority, Quota, RateLimiter};
+use tollgate::tower::RateLimitLayer;
+use tollgate::{Quota, RateLimiter};
+use tollgate_adaptive::{Inflight, InvalidLimit, Priority};
+use tollgate_adaptive::{InflightLayer, prometheus_inflight};
 use tollgate_web_examples::{listen, stop};
 
 /// Nine tenths of the answers come within this: two to three times a calm upstream's.

@@ -10,7 +10,7 @@ use crate::readings::{MAX_BYTES, MAX_READINGS, has_one_reading};
 fn route(prefix: &str, quota: &str, cost: u64) -> Route {
     let rule = quota.parse().expect("a quota");
     let (name, prefix) = (prefix.to_owned(), prefix.to_owned());
-    let priority = tollgate::Priority::Critical;
+    let priority = tollgate_adaptive::Priority::Critical;
     Route { name, prefix, rule, cost, priority, key: None, ban: None, delay: None }
 }
 

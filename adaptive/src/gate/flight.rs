@@ -1,0 +1,134 @@
+//! The guard of a place in flight.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::Hold;
+
+use crate::gate::inflight::Inflight;
+use crate::signals::counters::Answered;
+use crate::signals::outcome::Outcome;
+
+/// The place of a request in flight, from [`Inflight::try_enter`](crate::Inflight::try_enter) or
+/// [`Enter::try_enter`](crate::Enter::try_enter). A `Flight<'static>` owns its limit, for a task.
+///
+/// The place is free again when the flight is dropped, also by a panic or with a cancelled future.
+/// The place of a flight that is forgotten by [`mem::forget`](std::mem::forget) is never free
+/// again.
+///
+/// A flight of an [`Inflight`](crate::Inflight) that is dropped without an outcome counts as given
+/// up: as [`overloaded`](Flight::overloaded) if it took longer than the target, else as no sample.
+/// The limit of a key takes no notice of an outcome.
+#[must_use = "a flight that is dropped leaves"]
+pub struct Flight<'a> {
+    place: PlaceOf<'a>,
+    start: u64,
+    answer: Option<Answered>,
+}
+
+enum PlaceOf<'a> {
+    Limit(&'a Inflight),
+    OwnedLimit(Arc<Inflight>),
+    /// It is settled once.
+    Key(Option<Hold<'a>>),
+}
+
+impl<'a> Flight<'a> {
+    #[inline]
+    pub(crate) fn of(limit: &'a Inflight, start: u64) -> Flight<'a> {
+        Flight { place: PlaceOf::Limit(limit), start, answer: None }
+    }
+
+    pub(crate) fn owned(limit: Arc<Inflight>, start: u64) -> Flight<'a> {
+        Flight { place: PlaceOf::OwnedLimit(limit), start, answer: None }
+    }
+
+    pub(crate) fn of_key(hold: Hold<'a>) -> Flight<'a> {
+        Flight { place: PlaceOf::Key(Some(hold)), start: 0, answer: None }
+    }
+}
+
+impl Flight<'_> {
+    /// Leaves after an answer. The latency is a sample.
+    #[inline]
+    pub fn answered(self) {
+        self.end(Outcome::Answered);
+    }
+
+    /// Leaves after a failure by a lack of capacity, such as a timeout, a refused connection, or
+    /// 503. It is a sample as slow as can be.
+    #[inline]
+    pub fn overloaded(self) {
+        self.end(Outcome::Overloaded);
+    }
+
+    /// Leaves after another failure, such as 500. It is no sample: a fast error does not raise the
+    /// limit.
+    #[inline]
+    pub fn failed(self) {
+        self.end(Outcome::Failed);
+    }
+
+    /// Leaves after an outcome.
+    ///
+    /// The first outcome of a request counts, so this one is ignored after [`note`](Flight::note).
+    #[inline]
+    pub fn end(mut self, outcome: Outcome) {
+        self.answer.get_or_insert(outcome.answered());
+    }
+
+    /// Notes an outcome, and holds the place until the flight is dropped.
+    ///
+    /// This is for the head of a response whose body takes longer. Returns the latency until now;
+    /// `None` if the limit is fixed or is that of a key, as such a limit reads no clock. A second
+    /// outcome is ignored, and returns `None`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Clock;
+    /// use tollgate_adaptive::{Inflight, Outcome};
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// let limit = Inflight::adaptive(Duration::from_millis(300), 10).clock(clock).build()?;
+    /// let mut flight = limit.try_enter().unwrap();
+    /// mock.advance(Duration::from_millis(20));
+    /// assert_eq!(flight.note(Outcome::Answered), Some(Duration::from_millis(20)));
+    /// // The body takes a second.
+    /// mock.advance(Duration::from_secs(1));
+    /// assert_eq!((limit.in_flight(), flight.note(Outcome::Failed)), (1, None));
+    /// drop(flight);
+    /// assert_eq!(limit.in_flight(), 0);
+    /// # Ok::<(), tollgate_adaptive::InvalidLimit>(())
+    /// ```
+    pub fn note(&mut self, outcome: Outcome) -> Option<Duration> {
+        if self.answer.replace(Answered::Noted).is_some() {
+            return None;
+        }
+        let limit = match &self.place {
+            PlaceOf::Limit(limit) => limit,
+            PlaceOf::OwnedLimit(limit) => &**limit,
+            PlaceOf::Key(_) => return None,
+        };
+        limit.note(self.start, outcome.answered())
+    }
+}
+
+impl Drop for Flight<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match &mut self.place {
+            PlaceOf::Limit(limit) => limit.leave(self.start, self.answer),
+            PlaceOf::OwnedLimit(limit) => limit.leave(self.start, self.answer),
+            PlaceOf::Key(hold) => _ = hold.take().map(|hold| hold.settle(0)),
+        }
+    }
+}
+
+impl fmt::Debug for Flight<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight").finish_non_exhaustive()
+    }
+}

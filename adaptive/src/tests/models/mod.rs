@@ -1,0 +1,12 @@
+//! Models of the production code, for loom and shuttle: `scripts/models` runs them.
+//!
+//! `src/fault.rs` breaks the rules that they check.
+
+#[cfg_attr(loom, path = "../../../../src/tests/models/loom.rs")]
+#[cfg_attr(shuttle, path = "../../../../src/tests/models/shuttle.rs")]
+mod checker;
+mod inflight;
+#[cfg(all(loom, rmw_loads))]
+pub(crate) mod rmw;
+
+use checker::explore;
