@@ -28,20 +28,20 @@ optimise_checker() {
     printf -- '--config profile.test.package.proptest.opt-level=0 '
 }
 
-# Builds the models for a checker, with further cfgs, and prints the program's path. For another set
+# Builds a package's models for a checker, with further cfgs, and prints the program's path. For another set
 # of cfgs only the crate itself is built anew. It is optimised a little: `opt-level = 2` takes 24 s
 # of a processor more for each build, and no model is faster for it, while 0 makes loom 1.5 times as
 # slow. The library `stacks`, for LD_PRELOAD, makes loom three times as fast.
 stacks=$PWD/target/stacks.so
 build_models() {
-    local checker=$1 cfgs=()
-    shift
+    local package=$1 checker=$2 cfgs=()
+    shift 2
     for cfg in "$@"; do cfgs+=(--cfg "$cfg"); done
     mkdir -p target
     [ "$stacks" -nt verify/examples/stacks.rs ] ||
         rustc --edition 2024 -O --crate-type cdylib -o "$stacks" verify/examples/stacks.rs
     CARGO_TARGET_DIR="target/$checker" RUSTFLAGS="--cfg $checker" CARGO_PROFILE_TEST_OPT_LEVEL=1 \
-        cargo rustc --locked --quiet --lib --profile test --message-format json \
+        cargo rustc --locked --quiet --package "$package" --lib --profile test --message-format json \
         $(optimise_checker "$checker") -- "${cfgs[@]}" |
         python3 -c 'import json, sys
 print(*[m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")])'

@@ -7,7 +7,10 @@
 pub(crate) const MODEL: bool = cfg!(all(test, any(loom, shuttle)));
 
 #[cfg(all(test, loom, rmw_loads))]
-pub(crate) use crate::tests::models::rmw::AtomicU64;
+#[path = "tests/models/rmw.rs"]
+mod rmw;
+#[cfg(all(test, loom, rmw_loads))]
+pub(crate) use self::rmw::AtomicU64;
 #[cfg(all(test, loom, not(rmw_loads)))]
 pub(crate) use loom::sync::atomic::AtomicU64;
 #[cfg(all(test, loom))]

@@ -45,14 +45,14 @@ pub struct Aimd {
 
 impl Controller for Aimd {
     fn next(&mut self, samples: &Samples, now: Fraction) -> Next {
-        let samples = samples.count();
-        if samples == 0 {
+        let count = samples.count();
+        if count == 0 {
             return Next::Wait;
         }
         let limit = places(now, self.ceiling);
-        let fast = samples * within(samples, self.timeout) / 1_000;
+        let fast = count * within(samples, self.timeout) / 1_000;
         let more = if f64::from(samples.peak()) * 2.0 >= limit { fast as f64 } else { 0.0 };
-        let late = i32::try_from(samples - fast).unwrap_or(i32::MAX);
+        let late = i32::try_from(count - fast).unwrap_or(i32::MAX);
         Next::Set(share((limit + more) * 0.9_f64.powi(late), self.ceiling))
     }
 }

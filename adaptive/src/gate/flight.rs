@@ -1,4 +1,4 @@
-//! The guard of a place in flight.
+//! The guard of a place in flight, and the admission that makes one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tollgate::Hold;
 
+use crate::count::priority::Priority;
 use crate::gate::inflight::Inflight;
+use crate::gate::overloaded::Overloaded;
 use crate::signals::counters::Answered;
 use crate::signals::outcome::Outcome;
 
@@ -34,13 +36,45 @@ enum PlaceOf<'a> {
     Key(Option<Hold<'a>>),
 }
 
+impl Inflight {
+    /// Takes a place, as [`Priority::Critical`]: the request may use all of the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Overloaded`] if the limit is used up.
+    #[inline]
+    pub fn try_enter(&self) -> Result<Flight<'_>, Overloaded> {
+        self.try_enter_as(Priority::Critical)
+    }
+
+    /// Takes a place for a request of a priority.
+    ///
+    /// # Errors
+    ///
+    /// [`Overloaded`] if its share of the limit is used up.
+    #[inline]
+    pub fn try_enter_as(&self, priority: Priority) -> Result<Flight<'_>, Overloaded> {
+        self.admit(priority).map(|start| Flight::of(self, start))
+    }
+
+    /// Takes a place that a task can own.
+    ///
+    /// # Errors
+    ///
+    /// [`Overloaded`] if its share of the limit is used up.
+    pub fn try_enter_owned(self: &Arc<Self>, priority: Priority) -> Result<Flight<'static>, Overloaded> {
+        let start = self.admit(priority)?;
+        Ok(Flight::owned(self.clone(), start))
+    }
+}
+
 impl<'a> Flight<'a> {
     #[inline]
-    pub(crate) fn of(limit: &'a Inflight, start: u64) -> Flight<'a> {
+    fn of(limit: &'a Inflight, start: u64) -> Flight<'a> {
         Flight { place: PlaceOf::Limit(limit), start, answer: None }
     }
 
-    pub(crate) fn owned(limit: Arc<Inflight>, start: u64) -> Flight<'a> {
+    fn owned(limit: Arc<Inflight>, start: u64) -> Flight<'a> {
         Flight { place: PlaceOf::OwnedLimit(limit), start, answer: None }
     }
 

@@ -1,14 +1,12 @@
 //! The limit on requests in flight.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::controller::control_loop::ControlLoop;
 use crate::count::atomic_word::AtomicFlightWord;
 use crate::count::priority::Priority;
 use crate::fault::{Fault, injected};
-use crate::gate::flight::Flight;
 use crate::gate::overloaded::Overloaded;
 use crate::invalid_limit::InvalidLimit;
 use crate::signals::counters::Answered;
@@ -17,7 +15,7 @@ use crate::sync::const_fn;
 /// A limit on the requests in flight: fixed, or one that follows the latency of the answers.
 ///
 /// The limit and the count are one atomic word. A request takes a place by one compare-and-swap,
-/// holds it as a [`Flight`], and leaves when the flight is dropped. A refusal changes no count.
+/// holds it as a [`Flight`](crate::Flight), and leaves when the flight is dropped. A refusal changes no count.
 ///
 /// **The law.** At each admission the count is at most the limit, both as of that instant. A lower
 /// limit ends no request: the count falls as requests leave.
@@ -66,39 +64,9 @@ impl Inflight {
         }
     }
 
-    /// Takes a place, as [`Priority::Critical`]: the request may use all of the limit.
-    ///
-    /// # Errors
-    ///
-    /// [`Overloaded`] if the limit is used up.
-    #[inline]
-    pub fn try_enter(&self) -> Result<Flight<'_>, Overloaded> {
-        self.try_enter_as(Priority::Critical)
-    }
-
-    /// Takes a place for a request of a priority.
-    ///
-    /// # Errors
-    ///
-    /// [`Overloaded`] if its share of the limit is used up.
-    #[inline]
-    pub fn try_enter_as(&self, priority: Priority) -> Result<Flight<'_>, Overloaded> {
-        self.admit(priority).map(|start| Flight::of(self, start))
-    }
-
-    /// Takes a place that a task can own.
-    ///
-    /// # Errors
-    ///
-    /// [`Overloaded`] if its share of the limit is used up.
-    pub fn try_enter_owned(self: &Arc<Self>, priority: Priority) -> Result<Flight<'static>, Overloaded> {
-        let start = self.admit(priority)?;
-        Ok(Flight::owned(self.clone(), start))
-    }
-
     /// Takes a place, and returns the reading of the clock, or 0 where the limit is fixed.
     #[inline]
-    fn admit(&self, priority: Priority) -> Result<u64, Overloaded> {
+    pub(super) fn admit(&self, priority: Priority) -> Result<u64, Overloaded> {
         let share = priority.share();
         let Some(control) = &self.control else {
             return self.word.enter(share).map(|_| 0).map_err(Overloaded::by);
@@ -130,7 +98,7 @@ impl Inflight {
     }
 
     #[inline]
-    pub(crate) fn leave(&self, start: u64, answer: Option<Answered>) {
+    pub(super) fn leave(&self, start: u64, answer: Option<Answered>) {
         if !injected(Fault::LeakOnDrop) || answer.is_some() {
             self.word.leave();
         }
@@ -143,7 +111,7 @@ impl Inflight {
 
     /// Notes the outcome of a request that was admitted at a reading. Returns its latency; `None` if
     /// the limit is fixed.
-    pub(crate) fn note(&self, start: u64, answer: Answered) -> Option<Duration> {
+    pub(super) fn note(&self, start: u64, answer: Answered) -> Option<Duration> {
         let nanos = self.control.as_ref()?.note(&self.word, start, Some(answer));
         Some(Duration::from_nanos(nanos))
     }

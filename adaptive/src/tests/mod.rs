@@ -5,7 +5,7 @@ mod control;
 #[cfg(not(any(loom, shuttle)))]
 mod inflight;
 #[cfg(any(loom, shuttle))]
-pub(crate) mod models;
+mod models;
 
 /// Returns a configuration of `cases` random cases of a microsecond; in a fast run of 64 times
 /// `FEW_CASES`. `PROPTEST_CASES` overrides both.

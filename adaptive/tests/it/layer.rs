@@ -442,10 +442,3 @@ fn a_request_over_its_quota_takes_no_place() {
     assert_eq!((stats.admitted, stats.refused, upstream.calls()), (2, 1, 2));
     assert_eq!((rate.stats().granted, rate.stats().refused), (3, 10));
 }
-
-fn grpc(mut request: Request<()>) -> Request<()> {
-    *request.method_mut() = http::Method::POST;
-    *request.version_mut() = http::Version::HTTP_2;
-    request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
-    request
-}

@@ -6,7 +6,5 @@
 #[cfg_attr(shuttle, path = "../../../../src/tests/models/shuttle.rs")]
 mod checker;
 mod inflight;
-#[cfg(all(loom, rmw_loads))]
-pub(crate) mod rmw;
 
 use checker::explore;

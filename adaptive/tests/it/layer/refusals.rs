@@ -125,3 +125,10 @@ fn a_refusal_of_grpc_is_unavailable_with_the_wait() {
     }
     drop(full);
 }
+
+fn grpc(mut request: Request<()>) -> Request<()> {
+    *request.method_mut() = http::Method::POST;
+    *request.version_mut() = http::Version::HTTP_2;
+    request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
+    request
+}
