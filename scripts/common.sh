@@ -28,10 +28,10 @@ optimise_checker() {
     printf -- '--config profile.test.package.proptest.opt-level=0 '
 }
 
-# Builds a package's models for a checker, with further cfgs, and prints the program's path. For another set
-# of cfgs only the crate itself is built anew. It is optimised a little: `opt-level = 2` takes 24 s
-# of a processor more for each build, and no model is faster for it, while 0 makes loom 1.5 times as
-# slow. The library `stacks`, for LD_PRELOAD, makes loom three times as fast.
+# Builds a package's models for a checker, with further cfgs, and prints the program's path. For
+# another set of cfgs only the crate itself is built anew. It is optimised a little: `opt-level = 2`
+# takes 24 s of a processor more for each build, and no model is faster for it, while 0 makes loom
+# 1.5 times as slow. The library `stacks`, for LD_PRELOAD, makes loom three times as fast.
 stacks=$PWD/target/stacks.so
 build_models() {
     local package=$1 checker=$2 cfgs=()

@@ -1,5 +1,5 @@
-//! Limits for a server that may be slow: on the requests in flight, on those of each key, and limits
-//! and quotas that follow the latency of the answers.
+//! Limits for a server that may be slow: on the requests in flight, on those of each key, and
+//! limits and quotas that follow the latency of the answers.
 //!
 //! | you have | take | one line |
 //! |---|---|---|

@@ -57,7 +57,7 @@ pub(crate) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-deta
 
 /// The form of a response to a request of gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum GrpcForm {
     /// Trailers only: they are in the head, and the body is empty.
     Grpc,
     /// The trailers are in a frame of the body.
@@ -66,12 +66,12 @@ pub enum Form {
     WebText,
 }
 
-impl Form {
+impl GrpcForm {
     /// Returns the form for a request. `None` if the request is not gRPC.
     ///
     /// Any client can write the content type. So the method has to be POST, since caches store
     /// responses to GET, and gRPC itself needs HTTP/2.
-    pub fn of(head: Head<'_>) -> Option<Form> {
+    pub fn of(head: Head<'_>) -> Option<GrpcForm> {
         if *head.method != Method::POST {
             return None;
         }
@@ -79,10 +79,10 @@ impl Form {
         // Parameters do not count, nor does the form of the messages, such as `+proto`.
         let end = value.iter().position(|byte| b"+; \t".contains(byte)).unwrap_or(value.len());
         let kind = &value[..end];
-        let form = [Form::Grpc, Form::Web, Form::WebText]
+        let form = [GrpcForm::Grpc, GrpcForm::Web, GrpcForm::WebText]
             .into_iter()
             .find(|form| form.content_type().as_bytes().eq_ignore_ascii_case(kind))?;
-        (form != Form::Grpc || head.version >= Version::HTTP_2).then_some(form)
+        (form != GrpcForm::Grpc || head.version >= Version::HTTP_2).then_some(form)
     }
 
     /// Returns a response of `UNAVAILABLE` with the wait in `grpc-retry-pushback-ms`, and in the
@@ -94,9 +94,9 @@ impl Form {
 
     const fn content_type(self) -> &'static str {
         match self {
-            Form::Grpc => "application/grpc",
-            Form::Web => "application/grpc-web",
-            Form::WebText => "application/grpc-web-text",
+            GrpcForm::Grpc => "application/grpc",
+            GrpcForm::Web => "application/grpc-web",
+            GrpcForm::WebText => "application/grpc-web-text",
         }
     }
 }
@@ -107,16 +107,16 @@ impl Form {
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Returns the response in a form. `None` as a wait tells the client never to try again.
-pub(crate) fn response(form: Form, code: Code, wait: Option<Duration>) -> Response<Bytes> {
+pub(crate) fn response(form: GrpcForm, code: Code, wait: Option<Duration>) -> Response<Bytes> {
     let trailers = trailers(code, wait);
     let mut response = match form {
-        Form::Grpc => {
+        GrpcForm::Grpc => {
             let mut response = Response::new(Bytes::new());
             *response.headers_mut() = trailers;
             response
         }
-        Form::Web => Response::new(frame(&trailers).into()),
-        Form::WebText => Response::new(padded(base64(&frame(&trailers))).into()),
+        GrpcForm::Web => Response::new(frame(&trailers).into()),
+        GrpcForm::WebText => Response::new(padded(base64(&frame(&trailers))).into()),
     };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));

@@ -19,7 +19,7 @@ pub use client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
 pub use digest::Digest;
 pub use exempt::{Exempt, InvalidPath};
 pub use fields::Fields;
-pub use grpc::Form as GrpcForm;
+pub use grpc::GrpcForm;
 pub use key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
 pub use policy::{Headers, Policy};
 pub use policy_name::InvalidName;

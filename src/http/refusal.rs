@@ -7,7 +7,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
 use super::check::Check;
-use super::grpc::{self, Code, Form, NO_STORE};
+use super::grpc::{self, Code, GrpcForm, NO_STORE};
 use super::key::Head;
 use super::policy::Policy;
 use crate::word::decision::{Denied, Reason};
@@ -20,7 +20,7 @@ pub struct Refusal<'a> {
     pub(crate) check: Option<Check>,
     pub(crate) ban: bool,
     pub(crate) policy: &'a Policy,
-    pub(crate) grpc: Option<Form>,
+    pub(crate) grpc: Option<GrpcForm>,
     /// The gRPC code for a request without a key.
     pub(crate) keyless: Code,
 }
@@ -48,7 +48,7 @@ impl<'a> Refusal<'a> {
     /// ```
     pub fn new(head: impl Into<Head<'a>>, why: Option<&'a Denied>, policy: &'a Policy) -> Refusal<'a> {
         let head = head.into();
-        let grpc = Form::of(head);
+        let grpc = GrpcForm::of(head);
         Refusal { head, why, check: None, ban: false, policy, grpc, keyless: Code::InvalidArgument }
     }
 

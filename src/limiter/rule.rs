@@ -20,7 +20,8 @@ use crate::word::by_refill::{BUCKETS, PLACES, WINDOWS};
 use crate::word::plan::PlanTerms;
 use crate::word::terms::Terms;
 
-/// The rule of a limiter: a [`Quota`], a [`Window`] or [`Places`]. Other crates cannot implement it.
+/// The rule of a limiter: a [`Quota`], a [`Window`] or [`Places`]. Other crates cannot implement
+/// it.
 ///
 /// A limiter is generic in its rule: [`RateLimiter<K, Quota>`](crate::RateLimiter) has a token
 /// bucket for each key, `RateLimiter<K, Window>` a window, and `RateLimiter<K, Places>` a count of

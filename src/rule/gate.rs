@@ -69,7 +69,7 @@ impl Quota {
     ///
     /// A call that has begun before the pause may still be granted. So may tokens on a lease of a
     /// [spread](crate::LimitBuilder::spread) bucket, if their thread is stopped while it takes the
-    /// lease. A pause ends with the next change of a quota that is [adapted](crate::Adaptive).
+    /// lease. A pause ends with the next change of a quota that adapts.
     ///
     /// * [`tokens`](Quota::tokens) and [`capacity`](Quota::capacity) are 0, and
     ///   [`period`](Quota::period) is 1 ns. The text form is `blocked`.

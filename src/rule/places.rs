@@ -13,7 +13,8 @@ use crate::rule::window_layout::{MAX_PLACES, WindowError};
 /// [`refund`](crate::RateLimiter::refund). Guards that give their place back when they are dropped
 /// are in `tollgate-adaptive`.
 ///
-/// * **The law.** At each grant a key has at most the limit of places in use, the new ones included.
+/// * **The law.** At each grant a key has at most the limit of places in use, the new ones
+///   included.
 /// * A key with a place in use is never forgotten: not to make room, and not by
 ///   [`remove`](crate::RateLimiter::remove) or [`clear`](crate::RateLimiter::clear). A key without
 ///   one may be forgotten at any time.

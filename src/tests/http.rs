@@ -7,7 +7,9 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Version};
 
 use crate::http::Head;
-use crate::http::grpc::{Code, DETAILS, Form, PUSHBACK, STATUS, base64, millis, response, status, trailers};
+use crate::http::grpc::{
+    Code, DETAILS, GrpcForm, PUSHBACK, STATUS, base64, millis, response, status, trailers,
+};
 
 #[test]
 fn the_vectors_of_rfc_4648() {
@@ -46,16 +48,16 @@ fn a_frame_of_trailers_is_byte_for_byte_that_of_grpc_web() {
     let block = "grpc-status: 8\r\ngrpc-message: rate limit exceeded\r\ngrpc-retry-pushback-ms: -1\r\n";
     let frame = [&[0x80, 0, 0, 0, block.len() as u8], block.as_bytes()].concat();
     let body = |form| response(form, Code::ResourceExhausted, None).into_body();
-    assert_eq!(body(Form::Web), frame);
+    assert_eq!(body(GrpcForm::Web), frame);
     // Encoded by `base64` of coreutils.
     let text = "gAAAAE9ncnBjLXN0YXR1czogOA0KZ3JwYy1tZXNzYWdlOiByYXRlIGxpbWl0IGV4Y2VlZGVkDQpncnBjLXJldHJ5LXB1c2hiYWNrLW1zOiAtMQ0K";
-    assert_eq!(body(Form::WebText), text);
-    assert!(body(Form::Grpc).is_empty());
+    assert_eq!(body(GrpcForm::WebText), text);
+    assert!(body(GrpcForm::Grpc).is_empty());
 }
 
 #[test]
 fn the_forms_of_grpc() {
-    use Form::{Grpc, Web, WebText};
+    use GrpcForm::{Grpc, Web, WebText};
     for (kind, of_2, of_1) in [
         ("application/grpc", Some(Grpc), None),
         ("application/grpc+proto", Some(Grpc), None),
@@ -75,7 +77,7 @@ fn the_forms_of_grpc() {
     ] {
         let form = |method, version| {
             let request = Request::builder().method(method).version(version).header(CONTENT_TYPE, kind);
-            Form::of(Head::from(&request.body(()).unwrap()))
+            GrpcForm::of(Head::from(&request.body(()).unwrap()))
         };
         let versions = [Version::HTTP_2, Version::HTTP_3, Version::HTTP_11, Version::HTTP_10];
         assert_eq!(versions.map(|version| form("POST", version)), [of_2, of_2, of_1, of_1], "{kind}");
@@ -83,5 +85,5 @@ fn the_forms_of_grpc() {
             assert_eq!(versions.map(|version| form(method, version)), [None; 4], "{method} {kind}");
         }
     }
-    assert_eq!(Form::of(Head::from(&Request::post("/").body(()).unwrap())), None);
+    assert_eq!(GrpcForm::of(Head::from(&Request::post("/").body(()).unwrap())), None);
 }

@@ -1,5 +1,5 @@
 //! A proxy with a limit in front of a server that queues, simulated on the mock clock over the
-//! crate's own [`Inflight`](tollgate_adaptive::Inflight) or [`Adaptive`](tollgate_adaptive::Adaptive).
+//! crate's own `Inflight` or `Adaptive`.
 //!
 //! The server has workers and one queue in order of arrival. A request holds a worker for its
 //! service time, which is log-normal with a mean of 50 ms, and then takes some time more on its way

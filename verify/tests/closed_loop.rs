@@ -1,6 +1,6 @@
 // promise: inflight
 //! The limit that adapts, over its own word and controller, in the [closed loop]: each figure of
-//! `docs/in-flight.md` is within its bound.
+//! `adaptive/docs/in-flight.md` is within its bound.
 //!
 //! A figure is the mean of three seeds. The mock clock is the only clock. `closed_loop --write`
 //! puts the same figures into the page.

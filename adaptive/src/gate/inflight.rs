@@ -15,7 +15,8 @@ use crate::sync::const_fn;
 /// A limit on the requests in flight: fixed, or one that follows the latency of the answers.
 ///
 /// The limit and the count are one atomic word. A request takes a place by one compare-and-swap,
-/// holds it as a [`Flight`](crate::Flight), and leaves when the flight is dropped. A refusal changes no count.
+/// holds it as a [`Flight`](crate::Flight), and leaves when the flight is dropped. A refusal
+/// changes no count.
 ///
 /// **The law.** At each admission the count is at most the limit, both as of that instant. A lower
 /// limit ends no request: the count falls as requests leave.
@@ -109,8 +110,8 @@ impl Inflight {
         }
     }
 
-    /// Notes the outcome of a request that was admitted at a reading. Returns its latency; `None` if
-    /// the limit is fixed.
+    /// Notes the outcome of a request that was admitted at a reading. Returns its latency; `None`
+    /// if the limit is fixed.
     pub(super) fn note(&self, start: u64, answer: Answered) -> Option<Duration> {
         let nanos = self.control.as_ref()?.note(&self.word, start, Some(answer));
         Some(Duration::from_nanos(nanos))

@@ -37,8 +37,8 @@ use tollgate::tower::ResponseHead;
 ///           429: its share    503: no place
 /// ```
 ///
-/// * Inside a [`RateLimitLayer`](tollgate::tower::RateLimitLayer): a request over its quota takes no place,
-///   and is no sample.
+/// * Inside a [`RateLimitLayer`](tollgate::tower::RateLimitLayer): a request over its quota takes
+///   no place, and is no sample.
 /// * One `Inflight` for each upstream: a slow upstream does not fill the limit of the others.
 /// * Outside of a timeout, which should be longer than twice the target. A request that times out
 ///   then counts as overloaded.
@@ -48,9 +48,9 @@ use tollgate::tower::ResponseHead;
 ///
 /// # Readiness
 ///
-/// `poll_ready` is always ready, as that of a [`RateLimit`](tollgate::tower::RateLimit). An admitted request
-/// polls the inner service for readiness in its future, while it holds its place. Otherwise a
-/// refusal would keep a permit of a `ConcurrencyLimit`, or a slot of a `Buffer`. And requests in
+/// `poll_ready` is always ready, as that of a [`RateLimit`](tollgate::tower::RateLimit). An admitted
+/// request polls the inner service for readiness in its future, while it holds its place. Otherwise
+/// a refusal would keep a permit of a `ConcurrencyLimit`, or a slot of a `Buffer`. And requests in
 /// front of a busy service would wait without a bound, uncounted. So the inner service must be
 /// `Clone`, and a wait for its readiness is a part of the latency.
 ///
@@ -231,7 +231,7 @@ impl InflightLayerBuilder {
         self
     }
 
-    /// Sets the outcomes of responses: by default that of the table at [`Outcome`](crate::Outcome#impl-From<ResponseHead<'_>>-for-Outcome).
+    /// Sets the outcomes of responses: by default `Outcome::from` of the head.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! The tables and the plots of `docs/in-flight.md`, from the closed loop.
+//! The tables and the plots of `adaptive/docs/in-flight.md`, from the closed loop.
 //!
 //! ```text
 //! closed_loop            prints the tables
@@ -233,7 +233,7 @@ fn replaced(page: &str, tables: &[Table]) -> Result<String, String> {
     let mut page = page.to_owned();
     for Table { name, text } in tables {
         let begin = format!("<!-- closed_loop: {name} -->\n");
-        let missing = || format!("docs/in-flight.md has no {begin}");
+        let missing = || format!("adaptive/docs/in-flight.md has no {begin}");
         let from = page.find(&begin).ok_or_else(missing)? + begin.len();
         let length = page[from..].find("<!-- end -->").ok_or_else(missing)?;
         page.replace_range(from..from + length, text);
@@ -254,7 +254,7 @@ fn is_nearly(one: &str, other: &str) -> bool {
 }
 
 fn main() -> io::Result<ExitCode> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../adaptive/docs");
     let path = docs.join("in-flight.md");
     let tables = tables();
     match env::args().nth(1).as_deref() {
@@ -273,7 +273,7 @@ fn main() -> io::Result<ExitCode> {
         Some("--check") => {
             let page = fs::read_to_string(&path)?;
             if !is_nearly(&page, &replaced(&page, &tables).map_err(io::Error::other)?) {
-                eprintln!("docs/in-flight.md has other figures: closed_loop --write");
+                eprintln!("adaptive/docs/in-flight.md has other figures: closed_loop --write");
                 return Ok(ExitCode::FAILURE);
             }
         }
