@@ -20,7 +20,6 @@
 //! key. In a map a wrap changes nothing: there a word is of one key only.
 
 use crate::fault::{Fault, injected};
-use crate::word::plan::PlanTerms;
 use crate::word::state::{Balance, Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;
@@ -31,8 +30,8 @@ pub(crate) struct PlaceTerms(Terms);
 
 impl PlaceTerms {
     /// Returns the same reading, for a word that counts places, perhaps under another limit.
-    pub(crate) fn of(Reading { refill, at, tick }: Reading, plan: Option<&PlanTerms>) -> Reading<PlaceTerms> {
-        let capacity = plan.map_or(refill.capacity, |plan| plan.capacity);
+    pub(crate) fn of(Reading { refill, at, tick }: Reading, limit: Option<u64>) -> Reading<PlaceTerms> {
+        let capacity = limit.unwrap_or(refill.capacity);
         Reading { refill: PlaceTerms(Terms { capacity, ..refill }), at, tick }
     }
 

@@ -270,7 +270,7 @@ macro_rules! by_refill {
                 $run
             }
             ($crate::rule::counts::Counting::Places, plan) => {
-                let $by = $crate::word::places::PlaceTerms::of($reading, plan.as_ref());
+                let $by = $crate::word::places::PlaceTerms::of($reading, plan.map(|plan| plan.capacity));
                 $run
             }
             (_, cap) => {

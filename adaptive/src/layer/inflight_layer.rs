@@ -48,11 +48,11 @@ use tollgate::tower::ResponseHead;
 ///
 /// # Readiness
 ///
-/// `poll_ready` is always ready, as that of a [`RateLimit`](tollgate::tower::RateLimit). An admitted
-/// request polls the inner service for readiness in its future, while it holds its place. Otherwise
-/// a refusal would keep a permit of a `ConcurrencyLimit`, or a slot of a `Buffer`. And requests in
-/// front of a busy service would wait without a bound, uncounted. So the inner service must be
-/// `Clone`, and a wait for its readiness is a part of the latency.
+/// `poll_ready` is always ready, as that of a [`RateLimit`](tollgate::tower::RateLimit). An
+/// admitted request polls the inner service for readiness in its future, while it holds its place.
+/// Otherwise a refusal would keep a permit of a `ConcurrencyLimit`, or a slot of a `Buffer`. And
+/// requests in front of a busy service would wait without a bound, uncounted. So the inner service
+/// must be `Clone`, and a wait for its readiness is a part of the latency.
 ///
 /// # tonic
 ///
