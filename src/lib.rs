@@ -10,8 +10,8 @@
 //! | tiers of customers | [`Plan`] | `daily.key(&7).under(&gold).try_acquire()?` |
 //! | time to wait | [`Ask`] | `LIMIT.ask().within(second).acquire().await?` |
 //! | several limits | [`all_of`] | `all_of((LIMIT.ask(), daily.key(&7))).try_acquire()?` |
-//! | HTTP | `RateLimitLayer` | `RateLimitLayer::builder(per_ip).key(client_ip).build()` |
-//! | requests in flight | [`Places`], `tollgate-adaptive` | `Inflight::adaptive(target, 1_000).build()?` |
+//! | HTTP | `tollgate-http` | `RateLimitLayer::builder(per_ip).key(client_ip).build()` |
+//! | requests in flight | [`Places`], `tollgate-adaptive` | `uploads.key("ada").hold()?` |
 //! | a fleet | `tollgate-distributed` | `DistributedLimiter::builder(quota, store)` |
 //!
 //! A [`Quota`] is a rate and a burst: `Quota::per_second(100).burst(200)`. The burst is by default
@@ -31,7 +31,7 @@
 //! # A limit for each address, in axum
 //!
 //! ```text
-//! cargo add tollgate --features tower
+//! cargo add tollgate tollgate-http
 //! cargo add axum
 //! cargo add tokio --features macros,net,rt-multi-thread
 //! ```
@@ -40,9 +40,8 @@
 //! use axum::extract::ConnectInfo;
 //! use axum::{Router, routing::get};
 //! use std::net::SocketAddr;
-//! use tollgate::http::ClientIp;
-//! use tollgate::tower::RateLimitLayer;
 //! use tollgate::{Quota, RateLimiter};
+//! use tollgate_http::{ClientIp, RateLimitLayer};
 //!
 //! #[tokio::main]
 //! async fn main() -> std::io::Result<()> {
@@ -59,9 +58,10 @@
 //! }
 //! ```
 //!
-//! A refused request gets 429 at once, with `RateLimit` headers and a `Retry-After`. Behind a
-//! proxy the peer is the proxy: add `.xff_hops(1)` to the `ClientIp` for one proxy that appends to
-//! `X-Forwarded-For`. [The guide](_guide#client-addresses) has the other cases.
+//! A refused request gets 429 at once, with `RateLimit` headers and a `Retry-After`. Behind a proxy
+//! the peer is the proxy: add `.xff_hops(1)` to the `ClientIp` for one proxy that appends to
+//! `X-Forwarded-For`. [Its guide](https://docs.rs/tollgate-http/latest/tollgate_http/_guide/) has
+//! the other cases.
 //!
 //! # One limit, for calls out
 //!
@@ -125,34 +125,8 @@
 //! fills up at the new rate. Under a plan of a [`Window`] it keeps the tokens that it *used*, so an
 //! upgrade counts at once (see [1,000 a day](#1000-a-day)).
 //!
-//! The layer for HTTP chooses the plan by the request, behind the authentication of the key:
-//!
-//! ```
-//! # #[cfg(feature = "tower")]
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use tollgate::http::Extension;
-//! use tollgate::tower::RateLimitLayer;
-//! use tollgate::{Quota, RateLimiter};
-//!
-//! /// The authentication inserts both into the extensions of the request.
-//! #[derive(Clone, PartialEq, Eq, Hash)]
-//! struct Customer(u32);
-//! #[derive(Clone)]
-//! struct IsPro(bool);
-//!
-//! let (free, pro) = (Quota::per_second(5), Quota::per_second(50));
-//! let customers = RateLimiter::<Customer>::builder(free).headroom(pro)?.build();
-//! let pro = customers.plan(pro)?;
-//! let layer = RateLimitLayer::builder(customers)
-//!     .key(Extension::<Customer>::new())
-//!     .plan(move |head| matches!(head.extensions.get(), Some(IsPro(true))).then_some(pro))
-//!     .build();
-//! # let _ = layer;
-//! # Ok(())
-//! # }
-//! # #[cfg(not(feature = "tower"))]
-//! # fn main() {}
-//! ```
+//! The layer for HTTP chooses the plan by the request, behind the authentication of the key: see
+//! [`LimitBy::plan`](https://docs.rs/tollgate-http/latest/tollgate_http/struct.LimitBy.html).
 //!
 //! # 1,000 a day
 //!
@@ -229,11 +203,8 @@
 //!
 //! # Features
 //!
-//! None is on by default. `serde`: rules in their text form. `tokio`: waiting in tasks. `http`:
-//! keys from requests, and headers of responses. `ipnet`: trusted proxies by network. `tower`: a
-//! layer over HTTP and gRPC. `metrics`: the layer's statistics through the facade of that name.
-//! `tracing`: refusals, and faults of a layer's setup, as events; without it the faults are lines
-//! on stderr.
+//! None is on by default. `serde`: rules in their text form. `tokio`: waiting in tasks by its
+//! timer.
 //!
 //! [The guide](_guide) has a program for each job.
 
@@ -243,8 +214,6 @@ extern crate self as tollgate;
 
 mod bucket;
 mod fault;
-#[cfg(feature = "http")]
-pub mod http;
 mod keyed;
 mod limiter;
 mod rule;
@@ -252,8 +221,6 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod time;
-#[cfg(feature = "tower")]
-pub mod tower;
 mod word;
 
 pub use bucket::reservation::{Hold, Reservation};
@@ -297,8 +264,3 @@ pub mod _guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/from-governor.md")]
 mod from_governor {}
-
-/// The programs for users of tower_governor run as tests.
-#[cfg(all(doctest, feature = "tower"))]
-#[doc = include_str!("../docs/from-tower-governor.md")]
-mod from_tower_governor {}

@@ -4,10 +4,6 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
-#[cfg(feature = "tower")]
-#[path = "common/nothing.rs"]
-mod nothing;
-
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Duration;
@@ -358,55 +354,5 @@ fn a_key_takes_little_and_gives_it_back() {
             assert!(bytes <= if presize > 0 { 32 } else { 128 }, "{bytes} bytes a key");
         });
         assert!(all.bytes_current.abs() <= 1 << 10, "{} bytes are left", all.bytes_current);
-    }
-}
-
-#[cfg(feature = "tower")]
-mod layer {
-    use std::convert::Infallible;
-    use std::future::Future;
-    use std::net::IpAddr;
-    use std::pin::pin;
-    use std::task::{Context, Waker};
-
-    use allocation_counter::measure;
-    use http::{Request, Response};
-    use tollgate::http::{ClientIp, Headers};
-    use tollgate::tower::RateLimitLayer;
-    use tollgate::{Clock, Quota, RateLimiter};
-    use tower_layer::Layer;
-    use tower_service::Service;
-
-    use super::nothing::Nothing;
-
-    /// Returns the allocations of a request, from its making to the drop of its response.
-    fn allocations<S, B>(service: &mut S) -> u64
-    where
-        S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
-    {
-        let mut context = Context::from_waker(Waker::noop());
-        let counted = measure(|| {
-            let mut request = Request::new(());
-            request.extensions_mut().insert(IpAddr::from([192, 0, 2, 1]));
-            assert!(service.poll_ready(&mut context).is_ready());
-            assert!(pin!(service.call(request)).poll(&mut context).is_ready());
-        });
-        counted.count_total
-    }
-
-    #[test]
-    fn a_request_allocates_its_decision_alone() {
-        let limiter = RateLimiter::<IpAddr>::builder(Quota::per_hour(3)).clock(Clock::mock().0).build();
-        assert!(limiter.try_acquire(&IpAddr::from([192, 0, 2, 1])).is_ok());
-        let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).headers(Headers::None).build();
-        let mut service = layer.layer(Nothing);
-        let bare = allocations(&mut Nothing);
-        // Two requests are granted, with their decision among the extensions. The later ones are
-        // refused.
-        let _first = allocations(&mut service);
-        assert_eq!(allocations(&mut service), bare + 1);
-        let _first = allocations(&mut service);
-        // A refusal has the two parts of a header map, for `no-store`.
-        assert_eq!(allocations(&mut service), bare + 2);
     }
 }

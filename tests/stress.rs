@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use threads::random::Random;
 use threads::watchdog::Watchdog;
 use threads::{Over, Size, Store, conservation, counters, drain};
 use tollgate::{Clock, Equivalent, Quota, RateLimiter, ToKey, TokenBucket, WhenFull};
+use tollgate_testing::Random;
 
 #[path = "stress/table.rs"]
 mod table;

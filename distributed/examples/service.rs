@@ -1,16 +1,15 @@
 //! A service of axum in several processes, which hold one limit on a Redis.
 //!
 //! ```text
-//! cargo run -p tollgate-distributed --features redis,tower --example service 127.0.0.1:3000
-//! cargo run -p tollgate-distributed --features redis,tower --example service 127.0.0.1:3001
+//! cargo run -p tollgate-distributed --features redis,http --example service 127.0.0.1:3000
+//! cargo run -p tollgate-distributed --features redis,http --example service 127.0.0.1:3001
 //! ```
 
 use axum::{Router, extract::ConnectInfo, routing::get};
 use std::{env, net::SocketAddr};
 use tollgate::Quota;
-use tollgate::http::ClientIp;
-use tollgate::tower::RateLimitLayer;
 use tollgate_distributed::{DistributedLimiter, OnOutage, RedisStore};
+use tollgate_http::{ClientIp, RateLimitLayer};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,6 +6,8 @@
 
 mod any_store;
 mod credits;
+#[cfg(feature = "http")]
+mod http;
 mod key;
 mod lease;
 mod limiter;
@@ -24,8 +26,6 @@ mod store;
 mod sync;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod tokens;
-#[cfg(feature = "tower")]
-mod tower;
 
 pub use any_store::AnyStore;
 pub use credits::bucket::{Amount, Answer, Bucket};
@@ -52,6 +52,8 @@ pub mod _guide {}
 pub use crate::redis::fuzzing as redis_fuzzing;
 #[cfg(feature = "redis")]
 pub use crate::redis::{builder::RedisStoreBuilder, log::SlidingLog, store::RedisStore};
+#[cfg(feature = "http")]
+pub use http::shared_key::{SharedDigest, SharedHeaderKey};
 #[cfg(feature = "mysql")]
 #[doc(hidden)]
 pub use mysql::fuzzing as mysql_fuzzing;
@@ -67,5 +69,3 @@ pub use postgres::store::PostgresStore;
 pub use sqlite::store::SqliteStore;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use tokens::requester::{TokenRequester, TokenTable};
-#[cfg(feature = "tower")]
-pub use tower::shared_key::{SharedDigest, SharedHeaderKey};

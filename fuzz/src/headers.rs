@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use arbitrary::{Arbitrary, Unstructured};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use tollgate::http::{ClientIp, Head, KeyFrom, Policy};
+use tollgate_http::{ClientIp, Head, KeyFrom, Policy};
 
 use crate::bytes::Bytes;
 

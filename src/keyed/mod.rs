@@ -23,8 +23,6 @@
 //! bucket](overflow).
 
 pub(crate) mod attempt;
-#[cfg(feature = "http")]
-mod bytes;
 pub(crate) mod entry;
 pub(crate) mod id;
 pub(crate) mod idle;

@@ -111,12 +111,37 @@ impl<L: TokenSet> AllOf<L> {
     pub fn try_acquire(&self) -> Result<Granted, AllDenied> {
         take_all(&self.limits).map(|(granted, _)| granted)
     }
+
+    /// Takes as [`try_acquire`](AllOf::try_acquire), and returns also the index of the limit with
+    /// the fewest tokens left, which is 0 if there are no limits.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](AllOf::try_acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket, Tokens, all_of};
+    ///
+    /// let (fast, slow) = (Quota::per_second(100), Quota::per_minute(5));
+    /// let limits = [TokenBucket::new(fast), TokenBucket::new(slow)];
+    /// let requests = limits.each_ref().map(|limit| limit.ask().n(3));
+    /// // The limits of a program may be of several types.
+    /// let any: Vec<&dyn Tokens> = requests.iter().map(|request| request as &dyn Tokens).collect();
+    /// let (granted, tightest) = all_of(&any[..]).try_acquire_tightest()?;
+    /// assert_eq!((granted.remaining(), tightest), (2, 1));
+    /// # Ok::<(), tollgate::AllDenied>(())
+    /// ```
+    pub fn try_acquire_tightest(&self) -> Result<(Granted, usize), AllDenied> {
+        take_all(&self.limits)
+    }
 }
 
 /// Takes of all limits or of none.
 ///
 /// Returns the answer and the index of the limit with the fewest tokens left.
-pub(crate) fn take_all<L: RequestAt + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
+fn take_all<L: RequestAt + ?Sized>(limits: &L) -> Result<(Granted, usize), AllDenied> {
     look(limits)?;
     take_from(limits, 0)
 }

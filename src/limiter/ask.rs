@@ -298,12 +298,6 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
         self.bucket.hold(take, self.options())
     }
 
-    /// Sets the plan by its numbers.
-    #[cfg(feature = "tower")]
-    pub(crate) fn under_terms(self, plan: Option<&'k PlanTerms>) -> Self {
-        Ask { plan, ..self }
-    }
-
     #[inline(always)]
     pub(super) fn options(&self) -> CallOptions<'k> {
         CallOptions { plan: self.plan, now: self.at }

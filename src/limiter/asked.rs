@@ -30,13 +30,12 @@ pub trait Asked<'a>: Target<'a> {
     type Rule: Rule;
 }
 
-/// The wish of a caller that may wait: its tokens, the nanoseconds for which it is ready to wait,
-/// and the most callers in its line.
+/// The wish of a caller that may wait: its tokens, and the nanoseconds for which it is ready to
+/// wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
     pub(crate) n: u64,
     pub(crate) max_wait: u64,
-    pub(crate) max_waiting: usize,
 }
 
 /// The bucket of a request, by the steps of which the verbs are made.

@@ -12,6 +12,7 @@ use crate::keyed::protocol::MAX_ROUNDS;
 use crate::limiter::asked::Patience;
 use crate::limiter::key_call::KeyCall;
 use crate::limiter::ticket::{LineTicket, Promise};
+use crate::limiter::verbs::decision;
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::TakeOutcome;
 use crate::word::verb::{Call, Reserve, Take};
@@ -43,27 +44,25 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
 
     /// Takes the tokens now, or joins the line of the key.
     pub(super) fn join(&self, patience: Patience, waker: &Waker) -> Result<Promise, Denied> {
-        let Patience { n, max_wait, max_waiting } = patience;
+        let Patience { n, max_wait } = patience;
         let (hook, keyspace) = (&self.inner.hook, &self.inner.keyspace);
-        let wish = Wish { n, max_wait, max_waiting: max_waiting.min(self.inner.max_waiting), waker };
+        let wish = Wish { n, max_wait, max_waiting: self.inner.max_waiting, waker };
         for _ in 0..MAX_ROUNDS {
-            let removals = self.removals();
             let line = match self.try_now(Take::Exactly(n)) {
                 (_, Tried::InLine(line, _)) if max_wait > 0 && !hook.is_shadow() => line,
-                (_, Tried::InLine(_, denied)) => return hook.observe(n, Err(denied)).map(Promise::granted),
+                (_, Tried::InLine(_, denied)) => return hook.observe(n, Err(denied)).map(Promise::Granted),
                 (call, Tried::Decided(done)) => {
-                    let (granted, receipt) = self.received_by_entry(call, done, removals)?;
-                    return Ok(Promise::Granted(granted, receipt));
+                    return hook.observe(n, decision(call, done)).map(Promise::Granted);
                 }
             };
             match keyspace.join_line(self.entry.pin, line, &wish) {
                 Ok(Entered::Waits(waits)) => return Ok(Promise::Waits(LineTicket { line, waits, n })),
-                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Promise::granted),
+                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Promise::Granted),
                 Ok(Entered::Lost) => {}
-                Err(denied) => return hook.observe(n, Err(denied)).map(Promise::granted),
+                Err(denied) => return hook.observe(n, Err(denied)).map(Promise::Granted),
             }
         }
-        hook.observe(n, Err(self.no_entry(n))).map(Promise::granted)
+        hook.observe(n, Err(self.no_entry(n))).map(Promise::Granted)
     }
 
     /// Reserves tokens, and returns a receipt that is valid without the key.

@@ -6,8 +6,6 @@ pub(crate) mod asked;
 mod batch;
 pub(crate) mod builder;
 mod decide;
-#[cfg(feature = "tower")]
-pub(crate) mod decided;
 pub(crate) mod hook;
 pub(crate) mod inner;
 pub(crate) mod janitor;
@@ -21,13 +19,12 @@ pub(crate) mod options;
 mod owned;
 mod patient;
 pub(crate) mod pinned;
-#[cfg(feature = "tower")]
-pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod rate_limiter;
 pub(crate) mod rule;
 pub(crate) mod settings;
 pub(crate) mod shared;
+mod task;
 pub(crate) mod ticket;
 #[cfg(feature = "tokio")]
 mod tokio;

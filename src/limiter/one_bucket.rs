@@ -269,11 +269,11 @@ impl<'a, R: Rule> Target<'a> for &'a Limit<R> {
 
     fn join(
         self,
-        Patience { n, max_wait, max_waiting }: Patience,
+        Patience { n, max_wait }: Patience,
         options: CallOptions<'_>,
         waker: &Waker,
     ) -> Result<Promise, Denied> {
-        let wish = Wish { n, max_wait, max_waiting: max_waiting.min(self.max_waiting), waker };
+        let wish = Wish { n, max_wait, max_waiting: self.max_waiting, waker };
         let decision = loop {
             let (call, done) = self.run(Take::Exactly(n), options);
             let decision = decision(call, done);
@@ -291,7 +291,7 @@ impl<'a, R: Rule> Target<'a> for &'a Limit<R> {
                 Err(denied) => break Err(denied),
             }
         };
-        self.hook.observe(n, decision).map(Promise::granted)
+        self.hook.observe(n, decision).map(Promise::Granted)
     }
 
     fn look_at_turn(self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {

@@ -18,7 +18,7 @@ impl<'a, B: Asked<'a>> WaitsInLine for Ask<'_, B> {
     fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
         let (n, keep) = self.tokens();
         if keep == 0 {
-            let patience = Patience { n, max_wait, max_waiting: usize::MAX };
+            let patience = Patience { n, max_wait };
             return self.bucket().join(patience, self.options(), waker);
         }
         let (hook, (call, done)) = (self.bucket().hook(), self.bucket().run(self.take(), self.options()));
@@ -31,7 +31,7 @@ impl<'a, B: Asked<'a>> WaitsInLine for Ask<'_, B> {
             }
             decision => decision,
         };
-        hook.observe(n, decision).map(Promise::granted)
+        hook.observe(n, decision).map(Promise::Granted)
     }
 
     fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {

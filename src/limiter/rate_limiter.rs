@@ -17,7 +17,7 @@ use crate::limiter::shared::Shared;
 use crate::limiter::verbs::InFull;
 use crate::rule::error::InvalidRule;
 use crate::rule::rate::Quota;
-use crate::time::clock::Moment;
+use crate::time::clock::{Clock, Moment};
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::verb::Take;
@@ -308,6 +308,20 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
     pub fn plan(&self, rule: R) -> Result<Plan<R>, InvalidRule> {
         let terms = rule.compile(self.built, &self.inner.keyspace)?;
         Ok(Plan { terms, rule })
+    }
+
+    /// Returns the clock of the limiter.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.inner.keyspace.engine.clock.clone()
+    }
+
+    /// Returns the address of the state that this handle and its clones share.
+    ///
+    /// Two handles with one id are of one limiter.
+    #[must_use]
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
     }
 
     /// Returns a reading of the limiter's clock, for [`Ask::at`].

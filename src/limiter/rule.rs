@@ -47,12 +47,6 @@ impl Rule for Places {}
 impl Rule for Quota {}
 impl Rule for Window {}
 
-/// Returns whether tokens are earned in time, so that a request can wait for them.
-#[cfg(feature = "tower")]
-pub(crate) fn earns<R: Rule>() -> bool {
-    R::WORDS == BUCKETS
-}
-
 /// The part of a rule that no other crate sees.
 pub(crate) trait Arithmetic:
     Copy + PartialEq + fmt::Debug + fmt::Display + Send + Sync + 'static

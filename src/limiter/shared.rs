@@ -167,7 +167,7 @@ where
 
     fn join(
         self,
-        Patience { n, max_wait, max_waiting }: Patience,
+        Patience { n, max_wait }: Patience,
         options: CallOptions<'_>,
         waker: &Waker,
     ) -> Result<Promise, Denied> {
@@ -176,7 +176,7 @@ where
         let line = LineId { origin: LINE, removals: 0, plan: None };
         let decision = match decision(call, done) {
             Err(denied) if denied.reason() == Reason::Empty && max_wait > 0 && !inner.hook.is_shadow() => {
-                let wish = Wish { n, max_wait, max_waiting: max_waiting.min(inner.max_waiting), waker };
+                let wish = Wish { n, max_wait, max_waiting: inner.max_waiting, waker };
                 match inner.keyspace.join_line(&inner.keyspace.store.pin(), line, &wish) {
                     Ok(Entered::Waits(waits)) => return Ok(Promise::Waits(LineTicket { line, waits, n })),
                     Ok(Entered::Granted(granted)) => Ok(granted),
@@ -184,12 +184,9 @@ where
                     Err(denied) => Err(denied),
                 }
             }
-            _ => {
-                let (granted, receipt) = self.received(call, done)?;
-                return Ok(Promise::Granted(granted, receipt));
-            }
+            decision => decision,
         };
-        inner.hook.observe(n, decision).map(Promise::granted)
+        inner.hook.observe(n, decision).map(Promise::Granted)
     }
 
     fn look_at_turn(self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {

@@ -1,47 +1,21 @@
 //! Feature `tokio`: waiting for tokens in tasks, by tokio's timer.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use ::tokio::time::{Instant, sleep};
+use ::tokio::time::{Sleep, sleep};
 
 use crate::limiter::ask::Ask;
 use crate::limiter::asked::Asked;
 use crate::limiter::limited::Limited;
-use crate::limiter::waiting::{NextStep, Waiter, WaitsInLine};
+use crate::limiter::task::wait;
 use crate::rule::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
 /// Longer than any wait of a timer.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
 
-/// Waits for the tokens of a request in a task. A dropped future leaves the line.
-async fn wait(request: impl WaitsInLine) -> Result<Granted, Denied> {
-    let mut waiter = Waiter::new(request);
-    let first = match poll_fn(|cx| Poll::Ready(waiter.poll(false, cx.waker()))).await {
-        NextStep::Done(decision) => return decision,
-        NextStep::Sets(wait) => wait,
-        NextStep::Waits => FAR,
-    };
-    let mut timer = pin!(sleep(first));
-    let mut over = false;
-    poll_fn(|cx| {
-        loop {
-            // A timer that is over is not polled again.
-            over = over || timer.as_mut().poll(cx).is_ready();
-            match waiter.poll(over, cx.waker()) {
-                NextStep::Done(decision) => return Poll::Ready(decision),
-                NextStep::Sets(wait) => {
-                    timer.as_mut().reset(Instant::now() + wait.min(FAR));
-                    over = false;
-                }
-                NextStep::Waits => return Poll::Pending,
-            }
-        }
-    })
-    .await
+fn timer(wait: Duration) -> Sleep {
+    sleep(wait.min(FAR))
 }
 
 impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
@@ -86,7 +60,7 @@ impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
     /// # }
     /// ```
     pub async fn acquire(self) -> Result<Granted, Denied> {
-        wait(self).await
+        wait(self, timer).await
     }
 }
 
@@ -120,7 +94,7 @@ impl<F> Limited<'_, F> {
     where
         F: Fn(A) -> T,
     {
-        let _ = wait(&self.request).await?;
+        let _ = wait(&self.request, timer).await?;
         Ok((self.action)(argument).await)
     }
 }

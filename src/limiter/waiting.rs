@@ -114,12 +114,6 @@ impl<T: WaitsInLine> Waiter<T> {
         Waiter { max_wait: request.patience(), request, stage: WaitStage::New }
     }
 
-    /// Returns a caller that is in line already, and waits there for as long as it takes.
-    #[cfg(feature = "tower")]
-    pub(crate) fn in_line(request: T, ticket: LineTicket) -> Waiter<T> {
-        Waiter { request, max_wait: NO_LIMIT, stage: WaitStage::InLine { ticket, until: NO_LIMIT } }
-    }
-
     /// Returns the next step. `fired`: the timer that was set last is over.
     pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> NextStep {
         loop {
@@ -134,7 +128,7 @@ impl<T: WaitsInLine> Waiter<T> {
                         let wait = self.request.jitter().added_to(Duration::from_nanos(wait));
                         return NextStep::Sets(wait.min(Duration::from_nanos(self.max_wait)));
                     }
-                    Ok(Promise::Granted(granted, _)) => return self.done(Ok(granted)),
+                    Ok(Promise::Granted(granted)) => return self.done(Ok(granted)),
                     Err(denied) => return self.done(Err(denied)),
                 },
                 WaitStage::Later { until } if fired => {

@@ -22,8 +22,11 @@ impl Window {
     }
 
     /// Returns whether all tokens come back at one moment.
-    #[cfg(any(all(test, not(any(loom, shuttle))), feature = "http"))]
-    pub(crate) fn has_edges(&self) -> bool {
+    ///
+    /// That is a window from the first use or by the calendar. A token of a
+    /// [sliding](Window::sliding) or a [weighted](Window::weighted) window comes back by itself.
+    #[must_use]
+    pub fn has_edges(&self) -> bool {
         matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))
     }
 

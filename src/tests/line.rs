@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use super::random::Random;
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
 use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
+use tollgate_testing::Random;
 
 /// A bucket that earns a unit at each tick of a clock in milliseconds.
 struct Scale {

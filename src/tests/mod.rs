@@ -13,8 +13,6 @@ mod calibration;
 mod decision;
 #[cfg(not(any(loom, shuttle)))]
 mod frames;
-#[cfg(all(feature = "http", not(any(loom, shuttle))))]
-mod http;
 #[cfg(not(any(loom, shuttle)))]
 mod identities;
 #[cfg(not(any(loom, shuttle)))]
@@ -25,9 +23,9 @@ mod leases;
 mod line;
 #[cfg(any(loom, shuttle))]
 mod models;
-#[cfg(all(feature = "http", not(any(loom, shuttle))))]
+#[cfg(not(any(loom, shuttle)))]
 mod next_token;
-#[cfg(all(feature = "tower", not(any(loom, shuttle))))]
+#[cfg(not(any(loom, shuttle)))]
 mod no_key;
 #[cfg(not(any(loom, shuttle)))]
 mod places;
@@ -41,9 +39,6 @@ mod plans;
 mod properties;
 #[cfg(not(any(loom, shuttle)))]
 mod races;
-#[cfg(not(any(loom, shuttle)))]
-#[path = "../../tests/windows/random.rs"]
-mod random;
 #[cfg(not(any(loom, shuttle)))]
 mod resizes;
 #[cfg(not(any(loom, shuttle)))]

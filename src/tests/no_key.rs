@@ -1,11 +1,15 @@
 //! The bucket of requests without a key.
 
-use std::task::Waker;
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::all_of::{TakeOne, all_of};
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::Asked;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::waiting::NextStep;
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Reason};
@@ -35,65 +39,45 @@ fn a_take_of_no_key_is_undone_where_another_limit_refuses() {
     }
 }
 
-/// Tokens of a key and of no key that come after a delay, and tokens of a key that are there.
+/// Returns the decision of a wait, if it is there at once. `None`: the caller is in line.
+fn asked<'a, B: Asked<'a, Rule = Quota>>(request: Ask<'_, B>, max_wait: u64) -> Option<Result<u64, Denied>> {
+    let request = request.within(Duration::from_nanos(max_wait)).acquire_by(|_| pending::<()>());
+    match pin!(request).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(decision) => Some(decision.map(|granted| granted.tokens())),
+        Poll::Pending => None,
+    }
+}
+
+/// Tokens of a key and of no key that come after a delay.
 #[test]
-fn a_place_in_line_gives_its_tokens_back_unless_it_is_used() {
+fn a_caller_in_line_that_goes_away_leaves_its_tokens() {
     let second = 1_000_000_000;
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(10)).clock(Clock::mock().0).build();
     assert!(limiter.try_acquire_n(&1, 10).is_ok() && limiter.shared().n(10).try_acquire().is_ok());
-    let waits = || {
+    for _ in 0..2 {
+        assert!(
+            asked(limiter.key(&1).n(5), second).is_none() && asked(limiter.shared().n(5), second).is_none()
+        );
         let denied = [limiter.try_acquire(&1).unwrap_err(), limiter.shared().try_acquire().unwrap_err()];
-        denied.map(|denied| denied.retry_after().map(|wait| wait.as_millis()))
-    };
-    let places =
-        |max_wait| [Some(&1), None].map(|key| limiter.place_of(key, None, 5, (max_wait, usize::MAX)));
-    for used in [false, true] {
-        assert_eq!(waits(), [Some(100); 2]);
-        for (granted, mut place) in places(second).map(Result::unwrap) {
-            assert_eq!((granted.tokens(), place.told().as_millis()), (5, 500));
-            assert!(format!("{place:?}").contains("told: 500ms"));
-            if used {
-                // Its timer is over.
-                let step = place.poll(true, Waker::noop());
-                assert!(matches!(step, Some(NextStep::Done(Ok(_)))), "{step:?}");
-            }
-            drop(place);
-        }
+        assert_eq!(denied.map(|denied| denied.retry_after().map(|wait| wait.as_millis())), [Some(100); 2]);
     }
-    assert_eq!(waits(), [Some(600); 2]);
-    // Five more come in a second. A nanosecond later they come within the longest wait.
-    for refused in places(second - 1) {
-        assert_eq!(refused.unwrap_err().retry_after().map(|wait| wait.as_nanos()), Some(1));
-    }
-    for (used, left) in [(false, 10), (true, 6)] {
-        let (granted, place) = limiter.place_now(&2, None, 4).unwrap();
-        assert_eq!((granted.remaining(), place.told().as_nanos()), (6, 0));
-        if used {
-            place.commit()
-        } else {
-            drop(place)
-        }
-        assert_eq!(limiter.peek(&2).remaining(), left);
-    }
-    assert!(limiter.place_now(&2, None, 7).is_err());
+    // Five come in half a second. A nanosecond later they come within the longest wait.
+    let wait = |decision: Option<Result<u64, Denied>>| decision?.err()?.retry_after();
+    let late = Some(Duration::from_nanos(1));
+    assert_eq!(wait(asked(limiter.key(&1).n(5), second / 2 - 1)), late);
+    assert_eq!(wait(asked(limiter.shared().n(5), second / 2 - 1)), late);
 }
 
-/// A place that may not wait has tokens that are there. In shadow mode no caller waits.
+/// A caller that may not wait has tokens that are there. In shadow mode no caller waits.
 #[test]
-fn a_place_without_a_key_that_may_not_wait_has_its_tokens_now() {
+fn a_caller_without_a_key_that_may_not_wait_has_its_tokens_now() {
     for (shadow, max_wait) in [(false, 0), (true, 1_000_000_000)] {
         let builder = RateLimiter::<u64>::builder(Quota::per_second(10)).shadow(shadow);
         let limiter = builder.clock(Clock::mock().0).build();
         assert!(limiter.shared().n(8).try_acquire().is_ok());
-        let place = |n| {
-            let (_, place) = limiter.place_of(None, None, n, (max_wait, usize::MAX))?;
-            let told = place.told().as_nanos();
-            place.commit();
-            Ok::<_, Denied>(told)
-        };
-        assert_eq!(place(2), Ok(0));
-        let late = place(3).map_err(|denied| denied.reason());
-        assert_eq!(late, if shadow { Ok(0) } else { Err(Reason::Empty) });
+        assert_eq!(asked(limiter.shared().n(2), max_wait), Some(Ok(2)));
+        let late = asked(limiter.shared().n(3), max_wait).map(|late| late.map_err(|denied| denied.reason()));
+        assert_eq!(late, Some(if shadow { Ok(3) } else { Err(Reason::Empty) }));
         assert_eq!(limiter.stats().overruled, u64::from(shadow));
     }
 }

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::random::Random;
 use crate::bucket::reservation::Hold;
 use crate::keyed::overflow::WhenFull;
 use crate::limiter::hook::DecisionHook;
@@ -20,6 +19,7 @@ use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 use crate::{Denied, Places, RateLimiter, Reason};
+use tollgate_testing::Random;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const YEARS: Duration = Duration::from_secs(150 * 365 * 86_400);

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use super::random::Random;
 use crate::bucket::atomic::{Bucket, BucketRef, Order};
 use crate::bucket::engine::{Engine, Now};
 use crate::bucket::live_terms::LiveTerms;
@@ -18,6 +17,7 @@ use crate::word::plan::{PlanStart, PlanTerms};
 use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
+use tollgate_testing::Random;
 
 const SECOND: u64 = 1_000_000_000;
 /// Clock readings stay below this.

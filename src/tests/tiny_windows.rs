@@ -5,13 +5,13 @@
 //! The spelled-out window shares no code with the crate. It has only the widths of the fields and
 //! the length of a tick.
 
-use super::random::Random;
 use crate::rule::counts::{CountWidths, Counting};
 use crate::rule::layout::{Layout, RawQuota, Widths};
 use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::terms::Terms;
 use crate::word::verb::{Give, Take};
 use crate::word::window::{ANY, WindowTerms};
+use tollgate_testing::Random;
 
 /// Parts of a weighted window, and ticks of a window from the first use.
 const PARTS: i64 = 1 << 16;

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use super::random::Random;
 use crate::limiter::limit::TokenBucket;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::waiting::{AnyRequest, NO_LIMIT, NextStep, Waiter};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Reason;
+use tollgate_testing::Random;
 
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000 * MICROSECOND;

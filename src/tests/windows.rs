@@ -5,7 +5,6 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use super::random::Random;
 use super::walk::{Choose, KINDS, Walk};
 use crate::bucket::receipt::Receipt;
 use crate::limiter::all_of::TakeOne;
@@ -13,6 +12,7 @@ use crate::rule::window_layout::WindowLayout;
 use crate::time::wall::WallShift;
 use crate::word::calendar::{first_day, month_at, month_of, month_start};
 use crate::{Ask, Asked, Clock, Denied, Granted, Moment, RateLimiter, Window, WindowCounter, all_of};
+use tollgate_testing::Random;
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;

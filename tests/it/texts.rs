@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tollgate::{AnyRule, Quota, Window};
 
-use crate::random::Random;
+use tollgate_testing::Random;
 
 const QUOTA: &str = "a quota such as \"100/s burst 200\"";
 const STRICT: &str = "a quota such as \"at most 5000/h burst 500\"";

@@ -169,45 +169,20 @@ fn limited_calls_that_are_given_up_leave_their_tokens_to_others() {
     }
 }
 
-/// A service that answers at once.
-#[cfg(feature = "tower")]
-#[derive(Clone)]
-struct Ok200;
-
-#[cfg(feature = "tower")]
-impl tower_service::Service<http::Request<()>> for Ok200 {
-    type Response = http::Response<()>;
-    type Error = std::convert::Infallible;
-    type Future = std::future::Ready<Result<http::Response<()>, Self::Error>>;
-
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: http::Request<()>) -> Self::Future {
-        std::future::ready(Ok(http::Response::new(())))
-    }
-}
-
-/// Requests that a client takes back, and a layer that lets them wait.
-#[cfg(feature = "tower")]
+/// Requests that a client takes back, and that wait by a timer of the caller.
 #[test]
 fn requests_that_go_away_leave_their_tokens_to_others() {
-    use tollgate::http::key_fn;
-    use tollgate::tower::{DelayLayer, RateLimitLayer};
-    use tower_layer::Layer;
-    use tower_service::Service;
-
     for load in LOADS {
         on_a_paused_clock(async {
-            let layer =
-                RateLimitLayer::builder(load.limiter()).key(key_fn(|_| Some("ada".to_owned()))).build();
-            let delay = DelayLayer::new(Duration::from_secs(3_600));
+            let limiter = load.limiter();
             let served = load.run(move || {
-                let mut service = delay.layer(layer.layer(Ok200));
-                async move { service.call(http::Request::new(())).await.unwrap().status() == 200 }
+                let limiter = limiter.clone();
+                async move {
+                    let request = limiter.key("ada").within(Duration::from_secs(3_600));
+                    request.acquire_by(tokio::time::sleep).await.is_ok()
+                }
             });
-            load.check("DelayLayer", served.await);
+            load.check("acquire_by", served.await);
         });
     }
 }
@@ -327,29 +302,4 @@ fn patient_threads_are_served_at_any_burst() {
             }
         });
     }
-}
-
-/// Ten requests that wait for up to 10 s, at 1/s and a burst of 1: each waits for its turn.
-#[cfg(feature = "tower")]
-#[test]
-fn a_line_is_as_long_as_its_longest_delay() {
-    use tollgate::tower::{DelayLayer, RateLimitLayer};
-
-    on_a_paused_clock(async {
-        let limiter = RateLimiter::<String>::stored(Quota::per_second(1).burst(1)).clock(tokios()).build();
-        let layer =
-            RateLimitLayer::builder(limiter).key(tollgate::http::key_fn(|_| Some("ada".to_owned()))).build();
-        let delay = DelayLayer::new(Duration::from_secs(10));
-        let statuses = (0..12).map(|_| {
-            let mut service = tower_layer::Layer::layer(&delay, tower_layer::Layer::layer(&layer, Ok200));
-            tokio::task::spawn_local(async move {
-                tower_service::Service::call(&mut service, http::Request::new(())).await.unwrap().status()
-            })
-        });
-        let mut refused = 0;
-        for status in statuses.collect::<Vec<_>>() {
-            refused += u64::from(status.await.unwrap() == 429);
-        }
-        assert_eq!(refused, 1, "one at once, ten in their turn, and one would wait for 11 s");
-    });
 }

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull};
 
-use super::random::Random;
 use super::skewed::{Skewed, readings, set_skew, spread};
 use super::{Size, Store, counters, together, warm};
+use tollgate_testing::Random;
 
 const THREADS: usize = 8;
 const START: u64 = 1_000_000_000_000;

@@ -7,9 +7,9 @@ use std::thread;
 
 use tollgate::{Ask, Asked, Quota, RateLimiter, TokenBucket};
 
-use super::random::Random;
 use super::skewed::Skewed;
 use super::{Over, Size, Store, counters, together, warm};
+use tollgate_testing::Random;
 
 const THREADS: usize = 16;
 const START: u64 = 1_000_000_000_000;

@@ -2,7 +2,6 @@
 
 pub mod conservation;
 pub mod drain;
-pub mod random;
 pub mod skewed;
 pub mod verbs;
 pub mod watchdog;

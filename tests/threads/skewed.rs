@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tollgate::Clock;
 
-use super::random::Random;
+use tollgate_testing::Random;
 
 /// Readings for each yield of a thread.
 const STUMBLES: u64 = 32;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tollgate::{Ask, Asked, Quota, RateLimiter, TokenBucket, WhenFull, all_of};
 
-use super::random::Random;
 use super::skewed::{Skewed, set_skew, spread};
 use super::{Size, Store, counters, together, warm};
+use tollgate_testing::Random;
 
 const THREADS: usize = 8;
 const START: u64 = 1_000_000_000_000;

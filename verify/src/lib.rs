@@ -11,7 +11,7 @@
 #[path = "../../tests/threads/mod.rs"]
 pub mod scenarios;
 
-pub use scenarios::{random, skewed, watchdog};
+pub use scenarios::{skewed, watchdog};
 
 pub mod acceptance;
 pub mod closed_loop;

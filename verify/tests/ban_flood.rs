@@ -6,8 +6,6 @@
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
 
-#[path = "../../tests/common/nothing.rs"]
-mod nothing;
 #[path = "common/resident.rs"]
 mod resident;
 
@@ -19,15 +17,14 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use http::{Method, Request, Uri};
-use tollgate::http::{ClientIp, Exempt};
-use tollgate::tower::{RateLimitLayer, prometheus};
 use tollgate::{Clock, Quota, RateLimiter};
+use tollgate_http::{ClientIp, Exempt, RateLimitLayer, prometheus};
 use tollgate_verify::watchdog::Watchdog;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use nothing::Nothing;
 use resident::resident;
+use tollgate_testing::Nothing;
 
 const REQUESTS: u32 = 10_000_000;
 /// Keys of the limiter.

@@ -5,9 +5,6 @@
 //!
 //! The allocator counts the memory, so this is a program of its own.
 
-#[path = "../../tests/common/nothing.rs"]
-mod nothing;
-
 use std::future::Future;
 use std::net::IpAddr;
 use std::task::{Context, Poll};
@@ -15,14 +12,13 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use http::{Request, StatusCode};
-use tollgate::http::ClientIp;
-use tollgate::tower::{RateLimitLayer, prometheus};
 use tollgate::{Clock, Quota, RateLimiter};
+use tollgate_http::{ClientIp, RateLimitLayer, prometheus};
 use tollgate_verify::watchdog::Watchdog;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use nothing::Nothing;
+use tollgate_testing::Nothing;
 
 const CLIENTS: u32 = 10_000_000;
 const ROOM: usize = 100_000;

@@ -16,8 +16,7 @@ use crate::gate::inflight::Inflight;
 use crate::gate::overloaded::Overloaded;
 use crate::signals::outcome::Outcome;
 use tollgate::Quota;
-use tollgate::http::{Exempt, Head, InvalidName, Policy};
-use tollgate::tower::ResponseHead;
+use tollgate_http::{Exempt, Head, InvalidName, Policy, ResponseHead};
 
 /// A layer that limits the requests in flight by an [`Inflight`].
 ///
@@ -37,7 +36,7 @@ use tollgate::tower::ResponseHead;
 ///           429: its share    503: no place
 /// ```
 ///
-/// * Inside a [`RateLimitLayer`](tollgate::tower::RateLimitLayer): a request over its quota takes
+/// * Inside a [`RateLimitLayer`](tollgate_http::RateLimitLayer): a request over its quota takes
 ///   no place, and is no sample.
 /// * One `Inflight` for each upstream: a slow upstream does not fill the limit of the others.
 /// * Outside of a timeout, which should be longer than twice the target. A request that times out
@@ -48,7 +47,7 @@ use tollgate::tower::ResponseHead;
 ///
 /// # Readiness
 ///
-/// `poll_ready` is always ready, as that of a [`RateLimit`](tollgate::tower::RateLimit). An
+/// `poll_ready` is always ready, as that of a [`RateLimit`](tollgate_http::RateLimit). An
 /// admitted request polls the inner service for readiness in its future, while it holds its place.
 /// Otherwise a refusal would keep a permit of a `ConcurrencyLimit`, or a slot of a `Buffer`. And
 /// requests in front of a busy service would wait without a bound, uncounted. So the inner service
@@ -286,14 +285,14 @@ impl InflightLayerBuilder {
     ///
     /// ```
     /// use tollgate_adaptive::Inflight;
-    /// use tollgate::http::Exempt;
+    /// use tollgate_http::Exempt;
     /// use tollgate_adaptive::InflightLayer;
     ///
     /// let layer = InflightLayer::builder(Inflight::fixed(64))
     ///     .exempt(Exempt::paths(["/health", "/events/*"])?)
     ///     .build();
     /// # assert_eq!(layer.stats().skipped, 0);
-    /// # Ok::<(), tollgate::http::InvalidPath>(())
+    /// # Ok::<(), tollgate_http::InvalidPath>(())
     /// ```
     pub fn exempt(mut self, exempt: Exempt) -> Self {
         self.state.exempt.push(exempt);

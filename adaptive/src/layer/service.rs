@@ -12,8 +12,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::state::{Admission, Admitted, InflightState};
-use tollgate::http::Head;
-use tollgate::tower::ResponseBody;
+use tollgate_http::{Head, ResponseBody};
 
 /// A service behind a limit on the requests in flight, from an
 /// [`InflightLayer`](crate::InflightLayer), with its counts.

@@ -14,8 +14,7 @@ use crate::gate::flight::Flight;
 use crate::gate::inflight::Inflight;
 use crate::gate::overloaded::Overloaded;
 use crate::signals::outcome::Outcome;
-use tollgate::http::{Exempt, Head};
-use tollgate::tower::ResponseHead;
+use tollgate_http::{Exempt, Head, ResponseHead};
 
 /// The end of a request's place in an [`InflightLayer`](crate::InflightLayer).
 ///

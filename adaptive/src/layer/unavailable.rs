@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 
 use crate::count::priority::Priority;
 use crate::gate::overloaded::Overloaded;
-use tollgate::http::{GrpcForm, Head, Problem};
+use tollgate_http::{GrpcForm, Head, Problem};
 
 /// No cache may store an answer of a limit.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -55,7 +55,7 @@ impl<'a> Unavailable<'a> {
     }
 
     /// Returns whether the request is one of gRPC: the response is HTTP 200, the refusal in
-    /// trailers. [`Refusal::is_grpc`](tollgate::http::Refusal::is_grpc) has the rule.
+    /// trailers. [`Refusal::is_grpc`](tollgate_http::Refusal::is_grpc) has the rule.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
         self.grpc.is_some()
@@ -86,7 +86,7 @@ impl<'a> Unavailable<'a> {
     ///
     /// ```
     /// use tollgate_adaptive::Inflight;
-    /// use tollgate::http::Problem;
+    /// use tollgate_http::Problem;
     /// use tollgate_adaptive::InflightLayer;
     ///
     /// let layer = InflightLayer::builder(Inflight::fixed(64))

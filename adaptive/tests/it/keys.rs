@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tollgate::{Places, RateLimiter};
 use tollgate_adaptive::Enter;
 
-use crate::random::Random;
+use tollgate_testing::Random;
 
 type Keys = RateLimiter<u64, Places>;
 

@@ -19,12 +19,11 @@ use bytes::Bytes;
 use http::header::HeaderValue;
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use tollgate::http::{ClientIp, Exempt, Problem};
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tollgate_adaptive::{
     Inflight, InflightLayer, InflightLayerStats, Outcome, Priority, Until, prometheus_inflight,
 };
+use tollgate_http::{ClientIp, Exempt, Problem, RateLimitLayer};
 use tower_layer::Layer;
 use tower_service::Service;
 

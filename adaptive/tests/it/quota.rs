@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tollgate::{Clock, MockClock, Quota, RateLimiter, TokenBucket};
 use tollgate_adaptive::{AdaptedLimiter, Adaptive, AdaptiveBuilder, Controller, Fraction, Next, Samples};
 
-use crate::cases;
+use tollgate_testing::cases;
 
 const INTERVAL: Duration = Duration::from_millis(250);
 const TARGET: Duration = Duration::from_millis(300);

@@ -15,7 +15,7 @@ mod matrix;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod outage;
 mod programs;
-#[cfg(all(feature = "redis", feature = "tower"))]
+#[cfg(all(feature = "redis", feature = "http"))]
 mod service;
 
 // The cells of the matrix are common to these servers and to virtual time.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use http::Request;
 use tempfile::TempDir;
 use tokio::time::sleep;
-use tollgate::tower::{Cost, LimitBy, RateLimitLayer};
 use tollgate::{Quota, RateLimiter};
 use tollgate_distributed::{DistributedLimiter, SqliteStore};
+use tollgate_http::{Cost, LimitBy, RateLimitLayer};
 use tower_layer::Layer;
 use tower_service::Service;
 

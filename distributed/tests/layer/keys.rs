@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::Request;
 use tollgate::Quota;
-use tollgate::tower::{Cost, LayerPlan, OnMissingKey, RateLimitLayer};
 use tollgate_distributed::{DistributedLimiter, SharedDigest, SharedHeaderKey};
+use tollgate_http::{Cost, LayerPlan, OnMissingKey, RateLimitLayer};
 
 use crate::serving::{by_number, call, of, status, without_key};
 use crate::world::World;
@@ -49,7 +49,7 @@ async fn no_key_is_the_bucket_of_requests_without_one() {
     let limiter = DistributedLimiter::<String, _>::builder(Quota::per_hour(1), world.network());
     let limiter = limiter.name("keys").clock(world.clock()).exact().build().unwrap();
     let layer = RateLimitLayer::builder(limiter)
-        .key(|head: tollgate::http::Head<'_>| {
+        .key(|head: tollgate_http::Head<'_>| {
             head.headers.get("k").map(|value| value.to_str().unwrap().to_owned())
         })
         .on_missing_key(OnMissingKey::Share)

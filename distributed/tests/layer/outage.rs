@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tollgate::Quota;
-use tollgate::tower::{LimitBy, RateLimitLayer};
 use tollgate_distributed::OnOutage;
+use tollgate_http::{LimitBy, RateLimitLayer};
 
 use crate::serving::{by_number, call, of, status};
 use crate::world::World;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 
 use http::{Request, Response, StatusCode};
-use tollgate::http::{KeyFrom, key_fn};
+use tollgate_http::{KeyFrom, key_fn};
 use tower_layer::Layer;
 use tower_service::Service;
 

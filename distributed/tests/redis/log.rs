@@ -386,12 +386,12 @@ async fn each_step_is_that_of_a_list_of_times() {
     assert!((500..2_500).contains(&refused), "{refused} calls were refused");
 }
 
-#[cfg(feature = "tower")]
+#[cfg(feature = "http")]
 #[tokio::test]
 async fn a_layer_takes_a_log() {
     let store = RedisStore::builder().lazy("redis://localhost").unwrap();
     let log = log(&store, 5, Duration::from_secs(60)).build().unwrap();
-    let limiter = tollgate::tower::AnyLimiter::from(log.clone());
+    let limiter = tollgate_http::AnyLimiter::from(log.clone());
     assert_eq!(log.quota().to_string(), "5/m burst 5");
     drop(limiter);
 }

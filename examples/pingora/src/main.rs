@@ -22,9 +22,9 @@ use pingora_core::server::configuration::ServerConf;
 use pingora_core::{ErrorSource, ErrorType};
 use pingora_http::ResponseHeader;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
-use tollgate::http::{ClientIp, Fields, Policy};
 use tollgate::{Granted, Quota, RateLimiter};
 use tollgate_adaptive::{Flight, Inflight, Outcome, Priority};
+use tollgate_http::{ClientIp, Fields, Policy};
 
 struct Limited {
     upstream: String,
@@ -77,7 +77,7 @@ impl ProxyHttp for Limited {
             Ok(granted) => context.granted = Some(granted),
             Err(denied) => {
                 let mut response = ResponseHeader::build(429, Some(4))?;
-                add(denied.headers(&self.policy), &mut response)?;
+                add(self.policy.fields(&Err(denied)), &mut response)?;
                 return refuse(session, response).await;
             }
         }
@@ -114,7 +114,7 @@ impl ProxyHttp for Limited {
                 _ => Outcome::Answered,
             });
         }
-        context.granted.map_or(Ok(()), |granted| add(granted.headers(&self.policy), response))
+        context.granted.map_or(Ok(()), |granted| add(self.policy.fields(&Ok(granted)), response))
     }
 
     /// Notes the error of a request without a head. The first outcome of a request counts.

@@ -30,10 +30,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tollgate::AnyRule;
-use tollgate::tower::prometheus;
 use tollgate_adaptive::LatencyCounts;
 use tollgate_adaptive::{InflightLayerStats, prometheus_inflight};
 use tollgate_distributed::DistributedStats;
+use tollgate_http::prometheus;
 
 use super::sources;
 use crate::forward::forwarded::only_value;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use tollgate::Quota;
-use tollgate::http::Policy;
 use tollgate_adaptive::Priority;
+use tollgate_http::Policy;
 
 use super::checks::check;
 use super::fault::{Fault, fault};

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use tollgate::http::{Exempt, Head};
+use tollgate_http::{Exempt, Head};
 
 use super::settings::Exemptions;
 use crate::readings::is_plain;

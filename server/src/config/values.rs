@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use hyper::Method;
 use ipnet::IpNet;
-use tollgate::http::{ClientIp, Head};
-use tollgate::tower::LimitBy;
 use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter};
+use tollgate_http::{ClientIp, Head, LimitBy};
 
 use super::settings::{Address, Ban, KeyPart};
 use super::table::{self, DAY};

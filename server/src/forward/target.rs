@@ -8,8 +8,8 @@ use http_body_util::{Either, Full};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
-use tollgate::tower::ResponseHead;
 use tollgate_adaptive::Outcome;
+use tollgate_http::ResponseHead;
 
 use super::admission::TOO_LARGE;
 use super::bodies::{Sent, Upload};

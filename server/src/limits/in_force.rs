@@ -13,8 +13,8 @@ use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tollgate::AnyRule;
-use tollgate::http::Head;
 use tollgate_adaptive::Priority;
+use tollgate_http::Head;
 use tower::{Layer, Service, service_fn};
 
 use super::keys::{Client, Key, KeySource, Keys};

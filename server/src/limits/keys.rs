@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use hyper::header::{COOKIE, HeaderValue};
 use ipnet::Ipv4Net;
-use tollgate::http::{ClientIp, Digest, Head};
 use tollgate_adaptive::Priority;
 use tollgate_distributed::{SharedDigest, StoreKey};
+use tollgate_http::{ClientIp, Digest, Head};
 
 use crate::config::settings::{KeyPart, Settings};
 

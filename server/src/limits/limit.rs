@@ -8,8 +8,9 @@ use bytes::Bytes;
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use tollgate::Quota;
-use tollgate::http::{Exempt, Head, InvalidName, Refusal};
-use tollgate::tower::{Decision, DelayLayer, LayerBuilder, LimitBy, RateLimitLayer};
+use tollgate_http::{
+    Decision, DelayLayer, Exempt, Head, InvalidName, LayerBuilder, LimitBy, RateLimitLayer, Refusal,
+};
 
 use super::keys::Key;
 use super::limiter::Limiter;

@@ -1,7 +1,7 @@
 //! The buckets or windows of the keys of one limit.
 
-use tollgate::tower::AnyLimiter;
 use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter, Rule, Window};
+use tollgate_http::AnyLimiter;
 
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::tower::Decision;
+use tollgate_http::Decision;
 
 /// The upper bounds of the histogram, in milliseconds. By default a decision that waits for a store
 /// ends by 50.

@@ -16,9 +16,9 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
-use tollgate::http::ClientIp;
 use tollgate::{Places, RateLimiter};
 use tollgate_adaptive::{Enter, Flight};
+use tollgate_http::ClientIp;
 
 use super::log::Line;
 use super::sockets::Sockets;

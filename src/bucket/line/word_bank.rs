@@ -167,10 +167,7 @@ pub(crate) struct Waits {
     /// Nanoseconds until its timer is over.
     pub(crate) wait: u64,
     /// Nanoseconds after which its tokens come at the latest.
-    #[cfg_attr(
-        not(any(feature = "tower", all(test, any(loom, shuttle)))),
-        expect(dead_code, reason = "it is of a layer")
-    )]
+    #[cfg_attr(not(all(test, any(loom, shuttle))), expect(dead_code, reason = "it is of the models"))]
     pub(crate) told: u64,
 }
 

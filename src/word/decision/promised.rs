@@ -50,11 +50,4 @@ impl Denied {
         let retry = Some(Wait::beside(wait, waiting as u64));
         Denied { reason: Reason::Line, remaining: 0, asked: n, retry }
     }
-
-    /// Returns the refusal of the same tokens beside `waiting` requests of a layer.
-    #[cfg(feature = "tower")]
-    #[cold]
-    pub(crate) fn of_full_line(self, waiting: usize) -> Denied {
-        Denied::in_full_line(self.asked, waiting, self.retry.map_or(0, Wait::nanos))
-    }
 }

@@ -18,12 +18,6 @@ impl Snapshot {
         Snapshot { content, retry }
     }
 
-    /// Returns the content as the grant of no token.
-    #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "it is of a layer"))]
-    pub(crate) fn content(self) -> Granted {
-        self.content
-    }
-
     /// Returns the time from the look until the request can be granted, with its tokens, its kept
     /// part and its plan, if none is taken before; 0 if it can be now, `None` if it never can.
     ///
@@ -71,5 +65,12 @@ impl Snapshot {
 impl From<Granted> for Snapshot {
     fn from(content: Granted) -> Snapshot {
         Snapshot { content, retry: content.time_to(1) }
+    }
+}
+
+/// The content of the bucket, as a grant of no token has it.
+impl From<Snapshot> for Granted {
+    fn from(seen: Snapshot) -> Granted {
+        seen.content
     }
 }

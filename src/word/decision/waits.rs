@@ -6,13 +6,8 @@
 //!
 //! Checked by `tests::next_token`, and through headers by `tests/it/headers.rs`.
 
-#[cfg(feature = "http")]
-use std::time::Duration;
-
 use super::Granted;
 use crate::rule::counts::CountWidths;
-#[cfg(feature = "http")]
-use crate::rule::layout::RawQuota;
 use crate::word::plan::ticks_after;
 use crate::word::refilled::Refilled;
 use crate::word::state::Refill;
@@ -109,23 +104,4 @@ fn limit_of(limit_and_part: u64) -> u64 {
 
 fn window(counts: CountWidths, limit_and_part: u64, clock: TickScale) -> WindowTerms<ANY> {
     WindowTerms::after(limit_of(limit_and_part), counts, limit_and_part >> Refilled::PART, clock)
-}
-
-impl Granted {
-    /// Returns the time from the decision until a bucket that has no token has one. `quota` is that
-    /// of the decision.
-    ///
-    /// Where only the time of a full bucket is known, the time of all tokens but one is subtracted.
-    #[cfg(feature = "http")]
-    #[cold]
-    pub(crate) fn first_token(&self, quota: RawQuota) -> Duration {
-        match self.refilled {
-            Refilled::Told { reset } => {
-                let RawQuota { tokens, nanos, burst } = quota;
-                let others = u128::from(burst - 1) * u128::from(nanos) / u128::from(tokens);
-                Duration::from_nanos(reset.saturating_sub(u64::try_from(others).unwrap_or(u64::MAX)))
-            }
-            _ => self.next_token().unwrap_or_default(),
-        }
-    }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::{Clock, Equivalent, MockClock, Quota, RateLimiter, ToKey, WhenFull};
-use tollgate_verify::random::Random;
+use tollgate_testing::Random;
 use tollgate_verify::watchdog::Watchdog;
 
 const BURST: u64 = 5;

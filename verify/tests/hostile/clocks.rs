@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, TokenBucket};
-use tollgate_verify::random::Random;
+use tollgate_testing::Random;
 use tollgate_verify::watchdog::Watchdog;
 
 use crate::reference::{Answer, Ideal};

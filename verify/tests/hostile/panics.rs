@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use std::{env, iter};
 
 use tollgate::{Clock, Quota, RateLimiter, WhenFull};
-use tollgate_verify::random::Random;
+use tollgate_testing::Random;
 use tollgate_verify::watchdog::Watchdog;
 
 const THREADS: u64 = 8;

@@ -72,7 +72,7 @@ fn an_error_of_the_inner_service_leaves() {
 fn a_panic_leaves() {
     let limit = Arc::new(Inflight::fixed(10));
     let upstream = Upstream::default();
-    let classify = |_: tollgate::tower::ResponseHead<'_>| -> Outcome { panic!("the closure panics") };
+    let classify = |_: tollgate_http::ResponseHead<'_>| -> Outcome { panic!("the closure panics") };
     let layers =
         [InflightLayer::new(limit.clone()), InflightLayer::builder(limit.clone()).classify(classify).build()];
     let says = [vec![Said::PanicAtOnce, Said::Panic], vec![Said::Status(200)]];

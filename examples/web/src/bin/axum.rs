@@ -14,9 +14,8 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::response::Html;
 use axum::routing::get;
-use tollgate::http::{ClientIp, Exempt, Problem};
-use tollgate::tower::{Cost, DelayLayer, RateLimitLayer, prometheus};
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, Cost, DelayLayer, Exempt, Problem, RateLimitLayer, prometheus};
 use tollgate_web_examples::{listen, stop};
 use tower::ServiceBuilder;
 

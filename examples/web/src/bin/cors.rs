@@ -20,9 +20,8 @@ use axum::extract::ConnectInfo;
 use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderName, HeaderValue};
 use axum::http::{Method, Response};
 use axum::routing::get;
-use tollgate::http::{Bare, ClientIp, Exempt, Refusal, Reject};
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{Bare, ClientIp, Exempt, RateLimitLayer, Refusal, Reject};
 use tollgate_web_examples::{listen, stop};
 use tower_http::cors::CorsLayer;
 

@@ -11,9 +11,8 @@
 
 use std::error::Error;
 
-use tollgate::http::ClientIp;
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, RateLimitLayer};
 use tollgate_web_examples::{listen, stop};
 use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};

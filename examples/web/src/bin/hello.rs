@@ -10,9 +10,8 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
-use tollgate::http::ClientIp;
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, RateLimitLayer};
 use tollgate_web_examples::{listen, stop};
 
 #[tokio::main]

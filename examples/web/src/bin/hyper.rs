@@ -15,9 +15,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tollgate::http::{ClientIp, Problem};
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, Problem, RateLimitLayer};
 use tollgate_web_examples::{listen, stop};
 use tower::{Layer, ServiceExt, service_fn};
 

@@ -17,11 +17,10 @@ use axum::Router;
 use axum::http::Method;
 use axum::routing::get;
 use tokio::sync::Semaphore;
-use tollgate::http::ClientIp;
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
 use tollgate_adaptive::{Inflight, InvalidLimit, Priority};
 use tollgate_adaptive::{InflightLayer, prometheus_inflight};
+use tollgate_http::{ClientIp, RateLimitLayer};
 use tollgate_web_examples::{listen, stop};
 
 /// Nine tenths of the answers come within this: two to three times a calm upstream's.

@@ -18,9 +18,8 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use tollgate::http::ClientIp;
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, RateLimitLayer};
 use tollgate_web_examples::{listen, stop};
 
 async fn login(password: String) -> (StatusCode, &'static str) {

@@ -13,12 +13,11 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body, Bytes};
-use tollgate::http::{ClientIp, Exempt, Headers};
-use tollgate::tower::{
-    Answer, AnyLimiter, Cost, DelayLayer, InvalidBan, LayerBuilder, LayerLimiter, LayerPlan, LayerRequest,
-    LimitBy, RateLimitLayer, ResponseBody,
-};
 use tollgate::{AnyRule, Clock, Granted, Quota, RateLimiter, Stats};
+use tollgate_http::{
+    Answer, AnyLimiter, ClientIp, Cost, DelayLayer, Exempt, Headers, InvalidBan, LayerBuilder, LayerLimiter,
+    LayerPlan, LayerRequest, LimitBy, RateLimitLayer, ResponseBody,
+};
 use tower::{Layer, Service};
 
 const REQUESTS: u64 = 20_000;

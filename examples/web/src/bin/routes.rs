@@ -23,9 +23,8 @@ use axum::extract::{ConnectInfo, MatchedPath, Path, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
-use tollgate::http::{ClientIp, Head};
-use tollgate::tower::{BoxRateLimitLayer, LimitBy, RateLimitLayer, prometheus};
 use tollgate::{Quota, RateLimiter, Window};
+use tollgate_http::{BoxRateLimitLayer, ClientIp, Head, LimitBy, RateLimitLayer, prometheus};
 use tollgate_web_examples::{listen, stop};
 
 /// Accounts by their tokens. A database takes its place.

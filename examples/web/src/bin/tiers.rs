@@ -24,9 +24,8 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
-use tollgate::http::{ClientIp, Digest, Extension};
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, Digest, Extension, RateLimitLayer};
 use tollgate_web_examples::{listen, stop};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -12,9 +12,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tollgate::http::ClientIp;
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, RateLimitLayer};
 
 use crate::support::{Client, PATIENCE, serve, status};
 

@@ -12,9 +12,8 @@ use std::time::Instant;
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
-use tollgate::http::{ClientIp, HeaderKey};
-use tollgate::tower::RateLimitLayer;
 use tollgate::{Quota, RateLimiter};
+use tollgate_http::{ClientIp, HeaderKey, RateLimitLayer};
 
 use crate::support::{PATIENCE, serve};
 

@@ -120,8 +120,8 @@ async fn without_an_origin_no_field_is_exposed_by_the_layer() {
 async fn names_of_the_cors_layer_replace_those_of_the_layer_inside() {
     use axum::Router;
     use axum::routing::get;
-    use tollgate::tower::RateLimitLayer;
     use tollgate::{Quota, RateLimiter};
+    use tollgate_http::RateLimitLayer;
     use tower_http::cors::{Any, CorsLayer};
 
     let limiter = RateLimiter::<()>::new(Quota::per_hour(10));

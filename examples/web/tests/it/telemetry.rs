@@ -11,8 +11,8 @@ use http::Request;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Key, Value};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use tollgate::tower::{DelayLayer, LayerBuilder, RateLimitLayer};
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
+use tollgate_http::{DelayLayer, LayerBuilder, RateLimitLayer};
 use tower::{ServiceBuilder, ServiceExt};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::SubscriberExt;
@@ -159,7 +159,7 @@ async fn a_refusal_is_an_event_of_the_span_of_its_request() {
 async fn a_refusal_by_a_ban_says_so() {
     let telemetry = Telemetry::start();
     let limiter = RateLimiter::<u64>::builder(Quota::per_second(1)).clock(Clock::mock().0).build();
-    let limit = RateLimitLayer::builder(limiter).key(tollgate::http::key_fn(|_| Some(7))).record_in_span();
+    let limit = RateLimitLayer::builder(limiter).key(tollgate_http::key_fn(|_| Some(7))).record_in_span();
     let limit = limit.log_refusals(Quota::per_second(1_000)).ban_after(2, Duration::from_secs(60));
     let limit = limit.for_(Duration::from_secs(30)).unwrap().build();
     let app = traced(Router::new().route("/", get(|| async { "hello\n" })), limit);

@@ -1,0 +1,125 @@
+//! The interface of a shared limiter to a layer.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::{AnyRule, Clock, Denied, Granted, Quota, Reason, Stats};
+use tollgate_http::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+
+use crate::key::StoreKey;
+use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
+use crate::limiter::plan::Plan;
+use crate::limiter::shared::Decision;
+use crate::limiter::sourced::Sourced;
+use crate::store::op::Store;
+
+fn without_source(decision: Decision) -> Result<Granted, Denied> {
+    decision.map(Sourced::into_inner).map_err(Sourced::into_inner)
+}
+
+/// A layer takes of the limiter for each request; see
+/// [`AnyLimiter::of`](tollgate_http::AnyLimiter::of).
+///
+/// The bucket of requests without a key is stored under the bare name of the limiter. The limit [in
+/// front](crate::DistributedBuilder::local_first) does not apply to them.
+impl<K, S> LayerLimiter<K> for DistributedLimiter<K, S>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    fn rule(&self, plan: Option<&LayerPlan>) -> AnyRule {
+        plan.map_or_else(|| self.quota().into(), LayerPlan::rule)
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.shared.clock.clone()
+    }
+
+    /// Counts the keys, and as `shared` the requests of keys without room. The other counts are 0:
+    /// the limiter evicts no key. All of its counts are in
+    /// [`stats`](DistributedLimiter::stats).
+    fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        let own = self.stats();
+        (stats.keys, stats.shared) = (own.keys, own.without_room);
+        stats
+    }
+
+    fn take(&self, request: LayerRequest<'_, K>) -> Answer {
+        let n = request.n;
+        let Some(plan) = plan_of(self, &request) else {
+            // The store cannot count the quota.
+            return Answer::Now(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None)));
+        };
+        match self.at_hand(request.key, n, plan.as_ref()) {
+            Next::Decided(decision) => Answer::Now(without_source(decision)),
+            Next::Ask(slot) => {
+                let inner = self.inner.clone();
+                Answer::Later(Box::pin(async move { without_source(inner.ask(&slot, n).await) }))
+            }
+        }
+    }
+
+    fn refund(&self, request: LayerRequest<'_, K>) {
+        if let Some(plan) = plan_of(self, &request) {
+            self.give_back(request.key, request.n, plan.as_ref());
+        }
+    }
+
+    fn charge(&self, request: LayerRequest<'_, K>) {
+        if let Some(plan) = plan_of(self, &request) {
+            self.take_spent(request.key, request.n, plan.as_ref());
+        }
+    }
+
+    fn peek(&self, request: LayerRequest<'_, K>) -> Granted {
+        let quota = request.plan.and_then(quota_of).unwrap_or_else(|| self.quota());
+        let known = self.look(request.key, quota);
+        let is_full = known.remaining() >= quota.capacity();
+        let reset = if is_full { Duration::ZERO } else { known.reset_after() };
+        Granted::from_parts(0, known.remaining().min(quota.capacity()), reset)
+    }
+}
+
+/// Returns the quota of a plan, if it is one.
+fn quota_of(plan: &LayerPlan) -> Option<Quota> {
+    match plan.rule() {
+        AnyRule::Quota(quota) => Some(quota),
+        _ => None,
+    }
+}
+
+/// Returns the plan of a request, or `None` if a store cannot count its rule.
+fn plan_of<K, S>(limiter: &DistributedLimiter<K, S>, request: &LayerRequest<'_, K>) -> Option<Option<Plan>>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    match request.plan {
+        None => Some(None),
+        Some(plan) => Some(Some(limiter.plan(quota_of(plan)?).ok()?)),
+    }
+}
+
+/// A shared limiter, for a layer. The [documentation of the crate](crate#in-a-layer) has a program.
+impl<K, S> From<DistributedLimiter<K, S>> for AnyLimiter<K>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+{
+    fn from(limiter: DistributedLimiter<K, S>) -> AnyLimiter<K> {
+        AnyLimiter::of(limiter)
+    }
+}
+
+/// A plan for the closure of [`LimitBy::plan`](tollgate_http::LimitBy::plan).
+impl From<Plan> for LayerPlan {
+    fn from(plan: Plan) -> LayerPlan {
+        plan.quota().into()
+    }
+}

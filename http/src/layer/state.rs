@@ -1,0 +1,141 @@
+//! The state that all services of a layer share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use crossbeam_utils::CachePadded;
+use http::header::ORIGIN;
+
+use super::action::Action;
+use super::after::RefundOn;
+use super::ban::Ban;
+use super::decision::{Decision, LimiterIds};
+use super::dyn_limit::DynLimit;
+use super::line::{Waiters, lock};
+use super::reported::Reported;
+use super::request::{Part, Pending};
+use super::settle::SettleOn;
+use super::stats::{LayerStats, count};
+use crate::request::exempt::Exempt;
+use crate::request::key::Head;
+use crate::response::policy::Policy;
+use crate::response::refusal::Reject;
+
+pub(super) type CostOf = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
+/// A function that sees each decision, the policy of the limit that decided, and its part in a ban.
+pub(super) type LayerHook = Box<dyn Fn(Head<'_>, &Decision, &Policy, Ban) + Send + Sync>;
+
+/// The share of keys whose refusals are enforced, in units of 2^-32: all of them.
+pub(crate) const ALL_KEYS: u64 = 1 << 32;
+
+/// Returns the share of keys of `percent` hundredths.
+pub(super) fn share_of(percent: u8) -> u64 {
+    ALL_KEYS * u64::from(percent.min(100)) / 100
+}
+
+/// The limits of a layer and its options.
+pub(crate) struct LayerState {
+    pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
+    /// Decides on a request that never waits, by the type of the first limit.
+    pub(super) decide_at_once: fn(&LayerState, Head<'_>) -> Action,
+    /// Ids of the limiters.
+    pub(crate) ids: LimiterIds,
+    pub(crate) cost: Option<CostOf>,
+    pub(crate) exempt: Vec<Exempt>,
+    pub(crate) hooks: Vec<LayerHook>,
+    pub(crate) refund_on: Option<RefundOn>,
+    pub(crate) settle_on: Option<SettleOn>,
+    /// Whether a limit searches for its keys.
+    pub(crate) searches: bool,
+    /// Whether a limiter is not at hand.
+    pub(crate) asks: bool,
+    /// Whether a limit bans keys.
+    pub(crate) bans: bool,
+    /// Whether a limit spares some keys or all.
+    pub(crate) shadows: bool,
+    /// Whether a request tells the upstream that it is over a limit.
+    pub(crate) forwards_headers: bool,
+    /// Whether scripts of other origins may read the fields.
+    pub(crate) exposes: bool,
+    /// Share of keys for which refusals are enforced, in units of 2^-32.
+    pub(crate) enforced: u64,
+    /// The responses of the user. `None`: those of [`Bare`](crate::Bare).
+    pub(crate) reject: Option<Box<dyn Reject<Bytes>>>,
+    pub(crate) counters: CachePadded<LayerCounters>,
+    pub(crate) reported: Reported,
+}
+
+/// Counts of requests beside those of the limits.
+#[derive(Default)]
+pub(crate) struct LayerCounters {
+    /// Requests to which no limit applied.
+    pub(crate) skipped: AtomicU64,
+    /// Requests on the allow list.
+    pub(crate) exempt: AtomicU64,
+    /// Requests that waited for their turn.
+    pub(crate) delayed: AtomicU64,
+    /// Requests that wait for their turn now. Relaxed: the number alone is the bound, and it orders
+    /// no other memory.
+    pub(crate) waiting: Arc<Mutex<Waiters>>,
+}
+
+impl LayerState {
+    /// Returns whether a response may need rare work.
+    pub(super) fn has_later(&self) -> bool {
+        self.exposes || self.refund_on.is_some() || self.settle_on.is_some()
+    }
+
+    /// Returns whether the layer enforces refusals for the key of a request.
+    pub(super) fn enforces(&self, pending: &Pending<'_>) -> bool {
+        // The upper half, as the best mixed one.
+        pending.hash >> 32 < self.enforced
+    }
+
+    /// Returns whether the layer enforces the refusals of a share of keys only.
+    pub(super) fn is_sampled(&self) -> bool {
+        (1..ALL_KEYS).contains(&self.enforced)
+    }
+
+    /// Begins a request that owns its buckets.
+    #[cold]
+    pub(super) fn pending(&self) -> Pending<'static> {
+        let mut parts = self.limits.iter().map(|limit| Part::on_heap(limit.new_bucket()));
+        let mut pending = Pending::new(parts.next().expect("a layer has a limit"));
+        pending.extend(parts);
+        pending
+    }
+
+    /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults.
+    pub(super) fn suspect(&self, counter: &AtomicU64, head: Head<'_>) {
+        if count(counter).is_power_of_two() {
+            self.examine(head);
+        }
+    }
+
+    /// Reports each fault that a request shows, unless it was reported before.
+    #[cold]
+    pub(crate) fn examine(&self, head: Head<'_>) {
+        for limit in &self.limits {
+            limit.examine(head, &self.reported);
+        }
+    }
+
+    /// Returns whether the response names its fields for a script of another origin.
+    pub(super) fn is_exposed_to(&self, head: Head<'_>) -> bool {
+        self.exposes && head.headers.contains_key(ORIGIN)
+    }
+
+    pub(super) fn stats(&self) -> LayerStats {
+        let LayerCounters { skipped, exempt, delayed, waiting } = &*self.counters;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sums = LayerStats {
+            skipped: of(skipped),
+            exempt: of(exempt),
+            delayed: of(delayed),
+            waiting: lock(waiting).all,
+            ..LayerStats::default()
+        };
+        sums.with_limits(self.limits.iter().map(|limit| limit.stats()).collect())
+    }
+}

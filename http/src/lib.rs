@@ -1,0 +1,144 @@
+//! Rate limits of `tollgate` over HTTP and gRPC: a layer of [tower](https://docs.rs/tower), the
+//! keys of requests, and the headers of responses.
+//!
+//! | you have | take |
+//! |---|---|
+//! | a service of axum, tonic or tower | [`RateLimitLayer`], whose keys are a [`ClientIp`], a [`HeaderKey`], an [`Extension`] |
+//! | several limits of a service | [`LimitBy`], by [`and`](LayerBuilder::and) |
+//! | requests that shall wait | [`DelayLayer`] |
+//! | bytes or tokens of a model, known from the response | [`settle_on`](LayerBuilder::settle_on) |
+//! | clients that go on and on | [`ban_after`](LimitBy::ban_after) |
+//! | another framework | [`ClientIp::of`], and [`Policy::fields`] for the headers |
+//! | a limiter on a store of your own | [`LayerLimiter`] |
+//! | requests in flight | the layer of `tollgate-adaptive` |
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tollgate::{Quota, RateLimiter};
+//! use tollgate_http::{ClientIp, RateLimitLayer};
+//! # use std::future::{Ready, ready};
+//! # use std::task::{Context, Poll};
+//! # #[derive(Clone)]
+//! # struct Hello;
+//! # impl tower_service::Service<Request<()>> for Hello {
+//! #     type Response = Response<String>;
+//! #     type Error = std::convert::Infallible;
+//! #     type Future = Ready<Result<Response<String>, Self::Error>>;
+//! #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> { Poll::Ready(Ok(())) }
+//! #     fn call(&mut self, _: Request<()>) -> Self::Future { ready(Ok(Response::new("hello".to_owned()))) }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use tower_layer::Layer;
+//! use tower_service::Service;
+//!
+//! let limiter = RateLimiter::new(Quota::per_second(1));
+//! let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+//! let mut service = layer.layer(Hello);
+//!
+//! let mut request = Request::new(());
+//! request.extensions_mut().insert(std::net::IpAddr::from([192, 0, 2, 1]));
+//! let granted = service.call(request.clone()).await.unwrap();
+//! assert_eq!(granted.headers()["ratelimit"], r#""default";r=0;t=1"#);
+//! let refused = service.call(request).await.unwrap();
+//! assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, &1.into()));
+//! # }
+//! ```
+//!
+//! # Where it goes
+//!
+//! The layer has the state, behind an `Arc`: all services of one layer, and all their clones, count
+//! together.
+//!
+//! Layers outside the limiter do their work for every request, including an attacker's; layers
+//! inside it only for granted ones. A limit by address goes outermost, before costly layers. A
+//! limit by a key that clients send goes inside the layer that authenticates the key (see
+//! [`Extension`](Extension)): otherwise every made-up value is a new bucket. A limit
+//! by address goes outside both, against floods of authentications.
+//! One layer has both limits by [`and`](LayerBuilder::and).
+//!
+//! # Requests without a key
+//!
+//! A limit without a source of keys does not compile: [`key`](NeedsKey::key) or
+//! [`shared`](NeedsKey::shared) comes first. A request that has no key is rejected unless
+//! [`OnMissingKey`] says otherwise. The status is 400, or 500 if the server has not noted the
+//! peer's address. Such a fault of the setup is also reported once, on stderr or with feature
+//! `tracing` as an event: [`Check`](Check) has the list.
+//!
+//! # What happens when
+//!
+//! The service decides at once when it is called, before it passes the request on, unless it has to
+//! wait for a [key](NeedsKey::key_async) or for a limiter that is not
+//! [at hand](LayerLimiter::is_at_hand). A request that is passed on has a [`Decision`] among its
+//! extensions. A limiter that an outer layer has already asked does not count the request again.
+//!
+//! | step | by |
+//! |---|---|
+//! | an exempt request passes | [`exempt`](LayerBuilder::exempt) |
+//! | limits that do not apply are left out | [`when`](LimitBy::when) |
+//! | the keys are searched for | [`key_async`](NeedsKey::key_async) |
+//! | the request of a banned key is refused | [`ban_after`](LimitBy::ban_after) |
+//! | limiters that are not at hand are asked | [`AnyLimiter::of`] |
+//! | all limits grant, or one refuses | [`and`](LayerBuilder::and) |
+//! | a refused request waits for its turn | [`DelayLayer`] |
+//! | the decision is counted, and applied or not | [`enforce`](LimitBy::enforce) |
+//! | a response settles the cost | [`settle_on`](LayerBuilder::settle_on) |
+//!
+//! A refusal takes no resource of the inner service: no permit of a `ConcurrencyLimit`, no place in
+//! a `Buffer`. So `poll_ready` is always ready, and only a granted request polls the inner service
+//! for readiness. The response future waits for a busy service, and a clone stays behind. So the
+//! service has to be `Clone`, as for axum, hyper-util and tonic: a `BoxCloneService` or a `Buffer`
+//! instead of a `BoxService`.
+//!
+//! A layer outside of this one sees no back-pressure, so `LoadShed` goes inside, over the busy
+//! service. A granted request that `LoadShed` turns away, or that is dropped while it waits, has
+//! spent its tokens.
+//!
+//! # Bodies
+//!
+//! The body of a response is a [`ResponseBody`]: that of the inner service, or a refusal's bytes.
+//! So the layer goes over any service, also outermost in a `ServiceBuilder` over `TraceLayer` and
+//! the like. axum and tonic box a body of another type than their own.
+//! [`ResponseBody::into_inner_or_else`], mapped over the response, saves this box, and gives a
+//! layer of `option_layer` the type that it needs.
+
+mod layer;
+mod request;
+mod response;
+#[cfg(test)]
+mod tests;
+
+pub use layer::ban::{BanAfter, InvalidBan};
+pub use layer::body::ResponseBody;
+pub use layer::boxed::BoxRateLimitLayer;
+pub use layer::builder::LayerBuilder;
+pub use layer::decision::Decision;
+pub use layer::delay::DelayLayer;
+pub use layer::layer::RateLimitLayer;
+pub use layer::limit_by::{LimitBy, NeedsKey, OnMissingKey};
+pub use layer::limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+pub use layer::named::NamedLimit;
+pub use layer::service::{RateLimit, ResponseFuture};
+pub use layer::settle::{Cost, ResponseHead};
+pub use layer::stats::{LayerStats, LimitStats, prometheus};
+pub use request::check::Check;
+#[cfg(feature = "ipnet")]
+pub use request::client_ip::networks::InvalidNetwork;
+pub use request::client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
+pub use request::digest::Digest;
+pub use request::exempt::{Exempt, InvalidPath};
+pub use request::key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
+pub use response::fields::Fields;
+pub use response::grpc::GrpcForm;
+pub use response::policy::{Headers, Policy};
+pub use response::policy_name::InvalidName;
+pub use response::refusal::{Bare, Problem, Refusal, Reject};
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/guide.md")]
+pub mod _guide {}
+
+/// The programs for users of tower_governor run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/from-tower-governor.md")]
+mod from_tower_governor {}

@@ -1,0 +1,7 @@
+//! The response: the policy that a limit reports, its headers, and refusals over HTTP and gRPC.
+
+pub(crate) mod fields;
+pub(crate) mod grpc;
+pub(crate) mod policy;
+pub(crate) mod policy_name;
+pub(crate) mod refusal;

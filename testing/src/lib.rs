@@ -1,0 +1,15 @@
+//! The scaffolding of the tests of all crates.
+//!
+//! It has plain integers and traits, and names no crate of the workspace.
+
+mod cases;
+mod hash;
+mod nothing;
+mod random;
+mod spans;
+
+pub use cases::cases;
+pub use hash::{Plain, Twin};
+pub use nothing::Nothing;
+pub use random::Random;
+pub use spans::{DAY, HOUR, QUOTAS, SECOND, ns, quota_numbers};
