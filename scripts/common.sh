@@ -18,14 +18,14 @@ need() {
 
 # Prints cargo's options that optimise a checker (loom or shuttle) and the packages that it uses:
 # that makes loom twice as fast, and shuttle 14 times. No model uses proptest: unoptimised, it takes
-# 5 s less of a processor for each checker.
+# 5 s less of a processor for each checker. The second argument is the level of the crate itself.
 optimise_checker() {
     local packages=(generator loom scoped-tls tracing tracing-core)
     [ "$1" = loom ] || packages=(assoc bitvec const-siphasher corosensei rand{,_core,_pcg} scoped-tls
         shuttle{,-engine,-schedulers,-std} smallvec tracing tracing-core)
     printf -- '--config profile.test.package.%s.opt-level=3 ' "${packages[@]}"
     printf -- '--config profile.test.package.%s.codegen-units=1 ' "${packages[@]}"
-    printf -- '--config profile.test.package.proptest.opt-level=0 '
+    printf -- '--config profile.test.package.%s.opt-level=%s ' proptest 0 tollgate "$2" tollgate-adaptive "$2"
 }
 
 # Builds a package's models for a checker, with further cfgs, and prints the program's path. For
@@ -40,9 +40,9 @@ build_models() {
     mkdir -p target
     [ "$stacks" -nt verify/examples/stacks.rs ] ||
         rustc --edition 2024 -O --crate-type cdylib -o "$stacks" verify/examples/stacks.rs
-    CARGO_TARGET_DIR="target/$checker" RUSTFLAGS="--cfg $checker" CARGO_PROFILE_TEST_OPT_LEVEL=1 \
+    CARGO_TARGET_DIR="target/$checker" RUSTFLAGS="--cfg $checker" \
         cargo rustc --locked --quiet --package "$package" --lib --profile test --message-format json \
-        $(optimise_checker "$checker") -- "${cfgs[@]}" |
+        $(optimise_checker "$checker" 1) -- "${cfgs[@]}" |
         python3 -c 'import json, sys
 print(*[m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")])'
 }

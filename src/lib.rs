@@ -208,6 +208,9 @@
 //!
 //! [The guide](_guide) has a program for each job.
 
+// On docs.rs each item shows its feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 // The files of `tests/reference` name the crate, in here as elsewhere.
 #[cfg(test)]
 extern crate self as tollgate;

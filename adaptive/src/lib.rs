@@ -54,6 +54,9 @@
 //! [The page on requests in flight](_in_flight) says how a limit follows the answers, and what a
 //! closed loop of it did.
 
+// On docs.rs each item shows its feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod controller;
 mod count;
 mod fault;

@@ -1,3 +1,5 @@
+// On docs.rs each item shows its feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
 #![cfg_attr(
     not(feature = "sqlite"),

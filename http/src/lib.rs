@@ -102,6 +102,9 @@
 //! [`ResponseBody::into_inner_or_else`], mapped over the response, saves this box, and gives a
 //! layer of `option_layer` the type that it needs.
 
+// On docs.rs each item shows its feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod layer;
 mod request;
 mod response;
