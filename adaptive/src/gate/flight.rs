@@ -1,10 +1,9 @@
 //! The guard of a place in flight, and the admission that makes one.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
-
-use tollgate::Hold;
 
 use crate::count::priority::Priority;
 use crate::gate::inflight::Inflight;
@@ -12,28 +11,35 @@ use crate::gate::overloaded::Overloaded;
 use crate::signals::counters::Answered;
 use crate::signals::outcome::Outcome;
 
-/// The place of a request in flight, from [`Inflight::try_enter`](crate::Inflight::try_enter) or
-/// [`Enter::try_enter`](crate::Enter::try_enter). A `Flight<'static>` owns its limit, for a task.
+/// The place of a request in flight, from [`Inflight::try_enter`]. A `Flight<'static>` owns its
+/// limit, for a task.
 ///
 /// The place is free again when the flight is dropped, also by a panic or with a cancelled future.
-/// The place of a flight that is forgotten by [`mem::forget`](std::mem::forget) is never free
-/// again.
-///
-/// A flight of an [`Inflight`](crate::Inflight) that is dropped without an outcome counts as given
-/// up: as [`overloaded`](Flight::overloaded) if it took longer than the target, else as no sample.
-/// The limit of a key takes no notice of an outcome.
+/// A flight that is dropped without an outcome counts as given up: as
+/// [`overloaded`](Flight::overloaded) if it took longer than the target, else as no sample. The
+/// place of a flight that is forgotten by [`mem::forget`](std::mem::forget) is never free again.
 #[must_use = "a flight that is dropped leaves"]
 pub struct Flight<'a> {
-    place: PlaceOf<'a>,
+    limit: LimitOf<'a>,
     start: u64,
     answer: Option<Answered>,
 }
 
-enum PlaceOf<'a> {
-    Limit(&'a Inflight),
-    OwnedLimit(Arc<Inflight>),
-    /// It is settled once.
-    Key(Option<Hold<'a>>),
+enum LimitOf<'a> {
+    Borrowed(&'a Inflight),
+    Owned(Arc<Inflight>),
+}
+
+impl Deref for LimitOf<'_> {
+    type Target = Inflight;
+
+    #[inline(always)]
+    fn deref(&self) -> &Inflight {
+        match self {
+            LimitOf::Borrowed(limit) => limit,
+            LimitOf::Owned(limit) => limit,
+        }
+    }
 }
 
 impl Inflight {
@@ -54,7 +60,7 @@ impl Inflight {
     /// [`Overloaded`] if its share of the limit is used up.
     #[inline]
     pub fn try_enter_as(&self, priority: Priority) -> Result<Flight<'_>, Overloaded> {
-        self.admit(priority).map(|start| Flight::of(self, start))
+        self.admit(priority).map(|start| Flight { limit: LimitOf::Borrowed(self), start, answer: None })
     }
 
     /// Takes a place that a task can own.
@@ -64,22 +70,7 @@ impl Inflight {
     /// [`Overloaded`] if its share of the limit is used up.
     pub fn try_enter_owned(self: &Arc<Self>, priority: Priority) -> Result<Flight<'static>, Overloaded> {
         let start = self.admit(priority)?;
-        Ok(Flight::owned(self.clone(), start))
-    }
-}
-
-impl<'a> Flight<'a> {
-    #[inline]
-    fn of(limit: &'a Inflight, start: u64) -> Flight<'a> {
-        Flight { place: PlaceOf::Limit(limit), start, answer: None }
-    }
-
-    fn owned(limit: Arc<Inflight>, start: u64) -> Flight<'a> {
-        Flight { place: PlaceOf::OwnedLimit(limit), start, answer: None }
-    }
-
-    pub(crate) fn of_key(hold: Hold<'a>) -> Flight<'a> {
-        Flight { place: PlaceOf::Key(Some(hold)), start: 0, answer: None }
+        Ok(Flight { limit: LimitOf::Owned(self.clone()), start, answer: None })
     }
 }
 
@@ -115,8 +106,8 @@ impl Flight<'_> {
     /// Notes an outcome, and holds the place until the flight is dropped.
     ///
     /// This is for the head of a response whose body takes longer. Returns the latency until now;
-    /// `None` if the limit is fixed or is that of a key, as such a limit reads no clock. A second
-    /// outcome is ignored, and returns `None`.
+    /// `None` if the limit is fixed, as such a limit reads no clock. A second outcome is ignored, and
+    /// returns `None`.
     ///
     /// # Examples
     ///
@@ -141,23 +132,14 @@ impl Flight<'_> {
         if self.answer.replace(Answered::Noted).is_some() {
             return None;
         }
-        let limit = match &self.place {
-            PlaceOf::Limit(limit) => limit,
-            PlaceOf::OwnedLimit(limit) => &**limit,
-            PlaceOf::Key(_) => return None,
-        };
-        limit.note(self.start, outcome.answered())
+        self.limit.note(self.start, outcome.answered())
     }
 }
 
 impl Drop for Flight<'_> {
     #[inline]
     fn drop(&mut self) {
-        match &mut self.place {
-            PlaceOf::Limit(limit) => limit.leave(self.start, self.answer),
-            PlaceOf::OwnedLimit(limit) => limit.leave(self.start, self.answer),
-            PlaceOf::Key(hold) => _ = hold.take().map(|hold| hold.settle(0)),
-        }
+        self.limit.leave(self.start, self.answer);
     }
 }
 
