@@ -72,7 +72,7 @@ mod time;
 pub use controller::controllers::{Controller, Fraction, Next};
 pub use count::priority::Priority;
 pub use gate::builder::InflightBuilder;
-pub use gate::flight::Flight;
+pub use gate::flight::{Flight, OwnedFlight};
 pub use gate::inflight::Inflight;
 pub use gate::overloaded::Overloaded;
 pub use gate::stats::InflightStats;
