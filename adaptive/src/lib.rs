@@ -11,8 +11,8 @@
 //! | a rule of your own | [`Controller`] | `Inflight::adaptive(target, 1_000).controller(Steps)` |
 //! | HTTP or gRPC | `InflightLayer` | `InflightLayer::new(upstream)` |
 //!
-//! A request takes a place, holds it as a [`Flight`], and leaves when the flight is dropped. A
-//! refusal is [`Overloaded`].
+//! A request takes a place, holds it as a [`Flight`] or a [`KeyFlight`], and leaves when that is
+//! dropped. A refusal is [`Overloaded`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -75,12 +75,12 @@ mod time;
 pub use controller::controllers::{Controller, Fraction, Next};
 pub use count::priority::Priority;
 pub use gate::builder::InflightBuilder;
-pub use gate::flight::Flight;
+pub use gate::flight::{Flight, OwnedFlight};
 pub use gate::inflight::Inflight;
 pub use gate::overloaded::Overloaded;
 pub use gate::stats::InflightStats;
 pub use invalid_limit::InvalidLimit;
-pub use keyed::Enter;
+pub use keyed::{Enter, KeyFlight};
 #[cfg(feature = "http")]
 pub use layer::{
     Admitted, InflightFuture, InflightLayer, InflightLayerBuilder, InflightLayerStats, LimitInflight,

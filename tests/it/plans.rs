@@ -320,7 +320,7 @@ fn a_refused_key_enters_with_the_tokens_of_its_plan() {
 /// Plans after the 64th have no buckets to share: their keys are denied when there is no room.
 #[test]
 fn a_plan_too_many_shares_with_nobody() {
-    let limiter = RateLimiter::<u64>::stored(Quota::per_second(1_000)).with_places(0);
+    let limiter = RateLimiter::<u64>::stored(Quota::per_second(1_000)).clock(Clock::mock().0).with_places(0);
     let plans = (1..=65).map(|tokens| limiter.plan(Quota::per_second(tokens)).unwrap());
     let plans: Vec<_> = plans.collect();
     assert!(plans[..64].iter().all(|plan| limiter.key(&1).under(plan).try_acquire().is_ok()));

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, WhenFull, all_of};
+use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, WhenFull, all_of};
 
 use super::face::{Set, on_each};
 use super::{CROWD, InStore, Room};
@@ -106,7 +106,8 @@ fn in_the_shadow_the_bucket_is_counted_as_ever() {
 fn in_the_shadow_there_is_room_for_every_key() {
     let seen_full = Arc::new(Mutex::new(0));
     let count = seen_full.clone();
-    let limiter = RateLimiter::<u64>::stored(FIVE).when_full(WhenFull::Deny).shadow(true);
+    let limiter =
+        RateLimiter::<u64>::stored(FIVE).clock(Clock::mock().0).when_full(WhenFull::Deny).shadow(true);
     let limiter = limiter.on_decision(move |decision| {
         *count.lock().unwrap() += u64::from(decision.is_err_and(|denied| denied.reason() == Reason::Full));
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{Clock, MockClock, Quota, TokenBucket};
 
-use tollgate_adaptive::{Adaptive, Flight, Fraction, Inflight, InflightBuilder, Priority};
+use tollgate_adaptive::{Adaptive, Fraction, Inflight, InflightBuilder, OwnedFlight, Priority};
 
 /// The limits of one or several proxies over the server, whose requests choose one at random.
 pub struct Fleet {
@@ -23,7 +23,7 @@ enum Gate {
 
 /// An admitted request.
 pub(crate) enum Place {
-    Flight(Flight<'static>),
+    Flight(OwnedFlight),
     /// Under a quota, that may adapt.
     Sent(Option<Arc<Adaptive>>),
 }

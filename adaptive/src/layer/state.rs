@@ -10,7 +10,7 @@ use http::header::HeaderName;
 use super::stats::{InflightCounters, InflightLayerStats, count};
 use super::unavailable::Unavailable;
 use crate::count::priority::Priority;
-use crate::gate::flight::Flight;
+use crate::gate::flight::OwnedFlight;
 use crate::gate::inflight::Inflight;
 use crate::gate::overloaded::Overloaded;
 use crate::signals::outcome::Outcome;
@@ -100,13 +100,13 @@ impl InflightState {
 /// counts as given up.
 #[must_use = "a request that is dropped leaves"]
 pub struct Admitted {
-    flight: Option<Flight<'static>>,
+    flight: Option<OwnedFlight>,
     state: Arc<InflightState>,
 }
 
 impl Admitted {
     /// Notes the head of a response. Returns the place if the body is to hold it.
-    pub(super) fn answer<B>(self, response: &Response<B>) -> Option<Flight<'static>> {
+    pub(super) fn answer<B>(self, response: &Response<B>) -> Option<OwnedFlight> {
         let answer = ResponseHead::from(response);
         let classify = self.state.classify.as_ref();
         let outcome = classify.map_or_else(|| answer.into(), |classify| classify(answer));
@@ -126,7 +126,7 @@ impl Admitted {
     /// `is_sample` is false if the latency of an answer tells nothing of the server, such as after
     /// a client that was slow to send its request: the limit then takes no notice.
     #[must_use = "a flight that is dropped leaves"]
-    pub fn end(mut self, outcome: Outcome, is_sample: bool) -> Flight<'static> {
+    pub fn end(mut self, outcome: Outcome, is_sample: bool) -> OwnedFlight {
         let mut flight = self.flight.take().expect("no other call takes it");
         let counters = &self.state.counters;
         count(&counters.outcomes[outcome as usize]);

@@ -23,7 +23,7 @@ use pingora_core::{ErrorSource, ErrorType};
 use pingora_http::ResponseHeader;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
 use tollgate::{Granted, Quota, RateLimiter};
-use tollgate_adaptive::{Flight, Inflight, Outcome, Priority};
+use tollgate_adaptive::{Inflight, Outcome, OwnedFlight, Priority};
 use tollgate_http::{ClientIp, Fields, Policy};
 
 struct Limited {
@@ -42,7 +42,7 @@ struct Context {
     /// The decision, for the response.
     granted: Option<Granted>,
     /// The place at the upstream.
-    flight: Option<Flight<'static>>,
+    flight: Option<OwnedFlight>,
 }
 
 /// Answers without a body, and returns that it was answered.

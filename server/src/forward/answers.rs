@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
-use tollgate_adaptive::Flight;
+use tollgate_adaptive::OwnedFlight;
 
 use super::bodies::{Held, Returned};
 use super::pool::Used;
@@ -26,7 +26,7 @@ pub(crate) struct Served {
     /// The upstream that responded.
     pub(crate) upstream: Option<Arc<str>>,
     /// The place at the upstream.
-    pub(crate) entered: Option<Flight<'static>>,
+    pub(crate) entered: Option<OwnedFlight>,
     /// The connection to the upstream, unless it is a tunnel now.
     pub(crate) used: Option<Used>,
 }

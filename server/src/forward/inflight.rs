@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate_adaptive::{Admitted, InflightLayer, InflightLayerStats};
-use tollgate_adaptive::{Flight, Histogram, Outcome, Priority};
+use tollgate_adaptive::{Histogram, Outcome, OwnedFlight, Priority};
 
 use crate::config::settings::InflightLimit;
 
@@ -86,7 +86,7 @@ impl Entered<'_> {
     ///
     /// `sent` is the instant at which the client had sent the last part of its body. If the client
     /// took more than an eighth of the time, the latency tells nothing of the upstream.
-    pub(crate) fn end(self, outcome: Outcome, sent: Option<Instant>) -> Flight<'static> {
+    pub(crate) fn end(self, outcome: Outcome, sent: Option<Instant>) -> OwnedFlight {
         let took = self.began.elapsed();
         let client = sent.map_or(Duration::ZERO, |sent| sent.saturating_duration_since(self.began));
         let is_sample = client <= took / 8;

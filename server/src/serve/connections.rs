@@ -17,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tollgate::{Places, RateLimiter};
-use tollgate_adaptive::{Enter, Flight};
+use tollgate_adaptive::{Enter, KeyFlight};
 use tollgate_http::ClientIp;
 
 use super::log::Line;
@@ -226,7 +226,7 @@ pub(crate) struct Watch {
     deliveries: Mutex<Vec<Weak<Delivery>>>,
 }
 
-type OfAddress = Flight<'static>;
+type OfAddress = KeyFlight<'static>;
 
 impl Watch {
     fn add(&self, delivery: &Arc<Delivery>) {
