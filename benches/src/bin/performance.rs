@@ -22,7 +22,7 @@ use tollgate_benches::scenarios::{self, Effort};
 
 #[rustfmt::skip]
 const PARTS: &[&str] = &[
-    "one-bucket", "line", "mixed", "windows", "keyed", "strings", "latency", "flood", "newcomers", "room",
+    "one-bucket", "line", "mixed", "windows", "keyed", "forms", "strings", "latency", "flood", "newcomers", "room",
     "memory", "start", "proxy",
 ];
 
@@ -95,13 +95,15 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
 
     let mut one_bucket = contenders::one_bucket();
     let mut keyed = contenders::keyed::<u64>();
-    let mut strings = contenders::keyed::<String>();
+    let mut strings = contenders::strings();
+    let mut forms = contenders::forms::<u64>();
     results.about = scenarios::about(options.quick)?;
     results.laws = scenarios::who_limits("one bucket", &mut one_bucket, &());
     results.laws.extend(scenarios::who_limits("keyed", &mut keyed, &7));
     let mut at_their_cap = contenders::at_their_cap();
     results.laws.extend(scenarios::who_limits("keyed", &mut at_their_cap, &7));
-    strings.retain(|contender| keyed.iter().any(|other| other.name == contender.name));
+    results.laws.extend(scenarios::who_limits("strings", &mut strings, &"key".to_owned()));
+    results.laws.extend(scenarios::who_limits("forms", &mut forms, &7));
 
     if wanted("one-bucket") {
         results.times.retain(|times| times.case.what != "one bucket" || times.case.path.contains('%'));
@@ -130,6 +132,10 @@ fn measure(options: &Options, results: &mut Results) -> io::Result<()> {
         keyed.push(contenders::keyed_floor());
         results.times.extend(scenarios::keyed(&effort, &keyed));
         keyed.pop();
+    }
+    if wanted("forms") {
+        results.times.retain(|times| times.case.what != "forms");
+        results.times.extend(scenarios::forms(&effort, &forms));
     }
     if wanted("strings") {
         results.times.retain(|times| !times.case.what.starts_with("strings"));

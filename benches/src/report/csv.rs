@@ -51,7 +51,7 @@ impl Row {
     /// Adds the ratios of tollgate's forms to this contender: of the default form to all, of the
     /// others to those that the page has.
     fn ratios<'a>(self, forms: impl Iterator<Item = (&'a str, Vec<f64>)>, rounds: &[f64]) -> Row {
-        let is_on_page = [OURS, "governor", FLOOR].contains(&self.contender.as_str());
+        let is_on_page = [OURS, "tollgate, inline", "governor", FLOOR].contains(&self.contender.as_str());
         forms.fold(self, |row, (form, ours)| {
             let is_wanted = form == OURS || is_on_page && form.starts_with(OURS);
             let ratio = Spread::of_ratios(&ours, rounds).filter(|_| is_wanted && form != row.contender);

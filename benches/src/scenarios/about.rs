@@ -34,7 +34,7 @@ pub fn about(quick: bool) -> io::Result<About> {
 
 /// The contenders and their main dependencies.
 const NAMES: &str = "better-bucket dashmap governor leaky-bucket limitador papaya parking_lot pingora-limits quanta \
-    rate-net ratelimit tollgate trypema";
+    rate-net ratelimit ratelock tokio-rate-limit tollgate trypema";
 
 /// Returns the versions in a lock file of some packages, whose names have a blank in between.
 pub fn versions(lock: &str, names: &str) -> Vec<(String, String)> {

@@ -175,6 +175,19 @@ pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
     times
 }
 
+/// Times the forms in which a keyed limiter is asked, on 1 thread.
+pub fn forms(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
+    let mut times = Vec::new();
+    for (keys, path) in [(1_000, Path::Granted), (1_000, Path::Refused), (1_000_000, Path::GrantedNeverIdle)]
+    {
+        let all: Vec<u64> = (0..keys as u64).collect();
+        let runners: Vec<_> = contenders.iter().map(|contender| Runner::new(contender, path, &all)).collect();
+        let draws = Draws::new(1, |thread| Popularity::Uniform.draw(keys, thread));
+        times.extend(time(&case("forms", path, 1, keys), effort, &runners, &draws).0);
+    }
+    times
+}
+
 /// Times a bucket for each of 1,000 strings.
 pub fn strings(effort: &Effort, contenders: &[Contender<String>]) -> Vec<Times> {
     with_keys(effort, contenders, 1_000, "strings", |key| format!("client-{key:08}"))
