@@ -45,8 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(report::page(&folder)?);
     }
     let mut results = match options.plots || !options.only.is_empty() {
-        true => serde_json::from_reader(io::BufReader::new(fs::File::open(&kept)?))?,
-        false => Results::default(),
+        true if kept.exists() => serde_json::from_reader(io::BufReader::new(fs::File::open(&kept)?))?,
+        _ => Results::default(),
     };
     // A folder that cannot be made is an error before a quarter of an hour of measurements.
     fs::create_dir_all(&folder)?;

@@ -17,8 +17,8 @@ use super::key::Key;
 use crate::{Limiter, Setup};
 
 fn quota(setup: Setup) -> Quota {
-    // Whole nanoseconds, as in its `per_second`.
-    let token = setup.quota.period() / narrow(setup.quota.tokens());
+    // Whole nanoseconds, as in its `per_second`: it has no faster rate than a token each.
+    let token = (setup.quota.period() / narrow(setup.quota.tokens())).max(Duration::from_nanos(1));
     let burst = NonZeroU32::new(narrow(setup.quota.capacity())).expect("a burst is not 0");
     Quota::with_period(token).expect("a token takes a nanosecond at least").allow_burst(burst)
 }
