@@ -11,7 +11,7 @@ pub enum Path {
     /// one machine take. It takes a second to fill: some peers refuse a thread that paused longer
     /// than that between its reading of the clock and its decision.
     Granted,
-    /// Grants only, of buckets that are never full again: a token in 400 s into a bucket of 8
+    /// Grants only, of buckets that are never full again: a token in 400 s into a bucket of 4
     /// million. A limiter that forgets idle keys finds none, however long it takes to set up all
     /// keys.
     GrantedNeverIdle,
@@ -38,7 +38,7 @@ impl Path {
     pub fn quota(self) -> Quota {
         match self {
             Path::Granted => Quota::per_second(1_000_000_000).burst(1_000_000_000),
-            Path::GrantedNeverIdle => Quota::every(Duration::from_secs(400)).burst(1 << 23),
+            Path::GrantedNeverIdle => Quota::every(Duration::from_secs(400)).burst(1 << 22),
             Path::GrantedInWindows => Quota::per(1_000_000, Duration::from_millis(5)).burst(1_000_000),
             Path::Refused => Quota::per_hour(1).burst(1),
             Path::Mixed(rate) => Quota::per_second(rate).burst(100),
