@@ -31,6 +31,9 @@ fn time<K: Send + Sync>(
     runners: &[Runner<K>],
     draws: &Draws<K>,
 ) -> (Vec<Times>, Vec<Shares>) {
+    if case.threads > effort.most_threads {
+        return (Vec::new(), Vec::new());
+    }
     say(format_args!("{}, {}, {} threads, {} keys", case.what, case.path, case.threads, case.keys));
     let (rounds, window) = match have_processors(case.threads) {
         true => (effort.rounds, effort.window),
