@@ -45,7 +45,7 @@ pub fn short(value: f64) -> String {
 }
 
 /// Writes 12345 as 12,345.
-fn grouped(value: u64) -> String {
+pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

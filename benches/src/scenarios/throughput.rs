@@ -181,7 +181,7 @@ pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
 /// Times the forms in which a keyed limiter is asked, on 1 thread.
 pub fn forms(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
     let mut times = Vec::new();
-    for (keys, path) in [(1_000, Path::Granted), (1_000, Path::Refused), (1_000_000, Path::GrantedNeverIdle)]
+    for (keys, path) in [(1_000, Path::Granted), (1_000, Path::Refused), (1_000_000, Path::GrantedUnderPlans)]
     {
         let all: Vec<u64> = (0..keys as u64).collect();
         let runners: Vec<_> = contenders.iter().map(|contender| Runner::new(contender, path, &all)).collect();
