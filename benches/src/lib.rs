@@ -7,8 +7,8 @@
 //!   asserted.
 //! * [`timing`] runs the loop on 1 or more threads, [`scenarios`] measure with it, and [`results`]
 //!   hold the numbers.
-//! * [`report`] makes them [`rows`] of a CSV file. `scripts/tables` fills the tables of the page from
-//!   the files of all runs, and `scripts/plot` draws.
+//! * [`report`] makes them [`rows`] of a CSV file. `scripts/tables` fills the tables of the page
+//!   from the files of all runs, and `scripts/plot` draws.
 //!
 //! `cargo run --release --bin performance` does it all. `cargo bench` gives criterion's statistics
 //! of each contender by itself, and their change.

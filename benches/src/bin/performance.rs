@@ -9,7 +9,8 @@
 //!
 //! With `--only PART` one part is measured anew, and the others are those of the day's file. With
 //! `--one-thread` decisions back to back are of one thread alone: on a machine with other work, two
-//! threads seldom run at the same time. With `--simulated` only `simulated.csv` is written, the numbers of the mock clock.
+//! threads seldom run at the same time. With `--simulated` only `simulated.csv` is written, the
+//! numbers of the mock clock.
 
 use std::error::Error;
 use std::path::Path;

@@ -17,13 +17,13 @@ bucket! {
 
 bucket! {
     /// A bucket on tollgate's clock.
-    OnQuanta(RateLimiter<QuantaClock>),
-    |setup| bucket(setup, QuantaClock(quanta::Clock::new())), |bucket| bucket.allow()
+    OnQuanta(RateLimiter<RawClock>),
+    |setup| bucket(setup, RawClock(quanta::Clock::new())), |bucket| bucket.allow()
 }
 
-struct QuantaClock(quanta::Clock);
+struct RawClock(quanta::Clock);
 
-impl Clock for QuantaClock {
+impl Clock for RawClock {
     fn now_ns(&self) -> u64 {
         self.0.delta_as_nanos(0, self.0.raw())
     }

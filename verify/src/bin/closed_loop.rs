@@ -184,7 +184,7 @@ fn seconds() -> String {
             for (measure, value) in
                 [("limit", Some(second.limit)), ("slow tenth", slow), ("goodput", Some(second.goodput))]
             {
-                // A point stands in the middle of its second. A second without an answer has no tenth.
+                // A point stands in the middle of its second. Without an answer there is no tenth.
                 let value = value.map_or("none".to_owned(), |value| format!("{value:.3}"));
                 put(&mut text, format_args!("{name},{at}.5,{},{measure},{value},,,\n", policy.name));
             }
