@@ -10,6 +10,10 @@ class Spread(NamedTuple):
     median: float
     high: float
 
+    def is_steady(self):
+        """Returns whether the rounds differ less than contenders do: the quartiles by a factor of 2 at most."""
+        return self.high <= 2 * self.low
+
 
 class Rows:
     """The rows of CSV files, in their order, and found by section, case, contender and measure."""

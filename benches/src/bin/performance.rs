@@ -52,16 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut rows = Rows::default();
     report::add_machine(&mut rows, &about);
     let before = if options.only.is_empty() || !path.exists() { Rows::default() } else { Rows::read(&path)? };
-    let effort = match (options.only.is_empty(), before.text_of(MACHINE, "effort")) {
-        (true, _) if options.quick => "quick".to_owned(),
-        (true, _) => "full".to_owned(),
-        // A part that is measured anew does not make it another run.
-        (false, Some(effort)) if effort.starts_with("parts: ") => {
-            format!("{effort}, {}", options.only.join(", "))
-        }
-        (false, Some(effort)) => effort.to_owned(),
-        (false, None) => format!("parts: {}", options.only.join(", ")),
-    };
+    let effort = options.effort(before.text_of(MACHINE, "effort"));
     rows.text([MACHINE, "", "", "effort"], &effort);
     for (name, version) in &about.versions {
         rows.text([MACHINE, "", name, "version"], version);
@@ -74,6 +65,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     all.write(&path)?;
     println!("{}: scripts/tables and scripts/plot write the page", path.display());
     Ok(())
+}
+
+impl Options {
+    /// Returns the thoroughness of the run, given that of the day's file.
+    fn effort(&self, before: Option<&str>) -> String {
+        if self.only.is_empty() {
+            return if self.quick { "quick" } else { "full" }.to_owned();
+        }
+        // A part that is measured anew does not make it another run.
+        let Some(parts) = before.unwrap_or("parts: ").strip_prefix("parts: ") else {
+            return before.unwrap_or_default().to_owned();
+        };
+        let earlier =
+            parts.split(", ").filter(|part| !part.is_empty() && !self.only.iter().any(|only| only == part));
+        let parts: Vec<&str> = earlier.chain(self.only.iter().map(String::as_str)).collect();
+        format!("parts: {}", parts.join(", "))
+    }
 }
 
 fn options() -> Result<Options, String> {
