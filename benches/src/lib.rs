@@ -7,8 +7,8 @@
 //!   asserted.
 //! * [`timing`] runs the loop on 1 or more threads, [`scenarios`] measure with it, and [`results`]
 //!   hold the numbers.
-//! * [`report`] writes them as CSV and plots, and the page from the CSV files of all runs. Its
-//!   sentences are those of `report/page.md`.
+//! * [`report`] makes them [`rows`] of a CSV file. `scripts/tables` fills the tables of the page
+//!   from the files of all runs, and `scripts/plot` draws.
 //!
 //! `cargo run --release --bin performance` does it all. `cargo bench` gives criterion's statistics
 //! of each contender by itself, and their change.
@@ -29,9 +29,11 @@ pub mod contenders;
 pub mod keys;
 pub mod law;
 mod limiter;
+pub mod numbers;
 mod path;
 pub mod report;
 pub mod results;
+pub mod rows;
 pub mod scenarios;
 mod start_line;
 pub mod timing;

@@ -15,6 +15,8 @@ pub enum Path {
     /// million. A limiter that forgets idle keys finds none, however long it takes to set up all
     /// keys.
     GrantedNeverIdle,
+    /// Like [`Path::GrantedNeverIdle`], with a bucket that fills within a year: a plan needs that.
+    GrantedUnderPlans,
     /// Grants only, of windows that are over after 5 ms: a million tokens, which the threads of one
     /// machine do not take in that time.
     GrantedInWindows,
@@ -28,7 +30,9 @@ impl Path {
     /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Path::Granted | Path::GrantedNeverIdle | Path::GrantedInWindows => "granted",
+            Path::Granted | Path::GrantedNeverIdle | Path::GrantedUnderPlans | Path::GrantedInWindows => {
+                "granted"
+            }
             Path::Refused => "refused",
             Path::Mixed(_) => "90 % refused",
         }
@@ -39,6 +43,7 @@ impl Path {
         match self {
             Path::Granted => Quota::per_second(1_000_000_000).burst(1_000_000_000),
             Path::GrantedNeverIdle => Quota::every(Duration::from_secs(400)).burst(1 << 23),
+            Path::GrantedUnderPlans => Quota::every(Duration::from_secs(400)).burst(1 << 16),
             Path::GrantedInWindows => Quota::per(1_000_000, Duration::from_millis(5)).burst(1_000_000),
             Path::Refused => Quota::per_hour(1).burst(1),
             Path::Mixed(rate) => Quota::per_second(rate).burst(100),
@@ -48,9 +53,9 @@ impl Path {
     /// Returns whether all of `decisions`, made after a first token was taken, had this outcome.
     pub fn was_kept(self, decisions: u64, granted: u64) -> bool {
         match self {
-            Path::Granted | Path::GrantedNeverIdle | Path::GrantedInWindows => granted == decisions,
             Path::Refused => granted == 0,
             Path::Mixed(_) => true,
+            _ => granted == decisions,
         }
     }
 }

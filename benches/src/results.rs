@@ -1,13 +1,8 @@
-//! The results of a run, kept as JSON between the run and its report.
-
-use serde::{Deserialize, Serialize};
+//! The results of a run.
 
 /// A whole run.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// The machine and the versions.
-    pub about: About,
     /// Grants of each contender against the law, in the order of the registry.
     pub laws: Vec<Law>,
     /// Times of decisions, back to back.
@@ -26,25 +21,10 @@ pub struct Results {
     pub starts: Vec<ColdStart>,
     /// A proxy under load.
     pub proxies: Vec<Proxy>,
-    /// Tokens of a bucket over time: seconds and tokens.
-    pub levels: Vec<(f64, f64)>,
-    /// Tokens that clients get of 60 a minute.
-    pub clients: Vec<Granted>,
-}
-
-/// Tokens that a client got under an algorithm.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Granted {
-    /// Name of the client.
-    pub client: String,
-    /// Name of the algorithm.
-    pub algorithm: String,
-    /// Seconds, and the tokens of the minute before.
-    pub over_time: Vec<(f64, f64)>,
 }
 
 /// The machine and the versions.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct About {
     /// Name of the processor.
     pub processor: String,
@@ -60,15 +40,10 @@ pub struct About {
     pub versions: Vec<(String, String)>,
     /// Day of the run.
     pub date: String,
-    /// Whether the run was shortened to three minutes.
-    pub quick: bool,
-    /// Seconds of the last run that left out no part.
-    #[serde(default)]
-    pub seconds: u64,
 }
 
 /// Tokens that a contender granted in some time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Law {
     /// `one bucket` or `keyed`.
     pub kind: String,
@@ -85,7 +60,7 @@ pub struct Law {
 }
 
 /// A scenario in one of its sizes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
     /// Name of the scenario: `one bucket`, `keyed, uniform`.
     pub what: String,
@@ -100,7 +75,7 @@ pub struct Case {
 /// Nanoseconds from one decision to the next of one thread, a value for each round.
 ///
 /// All contenders of a case are timed in turn in each round: values of one round belong together.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Times {
     /// The case.
     pub case: Case,
@@ -111,7 +86,6 @@ pub struct Times {
     /// Nanoseconds of the empty loop in the same rounds.
     pub loops: Vec<f64>,
     /// Names and values of other numbers, such as the keys held afterwards.
-    #[serde(default)]
     pub notes: Vec<(String, String)>,
 }
 
@@ -123,7 +97,7 @@ impl Times {
 }
 
 /// Times of single decisions, each with two readings of a clock in it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Latencies {
     /// The case.
     pub case: Case,
@@ -141,7 +115,7 @@ pub struct Latencies {
 }
 
 /// Shares of the threads in the decisions of the same time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Shares {
     /// The case.
     pub case: Case,
@@ -155,7 +129,7 @@ pub struct Shares {
 }
 
 /// Memory of a limiter, in a process of its own.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Memory {
     /// Name of the contender.
     pub contender: String,
@@ -170,13 +144,12 @@ pub struct Memory {
     /// Allocations of a million decisions on known keys.
     pub allocations: u64,
     /// Keys that the limiter holds, 0 if it cannot tell.
-    #[serde(default)]
     pub held: usize,
 }
 
 /// Refusals of new keys in fixed tables that fill up with keys of which none is idle, summed over
 /// the tables.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Room {
     /// Part of the slots of a table that hold keys in the end, 0 to 1.
     pub load: f64,
@@ -195,7 +168,7 @@ pub struct Room {
 }
 
 /// The first decisions of a limiter, in processes of its own.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct ColdStart {
     /// Name of the contender.
     pub contender: String,
@@ -208,7 +181,7 @@ pub struct ColdStart {
 }
 
 /// A proxy under load.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Proxy {
     /// Name of the limiter, or `none`.
     pub limiter: String,

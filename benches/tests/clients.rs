@@ -1,6 +1,9 @@
-//! The table of docs/guide.md is the one that is computed.
+//! The table of docs/guide.md is the one that is computed, and so are the plots of the mock clock.
 
-use tollgate_benches::scenarios;
+use std::path::Path;
+
+use tollgate_benches::rows::Rows;
+use tollgate_benches::{report, scenarios};
 
 #[test]
 fn the_guide_has_what_clients_get() {
@@ -17,4 +20,14 @@ fn the_guide_has_what_clients_get() {
         };
         assert!(of.most() <= most, "{}, {}: {}", of.algorithm, of.client, of.most());
     }
+}
+
+#[test]
+fn the_plots_have_what_is_computed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/performance");
+    let committed = Rows::read(&folder.join("simulated.csv")).unwrap();
+    assert!(
+        committed.0 == report::simulated().0,
+        "performance --simulated writes docs/performance/simulated.csv"
+    );
 }

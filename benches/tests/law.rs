@@ -25,7 +25,12 @@ fn keys_at_a_cap() {
 
 #[test]
 fn strings() {
-    check(contenders::keyed(), &"key".to_owned());
+    check(contenders::strings(), &"key".to_owned());
+}
+
+#[test]
+fn forms() {
+    check(contenders::forms(), &7_u64);
 }
 
 #[test]

@@ -18,5 +18,4 @@ pub mod closed_loop;
 pub mod controllers;
 pub mod disturbance;
 pub mod fleet;
-pub mod plot;
 pub mod policies;

@@ -3,9 +3,11 @@
 use std::hash::RandomState;
 
 use foldhash::fast::RandomState as FoldHash;
+use tokio_rate_limit::RateLimiter;
 
 use super::dashmap::DashMapOfMutexes;
 use super::floor::{FLOOR, Floor, FloorOfKeys};
+use super::forms::{self, Form};
 use super::key::Key;
 use super::mutex::MutexBucket;
 use super::one_mutex::OneMutex;
@@ -13,7 +15,7 @@ use super::ours::{AtReading, Batches, Coarse, Inline, Keyed, Map, OURS, Pinned, 
 use super::parking_lot::ParkingLot;
 use super::pingora_limits::Windows;
 use super::rwlock_map::RwLockMap;
-use super::{better_bucket, governor, limitador, rate_net, ratelimit, trypema, windows};
+use super::{better_bucket, governor, limitador, rate_net, ratelimit, ratelock, trypema, windows};
 use crate::Contender;
 
 /// Returns all contenders of one bucket. The first is tollgate in its default form.
@@ -29,6 +31,8 @@ pub fn one_bucket() -> Vec<Contender<()>> {
         Contender::new::<governor::Upkeep>("governor, upkeep clock"),
         Contender::new::<ratelimit::OnStd>("ratelimit"),
         Contender::new::<ratelimit::OnQuanta>("ratelimit, quanta"),
+        Contender::new::<ratelock::OnStd>("ratelock"),
+        Contender::new::<ratelock::OnQuanta>("ratelock, quanta"),
         Contender::new::<::leaky_bucket::RateLimiter>("leaky-bucket"),
         Contender::new::<better_bucket::OnStd>("better-bucket"),
         Contender::new::<better_bucket::OnQuanta>("better-bucket, quanta"),
@@ -53,6 +57,34 @@ pub fn keyed<K: Key>() -> Vec<Contender<K>> {
         Contender::new::<governor::GovernorKeyed<K, RandomState>>("governor, its hasher"),
         Contender::new::<rate_net::RateNetKeyed<false>>("rate-net, its hasher"),
         Contender::new::<Windows>("pingora-limits, its hasher").breaks(Windows::BREAKS),
+    ]
+}
+
+/// Returns all contenders with a bucket for each string.
+pub fn strings() -> Vec<Contender<String>> {
+    let mut all = keyed();
+    all.push(Contender::new::<RateLimiter>("tokio-rate-limit, its hasher"));
+    all
+}
+
+/// Returns the forms in which a limiter is asked, in both stores, beside the plain call, and the
+/// call of a peer that takes several tokens.
+pub fn forms<K: Key>() -> Vec<Contender<K>> {
+    vec![
+        Contender::new::<Keyed<K, FoldHash, Map>>(OURS),
+        Contender::new::<Form<K, { forms::REQUEST }, false>>("tollgate, request of 2"),
+        Contender::new::<Form<K, { forms::UP_TO }, false>>("tollgate, up to n"),
+        Contender::new::<Form<K, { forms::KEEP }, false>>("tollgate, keep"),
+        Contender::new::<Form<K, { forms::PLAN }, false>>("tollgate, plan"),
+        Contender::new::<Form<K, { forms::HOOK }, false>>("tollgate, hook"),
+        Contender::new::<Keyed<K, FoldHash, Inline>>("tollgate, inline"),
+        Contender::new::<Form<K, { forms::REQUEST }, true>>("tollgate, inline, request of 2"),
+        Contender::new::<Form<K, { forms::UP_TO }, true>>("tollgate, inline, up to n"),
+        Contender::new::<Form<K, { forms::KEEP }, true>>("tollgate, inline, keep"),
+        Contender::new::<Form<K, { forms::PLAN }, true>>("tollgate, inline, plan"),
+        Contender::new::<Form<K, { forms::HOOK }, true>>("tollgate, inline, hook"),
+        Contender::new::<governor::GovernorKeyed<K, FoldHash>>("governor"),
+        Contender::new::<governor::GovernorKeyed<K, FoldHash, 2>>("governor, 2 tokens"),
     ]
 }
 

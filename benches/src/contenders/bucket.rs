@@ -32,6 +32,17 @@ pub(super) fn in_seconds(quota: Quota) -> (u64, u64) {
     }
 }
 
+/// Returns the quota of `n` times as many tokens: takes of `n` tokens under it are as many as takes
+/// of one token under `quota`.
+pub(super) fn times(quota: Quota, n: u64) -> Quota {
+    Quota::per(n * quota.tokens(), quota.period()).burst(n * quota.capacity())
+}
+
+/// Returns the tokens of a second for a peer whose rates are whole numbers: one at least.
+pub(super) fn a_second(quota: Quota) -> u64 {
+    ((quota.tokens() as f64 / quota.period().as_secs_f64()) as u64).max(1)
+}
+
 /// Returns the tokens for a peer that counts them in 32 bits. No timed quota has more.
 pub(super) fn narrow(tokens: u64) -> u32 {
     u32::try_from(tokens).expect("a quota of less than 2^32 tokens")

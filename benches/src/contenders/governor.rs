@@ -12,13 +12,13 @@ use governor::state::keyed::DashMapStateStore;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-use super::bucket::{bucket, narrow};
+use super::bucket::{bucket, narrow, times};
 use super::key::Key;
 use crate::{Limiter, Setup};
 
 fn quota(setup: Setup) -> Quota {
-    // Whole nanoseconds, as in its `per_second`.
-    let token = setup.quota.period() / narrow(setup.quota.tokens());
+    // Whole nanoseconds, as in its `per_second`: it has no faster rate than a token each.
+    let token = (setup.quota.period() / narrow(setup.quota.tokens())).max(Duration::from_nanos(1));
     let burst = NonZeroU32::new(narrow(setup.quota.capacity())).expect("a burst is not 0");
     Quota::with_period(token).expect("a token takes a nanosecond at least").allow_burst(burst)
 }
@@ -45,20 +45,26 @@ fn upkeep_clock() -> QuantaUpkeepClock {
     CLOCK.get_or_init(start).clone()
 }
 
-/// A bucket for each key, in a map that has room for them.
-pub(crate) struct GovernorKeyed<K: Key, S: BuildHasher + Clone>(
+/// A bucket for each key, in a map that has room for them, asked for `N` tokens at a time.
+pub(crate) struct GovernorKeyed<K: Key, S: BuildHasher + Clone, const N: u32 = 1>(
     RateLimiter<K, DashMapStateStore<K, S>, DefaultClock>,
 );
 
-impl<K: Key, S: BuildHasher + Default + Clone + Send + Sync> Limiter<K> for GovernorKeyed<K, S> {
+impl<K: Key, S: BuildHasher + Default + Clone + Send + Sync, const N: u32> Limiter<K>
+    for GovernorKeyed<K, S, N>
+{
     fn new(setup: Setup) -> Self {
+        let setup = Setup { quota: times(setup.quota, N.into()), ..setup };
         let states = DashMap::with_capacity_and_hasher(setup.keys, S::default());
         GovernorKeyed(RateLimiter::new(quota(setup), states, DefaultClock::default()))
     }
 
     #[inline(always)]
     fn try_acquire(&self, key: &K) -> bool {
-        self.0.check_key(key).is_ok()
+        match NonZeroU32::new(N) {
+            Some(n) if N > 1 => matches!(self.0.check_key_n(key, n), Ok(Ok(()))),
+            _ => self.0.check_key(key).is_ok(),
+        }
     }
 
     fn evict_idle(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::results::About;
 /// # Errors
 ///
 /// If a command such as `uname` is not there.
-pub fn about(quick: bool) -> io::Result<About> {
+pub fn about() -> io::Result<About> {
     let told = |program: &str, args: &[&str]| -> io::Result<String> {
         let output = Command::new(program).args(args).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -27,14 +27,12 @@ pub fn about(quick: bool) -> io::Result<About> {
         commit: told("git", &["describe", "--always", "--dirty"])?,
         versions: versions(include_str!("../../Cargo.lock"), NAMES),
         date: told("date", &["-u", "+%Y-%m-%d"])?,
-        quick,
-        seconds: 0,
     })
 }
 
 /// The contenders and their main dependencies.
 const NAMES: &str = "better-bucket dashmap governor leaky-bucket limitador papaya parking_lot pingora-limits quanta \
-    rate-net ratelimit tollgate trypema";
+    rate-net ratelimit ratelock tokio-rate-limit tollgate trypema";
 
 /// Returns the versions in a lock file of some packages, whose names have a blank in between.
 pub fn versions(lock: &str, names: &str) -> Vec<(String, String)> {

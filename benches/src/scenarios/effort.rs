@@ -23,6 +23,8 @@ pub struct Effort {
     pub tables: usize,
     /// Processes for each first decision.
     pub processes: usize,
+    /// Threads that decisions back to back have at most: 1 on a machine with other work.
+    pub most_threads: usize,
     /// Seconds of load on each proxy.
     pub seconds: u32,
 }
@@ -39,6 +41,7 @@ impl Effort {
         flood: 1 << 18,
         tables: 9,
         processes: 11,
+        most_threads: usize::MAX,
         seconds: 3,
     };
 
@@ -53,6 +56,7 @@ impl Effort {
         flood: 1 << 16,
         tables: 2,
         processes: 3,
+        most_threads: usize::MAX,
         seconds: 1,
     };
 }

@@ -13,7 +13,6 @@ pub fn tokens_over_time() -> Vec<(f64, f64)> {
     let mut levels = Vec::new();
     for step in 0_u32..800 {
         let seconds = f64::from(step) * STEP.as_secs_f64();
-        levels.push((seconds, bucket.peek().remaining() as f64));
         let asks = match step {
             // 100 requests a second, more than the burst and the rate bear.
             100..200 => true,
@@ -26,8 +25,8 @@ pub fn tokens_over_time() -> Vec<(f64, f64)> {
         if asks {
             // The plot shows the tokens, not the outcome.
             let _ = bucket.try_acquire();
-            levels.push((seconds, bucket.peek().remaining() as f64));
         }
+        levels.push((seconds, bucket.peek().remaining() as f64));
         mock.advance(STEP);
     }
     levels

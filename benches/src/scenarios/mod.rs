@@ -27,4 +27,4 @@ pub use processes::{memory, print_memory, print_start, starts};
 pub use proxy::proxies;
 pub use room::rooms;
 pub use single::one_by_one;
-pub use throughput::{keyed, mixed, one_bucket, strings, windows};
+pub use throughput::{forms, keyed, mixed, one_bucket, strings, windows};

@@ -31,6 +31,9 @@ fn time<K: Send + Sync>(
     runners: &[Runner<K>],
     draws: &Draws<K>,
 ) -> (Vec<Times>, Vec<Shares>) {
+    if case.threads > effort.most_threads {
+        return (Vec::new(), Vec::new());
+    }
     say(format_args!("{}, {}, {} threads, {} keys", case.what, case.path, case.threads, case.keys));
     let (rounds, window) = match have_processors(case.threads) {
         true => (effort.rounds, effort.window),
@@ -171,6 +174,19 @@ pub fn keyed(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
     let mut times = Vec::new();
     for &keys in effort.keys {
         times.extend(with_keys(effort, contenders, keys, "keyed", |key| key));
+    }
+    times
+}
+
+/// Times the forms in which a keyed limiter is asked, on 1 thread.
+pub fn forms(effort: &Effort, contenders: &[Contender<u64>]) -> Vec<Times> {
+    let mut times = Vec::new();
+    for (keys, path) in [(1_000, Path::Granted), (1_000, Path::Refused), (1_000_000, Path::GrantedUnderPlans)]
+    {
+        let all: Vec<u64> = (0..keys as u64).collect();
+        let runners: Vec<_> = contenders.iter().map(|contender| Runner::new(contender, path, &all)).collect();
+        let draws = Draws::new(1, |thread| Popularity::Uniform.draw(keys, thread));
+        times.extend(time(&case("forms", path, 1, keys), effort, &runners, &draws).0);
     }
     times
 }

@@ -6,7 +6,8 @@
 //! * [`scenarios`] measure with it: stores, an outage, and decisions without a call.
 //! * [`simulation`] runs fleets of the limiter itself in virtual time. Its load is that of the
 //!   tests.
-//! * [`rows`] are the numbers as CSV, and [`report`] writes the page and its plots from them.
+//! * [`report`] writes the numbers as CSV. `scripts/tables` fills the tables of the page from them,
+//!   and `scripts/plot` draws.
 //!
 //! All contenders of a case are loaded in turn, in each of many rounds, in another order each time:
 //! other load of the machine falls on all of them. Ratios are taken in each round.
@@ -16,7 +17,6 @@ pub mod limit;
 pub mod load;
 pub mod processor_time;
 pub mod report;
-pub mod rows;
 pub mod scenarios;
 pub mod servers;
 pub mod simulation;

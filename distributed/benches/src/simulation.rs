@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tollgate::Quota;
-use tollgate_benches::report::numbers::{count, grouped};
+use tollgate_benches::numbers::{count, grouped};
 use tollgate_benches::scenarios::say;
 
 use self::fleet::{Fleet, Run};
-use crate::rows::Rows;
+use tollgate_benches::rows::Rows;
 
 const TAU: Duration = Duration::from_millis(100);
 

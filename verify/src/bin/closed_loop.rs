@@ -1,8 +1,8 @@
-//! The tables and the plots of `adaptive/docs/in-flight.md`, from the closed loop.
+//! The tables of `adaptive/docs/in-flight.md`, and the numbers of its plots, from the closed loop.
 //!
 //! ```text
 //! closed_loop            prints the tables
-//! closed_loop --write    puts them into the page, and draws the plots
+//! closed_loop --write    puts them into the page, and writes the numbers that scripts/plot draws
 //! closed_loop --check    fails if the page has other figures
 //! ```
 //!
@@ -16,13 +16,15 @@ use std::process::ExitCode;
 use std::{env, fs, io};
 
 use tollgate_verify::acceptance::{Figure, Measured, OF_QUOTA, in_digits};
-use tollgate_verify::closed_loop::{Outcome, Second, run};
+use tollgate_verify::closed_loop::{Outcome, run};
 use tollgate_verify::disturbance::SCENARIOS;
-use tollgate_verify::plot::{Line, Panel, Span, draw};
 use tollgate_verify::policies::{
     AIMD, CLASSES, EIGHT, EIGHT_UNGUARDED, FIXED, FIXED_QUOTA, GRADIENT2, NOTHING, OURS, Policy, Results,
-    STEPS, TARGET, UNGUARDED, scenario,
+    STEPS, UNGUARDED, scenario,
 };
+
+/// The limits of the plots.
+const PLOTTED: [Policy; 3] = [FIXED, GRADIENT2, OURS];
 
 struct Table {
     name: &'static str,
@@ -169,63 +171,26 @@ fn tables() -> Vec<Table> {
     all
 }
 
-/// Plots: half of the workers are gone, and answers take 80 ms more on their way.
-fn plots() -> [(&'static str, String); 2] {
-    let span = Span { from: 50.0, to: 140.0, disturbed: (60.0, 120.0) };
-    let target = TARGET.as_secs_f64() * 1e3;
-    let limit = |second: &Second| Some(second.limit);
-    let slow = |second: &Second| second.slow_tenth.map(|slow| slow * 1e3);
-    let answered = |second: &Second| Some(second.goodput);
-    [
-        (
-            "capacity.svg",
-            draw(
-                span,
-                &[
-                    panel("capacity: the limit on requests in flight", 160.0, 40.0, lines("capacity", limit)),
-                    Panel {
-                        rule: Some((target, "target")),
-                        ..panel(
-                            "capacity: the slow tenth of each second, in ms",
-                            500.0,
-                            100.0,
-                            lines("capacity", slow),
-                        )
-                    },
-                ],
-            ),
-        ),
-        (
-            "latency.svg",
-            draw(
-                span,
-                &[
-                    panel("latency: the limit on requests in flight", 160.0, 40.0, lines("latency", limit)),
-                    panel(
-                        "latency: good answers, of those that were possible",
-                        1.25,
-                        0.25,
-                        lines("latency", answered),
-                    ),
-                ],
-            ),
-        ),
-    ]
-}
-
-fn panel(title: &'static str, most: f64, step: f64, lines: Vec<Line>) -> Panel {
-    Panel { title, most, step, rule: None, lines }
-}
-
-fn lines(name: &str, figure: impl Fn(&Second) -> Option<f64>) -> Vec<Line> {
-    [(FIXED, "#888888"), (GRADIENT2, "#d9480f"), (OURS, "#1864ab")]
-        .map(|(policy, colour)| {
-            let seconds = run(scenario(name), &(policy.make)(), 0).seconds;
-            // A point stands in the middle of its second.
-            let points = seconds.iter().zip(0..).map(|(second, at)| (f64::from(at) + 0.5, figure(second)));
-            Line { name: policy.name, colour, points: points.collect() }
-        })
-        .into()
+/// Returns the CSV file of the plots, which `scripts/plot` draws: each second of two scenarios, in
+/// the columns of `benches/src/rows.rs`.
+fn seconds() -> String {
+    let mut text = String::from("section,case,contender,measure,value,quartile_low,quartile_high,unit\n");
+    for (name, policy) in
+        ["capacity", "latency"].iter().flat_map(|name| PLOTTED.map(|policy| (*name, policy)))
+    {
+        let seconds = run(scenario(name), &(policy.make)(), 0).seconds;
+        for (at, second) in seconds.iter().enumerate().skip(50).take(90) {
+            let slow = second.slow_tenth.map(|slow| slow * 1e3);
+            for (measure, value) in
+                [("limit", Some(second.limit)), ("slow tenth", slow), ("goodput", Some(second.goodput))]
+            {
+                // A point stands in the middle of its second. Without an answer there is no tenth.
+                let value = value.map_or("none".to_owned(), |value| format!("{value:.3}"));
+                put(&mut text, format_args!("{name},{at}.5,{},{measure},{value},,,\n", policy.name));
+            }
+        }
+    }
+    text
 }
 
 /// Returns the page with other tables.
@@ -265,10 +230,7 @@ fn main() -> io::Result<ExitCode> {
         }
         Some("--write") => {
             fs::write(&path, replaced(&fs::read_to_string(&path)?, &tables).map_err(io::Error::other)?)?;
-            fs::create_dir_all(docs.join("in-flight"))?;
-            for (name, svg) in plots() {
-                fs::write(docs.join("in-flight").join(name), svg)?;
-            }
+            fs::write(docs.join("in-flight/seconds.csv"), seconds())?;
         }
         Some("--check") => {
             let page = fs::read_to_string(&path)?;

@@ -1,21 +1,20 @@
-//! Measures everything, and writes `docs/distributed-performance.md`, its plots and the CSV files.
+//! Measures everything, and writes the CSV files of `docs/distributed-performance`.
 //!
 //! ```text
 //! cargo run --release --manifest-path distributed/benches/Cargo.toml --bin performance
 //! cargo run --release --manifest-path distributed/benches/Cargo.toml --bin performance -- --quick
+//! scripts/tables && scripts/plot    # the page of the CSV files
 //! ```
 //!
 //! A quick run takes four minutes and writes to `distributed/benches/target/quick`. With
-//! `--only PART` one part is measured anew, and the others are those of the CSV files. With
-//! `--page` only the page and the plots are written. `--check` fails if they differ from the CSV
-//! files.
+//! `--only PART` one part is measured anew, and the others are those of the CSV files.
 
 use std::fs;
 use std::path::Path;
 
+use tollgate_benches::rows::Rows;
 use tollgate_distributed_benches::limit::Failure;
 use tollgate_distributed_benches::report;
-use tollgate_distributed_benches::rows::Rows;
 use tollgate_distributed_benches::scenarios::{Effort, at_hand, attempts, outage, stores};
 use tollgate_distributed_benches::servers::Server;
 use tollgate_distributed_benches::simulation;
@@ -27,23 +26,19 @@ const PARTS: [&str; 8] =
 struct Options {
     is_quick: bool,
     only: Vec<String>,
-    is_page: bool,
-    is_check: bool,
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { is_quick: false, only: Vec::new(), is_page: false, is_check: false };
+    let mut options = Options { is_quick: false, only: Vec::new() };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--quick" => options.is_quick = true,
-            "--page" => options.is_page = true,
-            "--check" => options.is_check = true,
             "--only" => match args.next() {
                 Some(part) if PARTS.contains(&part.as_str()) => options.only.push(part),
                 part => return Err(format!("--only needs one of {PARTS:?}, not {part:?}")),
             },
-            _ => return Err(format!("{arg} is none of --quick, --only PART, --page, --check")),
+            _ => return Err(format!("{arg} is none of --quick, --only PART")),
         }
     }
     Ok(options)
@@ -52,24 +47,19 @@ fn options() -> Result<Options, String> {
 fn main() -> Result<(), Failure> {
     let options = options()?;
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = crate_folder.join(if options.is_quick { "target/quick" } else { "../../docs" });
-    fs::create_dir_all(report::data(&folder))?;
-    if options.is_check {
-        return match report::differs(&folder)? {
-            Some(path) => Err(format!("{} differs from the CSV files", path.display()).into()),
-            None => Ok(()),
-        };
-    }
-    if !options.is_page {
-        for part in PARTS {
-            if options.only.is_empty() || options.only.iter().any(|only| only == part) {
-                let rows = measure(part, options.is_quick)?;
-                report::replace(&folder, part, rows)?;
-            }
+    let folder = crate_folder.join(if options.is_quick {
+        "target/quick"
+    } else {
+        "../../docs/distributed-performance"
+    });
+    fs::create_dir_all(&folder)?;
+    for part in PARTS {
+        if options.only.is_empty() || options.only.iter().any(|only| only == part) {
+            let rows = measure(part, options.is_quick)?;
+            report::replace(&folder, part, rows)?;
         }
     }
-    report::write(&folder)?;
-    println!("{}", folder.join(report::PAGE).display());
+    println!("{}: scripts/tables and scripts/plot write the page", folder.display());
     Ok(())
 }
 

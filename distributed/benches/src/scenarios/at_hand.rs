@@ -6,13 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate::{Clock, Quota, RateLimiter};
-use tollgate_benches::report::numbers::count;
+use tollgate_benches::numbers::count;
 use tollgate_benches::scenarios::say;
 use tollgate_distributed::{DistributedLimiter, MemoryStore};
 
 use super::effort::Effort;
 use crate::limit::Failure;
-use crate::rows::Rows;
+use tollgate_benches::rows::Rows;
 
 /// The section of these rows.
 pub const SECTION: &str = "At hand";

@@ -12,8 +12,8 @@ use super::effort::Effort;
 use super::outage::POLICIES;
 use crate::contenders::Ours;
 use crate::limit::{Failure, Limit, Setup};
-use crate::rows::Rows;
 use crate::servers::Server;
+use tollgate_benches::rows::Rows;
 
 /// The rows of a key without tokens, a case for each store.
 pub const REFUSED: &str = "Attempts, no token";

@@ -14,7 +14,7 @@ use tollgate_test_servers::redis::Redis;
 use crate::contenders::{Ours, PROCESSES};
 use crate::limit::{Failure, Setup};
 use crate::load::Random;
-use crate::rows::Rows;
+use tollgate_benches::rows::Rows;
 
 /// The seconds at which the server is frozen and thawed, and the end.
 pub const FROZEN: f64 = 3.0;

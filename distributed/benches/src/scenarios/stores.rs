@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::Quota;
-use tollgate_benches::report::numbers::count;
+use tollgate_benches::numbers::count;
 use tollgate_benches::scenarios::say;
 use tollgate_test_servers::any::AnyServer;
 
@@ -14,8 +14,8 @@ use crate::contenders::{Fleet, ON_REDIS, on_redis, ours};
 use crate::limit::{Failure, Setup};
 use crate::load::{Lap, Load};
 use crate::processor_time;
-use crate::rows::Rows;
 use crate::servers::Server;
+use tollgate_benches::rows::Rows;
 
 /// Requests a second of the load at a rate, of all processes.
 pub const RATE: f64 = 4_000.0;

@@ -1,7 +1,5 @@
 //! Medians and quartiles of rounds, and numbers as text.
 
-use std::fmt;
-
 /// A median and its quartiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -28,20 +26,9 @@ impl Spread {
     }
 
     /// Returns the spread of `ours / theirs`, taken in each round.
-    pub(super) fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Self> {
+    pub fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
         Spread::of(&ratios)
-    }
-
-    /// Returns whether the quartiles of a ratio are on both sides of 1.
-    pub(super) fn is_undecided(&self) -> bool {
-        self.low < 1.0 && self.high > 1.0
-    }
-}
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} to {})", short(self.median), short(self.low), short(self.high))
     }
 }
 

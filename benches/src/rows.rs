@@ -1,10 +1,10 @@
 //! The numbers of a run as CSV, a line for each.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::{fs, io};
 
-use tollgate_benches::report::csv::{field, fields};
-use tollgate_benches::report::numbers::{Spread, short};
+use crate::numbers::{Spread, short};
 
 const HEAD: &str = "section,case,contender,measure,value,quartile_low,quartile_high,unit";
 
@@ -32,9 +32,7 @@ pub struct Rows(pub Vec<Row>);
 impl Rows {
     /// Adds a number of rounds. Nothing is added without rounds.
     pub fn rounds(&mut self, place: [&str; 4], unit: &str, values: &[f64]) {
-        if let Some(spread) = Spread::of(values) {
-            self.add(place, unit, Ok(spread));
-        }
+        self.spread(place, unit, Spread::of(values));
     }
 
     /// Adds one number.
@@ -45,6 +43,11 @@ impl Rows {
     /// Adds a text.
     pub fn text(&mut self, place: [&str; 4], value: &str) {
         self.add(place, "", Err(value.to_owned()));
+    }
+
+    /// Adds a measurement of rounds, or nothing if there are none.
+    pub fn spread(&mut self, place: [&str; 4], unit: &str, spread: Option<Spread>) {
+        spread.into_iter().for_each(|spread| self.add(place, unit, Ok(spread)));
     }
 
     fn add(&mut self, place: [&str; 4], unit: &str, value: Result<Spread, String>) {
@@ -60,16 +63,18 @@ impl Rows {
         self.0.iter().find(is_there)?.value.clone().ok()
     }
 
-    /// Returns the cases of a section in their order.
+    /// Returns the text of a measure of a section.
     #[must_use]
-    pub fn cases(&self, section: &str) -> Vec<&str> {
-        let mut cases = Vec::new();
-        for row in self.0.iter().filter(|row| row.section == section) {
-            if !cases.contains(&row.case.as_str()) {
-                cases.push(&row.case);
-            }
-        }
-        cases
+    pub fn text_of(&self, section: &str, measure: &str) -> Option<&str> {
+        let mut found = self.0.iter().filter(|row| row.section == section && row.measure == measure);
+        found.find_map(|row| row.value.as_ref().err().map(String::as_str))
+    }
+
+    /// Puts the numbers of a later run in place of those of the same sections and cases.
+    pub fn replace(&mut self, later: Rows) {
+        let places: HashSet<_> = later.0.iter().map(|row| (&row.section, &row.case)).collect();
+        self.0.retain(|row| !places.contains(&(&row.section, &row.case)));
+        self.0.extend(later.0);
     }
 
     /// Writes all numbers into a file.
@@ -90,6 +95,26 @@ impl Rows {
     pub fn read(path: &Path) -> io::Result<Rows> {
         Ok(Rows(fs::read_to_string(path)?.lines().skip(1).filter_map(Row::read).collect()))
     }
+}
+
+/// Returns a field. None has a quotation mark in it.
+fn field(text: &str) -> String {
+    if text.contains(',') { format!("\"{text}\"") } else { text.to_owned() }
+}
+
+/// Returns the fields of a line.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    for (n, part) in line.split('"').enumerate() {
+        let is_quoted = n % 2 == 1;
+        for (n, piece) in part.split(|c| c == ',' && !is_quoted).enumerate() {
+            if n > 0 {
+                fields.push(String::new());
+            }
+            *fields.last_mut().expect("there is one") += piece;
+        }
+    }
+    fields
 }
 
 impl Row {
