@@ -29,9 +29,9 @@ pub struct AdaptiveBuilder {
 }
 
 impl Adaptive {
-    /// Begins a quota that is a share of a ceiling, for a [`RateLimiter`](crate::RateLimiter) or a
-    /// [`TokenBucket`](crate::TokenBucket) that was built with
-    /// [`headroom`](crate::Builder::headroom) for the ceiling.
+    /// Begins a quota that is a share of a ceiling, for a
+    /// [`RateLimiter`](tollgate::RateLimiter) or a [`TokenBucket`](tollgate::TokenBucket) that was
+    /// built with [`headroom`](tollgate::Builder::headroom) for the ceiling.
     ///
     /// A request for more tokens than the burst in force is never granted. So the burst of the
     /// floor should be at least the largest request.
