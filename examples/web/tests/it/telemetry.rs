@@ -42,13 +42,13 @@ where
 }
 // end of the recipe
 
-const GUIDE: &str = include_str!("../../../../docs/guide.md");
+const GUIDE: &str = include_str!("../../../../http/docs/guide.md");
 
 #[test]
 fn the_guide_has_this_recipe() {
     let recipe = include_str!("telemetry.rs").split("// recipe\n").nth(1).unwrap();
     let recipe = recipe.split("// end of the recipe\n").next().unwrap();
-    assert!(recipe.contains("fn traced") && GUIDE.contains(recipe), "docs/guide.md lacks:\n{recipe}");
+    assert!(recipe.contains("fn traced") && GUIDE.contains(recipe), "http/docs/guide.md lacks:\n{recipe}");
 }
 
 /// A subscriber for this thread whose spans go to memory, as they would go to a collector.
@@ -182,8 +182,13 @@ async fn a_refusal_by_a_ban_says_so() {
 #[tokio::test(start_paused = true)]
 async fn the_span_of_a_delayed_request_has_its_wait() {
     let telemetry = Telemetry::start();
-    let (layer, _mock) = layer(Quota::per_second(2).burst(1));
-    let delayed = ServiceBuilder::new().layer(DelayLayer::new(Duration::from_secs(1))).layer(layer.build());
+    let (layer, mock) = layer(Quota::per_second(2).burst(1));
+    // A timer that moves the clock on.
+    let delay = DelayLayer::by_timer(Duration::from_secs(1), move |wait| {
+        mock.advance(wait);
+        std::future::ready(())
+    });
+    let delayed = ServiceBuilder::new().layer(delay).layer(layer.build());
     let routes = Router::new().route("/", get(|| async { "hello\n" }).layer(delayed));
     let none = RateLimitLayer::builder(RateLimiter::<()>::new(Quota::UNLIMITED)).shared().when(|_| false);
     let app = traced(routes, none.build());
