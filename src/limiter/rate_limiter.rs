@@ -203,7 +203,18 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         self.inner.remove(&self.inner.keyspace.store.pin(), key)
     }
 
-    /// Returns whether the key has an entry.
+    /// Returns whether the key has an entry: a bucket of its own in the store.
+    ///
+    /// A request for tokens makes the entry, also one that is refused. A request for 0 tokens or
+    /// for more than the burst makes none, but for a [hold](Ask::hold) of 0. Neither does a look, a
+    /// refund or a paused limiter. A key [without room](crate::WhenFull) has none.
+    ///
+    /// The entry goes by [`remove`](Self::remove) or [`clear`](Self::clear). It is evicted by
+    /// [`evict_idle`](Self::evict_idle), by a [`Janitor`](crate::Janitor), or to make room for a
+    /// new key. An evicted bucket has been full for 2 s, or has no place in use. A window is
+    /// evicted once its tokens are forgotten, also by a call on another key.
+    ///
+    /// The answer may be out of date when it is returned. It takes one look-up, and reads no clock.
     ///
     /// # Examples
     ///
@@ -310,7 +321,23 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
         Ok(Plan { terms, rule })
     }
 
-    /// Returns the clock of the limiter.
+    /// Returns a handle of the limiter's clock.
+    ///
+    /// Under a window with edges by the calendar, its readings are Unix time plus a constant. Under
+    /// [`Places`](crate::Places) it always reads 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(5)).clock(clock).build();
+    /// let before = limiter.clock().now();
+    /// mock.advance(Duration::from_millis(20));
+    /// assert_eq!(limiter.clock().now().since(before), Duration::from_millis(20));
+    /// ```
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.inner.keyspace.engine.clock.clone()
@@ -318,7 +345,18 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
 
     /// Returns the address of the state that this handle and its clones share.
     ///
-    /// Two handles with one id are of one limiter.
+    /// Two live handles have the same id if and only if they are of one limiter. A later limiter
+    /// may get the id of one whose handles are all dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// assert_eq!(limiter.clone().id(), limiter.id());
+    /// assert_ne!(RateLimiter::<u64>::new(Quota::per_second(5)).id(), limiter.id());
+    /// ```
     #[must_use]
     pub fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
@@ -345,12 +383,13 @@ impl<K: Eq, R: Rule, S> RateLimiter<K, R, S> {
         self.len() == 0
     }
 
-    /// Changes the rule of every key, together and at once, in constant time.
+    /// Changes the rule of every key, together and at once.
     ///
+    /// It takes constant time for the keys, and a step for each caller that waits in a line.
     /// [`Limit::set_rule`](crate::Limit::set_rule) says which tokens are kept, how a raised burst
-    /// fills, and which windows are accepted. [Plans](Plan) of quotas change their rates in
-    /// proportion. A key that was evicted, full, under a smaller burst starts full under the larger
-    /// one.
+    /// fills, how callers in line go on, and which windows are accepted. [Plans](Plan) of quotas
+    /// change their rates in proportion. A key that was evicted, full, under a smaller burst starts
+    /// full under the larger one.
     ///
     /// [`Quota::BLOCKED`] and [`Window::blocked`](crate::Window::blocked) pause every key, and
     /// [`Quota::UNLIMITED`] ends the limit of the keys that are under no plan.
