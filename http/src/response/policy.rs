@@ -318,7 +318,8 @@ impl Policy {
     }
 }
 
-/// Returns the form of a rule's headers. A rule without numbers has none to tell.
+/// Returns the chosen form, or `Retry-After` alone for a rule without numbers: one that blocks, or
+/// that has no limit. [`Headers::None`] stays.
 fn form_of(rule: AnyRule, chosen: Headers) -> Headers {
     let counted = match rule {
         AnyRule::Quota(quota) => is_rate(quota),
