@@ -8,7 +8,7 @@
 //! | requests that shall wait | [`DelayLayer`] |
 //! | bytes or tokens of a model, known from the response | [`settle_on`](LayerBuilder::settle_on) |
 //! | clients that go on and on | [`ban_after`](LimitBy::ban_after) |
-//! | another framework | [`ClientIp::of`], and [`Policy::fields`] for the headers |
+//! | another framework | [`ClientIp::key_of`], and [`Policy::fields`] for the headers |
 //! | a limiter on a store of your own | [`LayerLimiter`] |
 //! | requests in flight | the layer of `tollgate-adaptive` |
 //!
@@ -53,7 +53,7 @@
 //! Layers outside the limiter do their work for every request, including an attacker's; layers
 //! inside it only for granted ones. A limit by address goes outermost, before costly layers. A
 //! limit by a key that clients send goes inside the layer that authenticates the key (see
-//! [`Extension`](Extension)): otherwise every made-up value is a new bucket. A limit
+//! [`Extension`]): otherwise every made-up value is a new bucket. A limit
 //! by address goes outside both, against floods of authentications.
 //! One layer has both limits by [`and`](LayerBuilder::and).
 //!
@@ -63,7 +63,7 @@
 //! [`shared`](NeedsKey::shared) comes first. A request that has no key is rejected unless
 //! [`OnMissingKey`] says otherwise. The status is 400, or 500 if the server has not noted the
 //! peer's address. Such a fault of the setup is also reported once, on stderr or with feature
-//! `tracing` as an event: [`Check`](Check) has the list.
+//! `tracing` as an event: [`Check`] has the list.
 //!
 //! # What happens when
 //!
@@ -117,10 +117,10 @@ pub use layer::boxed::BoxRateLimitLayer;
 pub use layer::builder::LayerBuilder;
 pub use layer::decision::Decision;
 pub use layer::delay::DelayLayer;
-pub use layer::layer::RateLimitLayer;
 pub use layer::limit_by::{LimitBy, NeedsKey, OnMissingKey};
 pub use layer::limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
 pub use layer::named::NamedLimit;
+pub use layer::rate_limit_layer::RateLimitLayer;
 pub use layer::service::{RateLimit, ResponseFuture};
 pub use layer::settle::{Cost, ResponseHead};
 pub use layer::stats::{LayerStats, LimitStats, prometheus};
