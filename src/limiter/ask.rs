@@ -134,18 +134,18 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     /// Decides at an earlier reading of the limiter's clock, from
     /// [`now`](crate::RateLimiter::now). One reading serves many decisions.
     ///
-    /// The *jitter* is the difference between the clocks of two cores that a bucket allows for: 4
-    /// s, or a 4,096th of the time range of its word if that is less.
+    /// The *skew* is the difference that a bucket allows for between the clocks of two cores. It is
+    /// 4 s, or a 4,096th of the time range of the bucket's word if that is less.
     ///
     /// * The clock is read as well for a bucket that was never used, or was used after `now`. So it
-    ///   is if the last use was more than the jitter before `now`, or if the first attempt fails.
+    ///   is if the last use was more than the skew before `now`, or if the first attempt fails.
     /// * The new reading then decides on a bucket that was never used, or was used more than the
-    ///   jitter after `now`. So it does if `now` is a quarter of that time range ago. Else the
-    ///   earlier reading decides.
+    ///   skew after `now`. So it does if `now` is a quarter of that time range ago, or more. Else
+    ///   the earlier reading decides.
     /// * Waits count from the reading that decides.
     /// * A reading of any age grants no token that is not there now. That holds also for one from
     ///   before the clock was set back. The time since is not lost: later decisions earn it.
-    /// * `now` must be a reading of this clock, never a future time. Up to the jitter ahead of the
+    /// * `now` must be a reading of this clock, never a future time. Up to the skew ahead of the
     ///   clock, such a time would grant tokens that are not earned yet.
     ///
     /// # Examples

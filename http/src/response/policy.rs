@@ -318,8 +318,7 @@ impl Policy {
     }
 }
 
-/// Returns the chosen form, or `Retry-After` alone for a rule without numbers: one that blocks, or
-/// that has no limit. [`Headers::None`] stays.
+/// Returns the chosen form, with no more than `Retry-After` if a rule blocks or has no limit.
 fn form_of(rule: AnyRule, chosen: Headers) -> Headers {
     let counted = match rule {
         AnyRule::Quota(quota) => is_rate(quota),
