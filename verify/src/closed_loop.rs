@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use tollgate_testing::Random;
 use tollgate_adaptive::Priority;
+use tollgate_testing::Random;
 
 use crate::disturbance::{MEAN, Scenario, WORKERS};
 use crate::fleet::{Fleet, Place};
