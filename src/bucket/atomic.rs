@@ -41,11 +41,12 @@ pub(crate) trait ReadClock: Copy {
     fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading;
 }
 
-/// A reading, and the ticks by which a take may be ahead of the stamp if the clock was read first.
+/// A reading, and whether a state admits it.
 ///
 /// Not an `Option`: the compiler places the discriminant inside `Terms` and tests it at run time.
 pub(crate) struct FreshReading {
     pub(crate) reading: Reading,
+    /// Ticks by which a take may be ahead of the stamp, if the clock was read before the word.
     pub(crate) near: u64,
     /// The tick from which its ticks count, under a plan; else 0.
     pub(crate) begun: u64,
@@ -79,6 +80,8 @@ pub(crate) enum Miss {
 /// The word of a bucket, as one caller has found it. Steps are run on it.
 pub(crate) trait BucketRef: Copy {
     /// Returns the state; [`State::SEALED`] if this is no longer the bucket that was found.
+    ///
+    /// A slot of a table whose word is reserved reads as sealed, too.
     fn state(self) -> State;
 
     /// Replaces `state` by `next`, or returns the state that is there.

@@ -104,7 +104,9 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 }
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
-    /// Returns an origin that finds the bucket without the key, if the key has an entry.
+    /// Returns an origin that finds the bucket without the key. `None` if the map has no entry.
+    ///
+    /// In a table the origin is the key's fingerprint, which is there without an entry, too.
     pub(crate) fn origin(self) -> Option<Origin> {
         match self.pin {
             StoreGuard::Map(map, guard) => {

@@ -99,7 +99,9 @@ impl<K: Hash + Eq> Keyspace<K> {
         done
     }
 
-    /// Returns the grant of `n` tokens to a caller that has waited for them.
+    /// Returns the grant of `n` tokens to a caller that has waited for them, and takes nothing.
+    ///
+    /// The tokens that remain are those of this moment; 0 if the bucket is lost.
     pub(crate) fn granted_in_line(&self, id: LineId, n: u64) -> Granted {
         self.with_bank(&self.store.pin(), &id, |bank| bank.granted(n))
     }

@@ -113,7 +113,10 @@ impl<L: TokenSet> AllOf<L> {
     }
 
     /// Takes as [`try_acquire`](AllOf::try_acquire), and returns also the index of the limit with
-    /// the fewest tokens left, which is 0 if there are no limits.
+    /// the fewest tokens left.
+    ///
+    /// Of equal limits it is the first one. Without limits it is 0, and the grant has 0 tokens and
+    /// `u64::MAX` left.
     ///
     /// # Errors
     ///

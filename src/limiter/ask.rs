@@ -104,8 +104,9 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     /// * [`retry_after`](Denied::retry_after) is exact: the time until the tokens and the kept ones
     ///   are there, if no more are taken. It is `None` if both together are more than the burst.
     /// * [`remaining`](Granted::remaining) counts all tokens, those that are kept too.
-    /// * A caller that waits with a kept part has no place in line: requests without one are served
-    ///   first. It tries again when the tokens and the kept ones are due.
+    /// * A caller that waits with a kept part has no place in line. It tries again each time the
+    ///   tokens and the kept ones are due. It may starve: takes by others put it off without bound.
+    ///   [`within`](Self::within) bounds its wait.
     ///
     /// # Examples
     ///
@@ -130,14 +131,22 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
         Ask { keep: percent, ..self }
     }
 
-    /// Decides at an earlier reading of the limiter's clock: one
-    /// [`now`](crate::RateLimiter::now) serves many decisions.
+    /// Decides at an earlier reading of the limiter's clock, from
+    /// [`now`](crate::RateLimiter::now). One reading serves many decisions.
     ///
-    /// If the reading is more than jitter (4 s at most) away from the bucket's last decision, or
-    /// the bucket was never used, the clock is read as well. A reading of any age, also one of
-    /// before the clock was set back, grants no token that is not there now. Time that passed since
-    /// is earned later, not lost. `now` must be a reading, not a future time: within the jitter,
-    /// tokens not earned yet would be granted.
+    /// The *skew* is the difference that a bucket allows for between the clocks of two cores. It is
+    /// 4 s, or a 4,096th of the time range of the bucket's word if that is less.
+    ///
+    /// * The clock is read as well for a bucket that was never used, or was used after `now`. So it
+    ///   is if the last use was more than the skew before `now`, or if the first attempt fails.
+    /// * The new reading then decides on a bucket that was never used, or was used more than the
+    ///   skew after `now`. So it does if `now` is a quarter of that time range ago, or more. Else
+    ///   the earlier reading decides.
+    /// * Waits count from the reading that decides.
+    /// * A reading of any age grants no token that is not there now. That holds also for one from
+    ///   before the clock was set back. The time since is not lost: later decisions earn it.
+    /// * `now` must be a reading of this clock, never a future time. Up to the skew ahead of the
+    ///   clock, such a time would grant tokens that are not earned yet.
     ///
     /// # Examples
     ///
@@ -235,16 +244,21 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
         self.bucket.peek(self.take(), self.options())
     }
 
-    /// Gives the tokens back, as many as fit below the burst, or as a window still counts, the
-    /// newest first.
+    /// Gives the tokens back at once, as many as fit below the burst. The rest is lost.
     ///
-    /// All are lost if the key has no entry, because its bucket was full, and if the key
-    /// [shares](crate::WhenFull::Share) its bucket. Over any time `T`, a bucket grants at most the
-    /// tokens of its law and those refunded to it in `T`. A refund has no receipt: tokens that were
-    /// taken long ago come back although the bucket has been full since, and tokens of an earlier
-    /// window come back to the present one. A [hold](Self::hold) that is settled gives back only
-    /// the tokens that the bucket would still have. Callers in line for the tokens move up. The
-    /// refund of a reservation counts from its own time, not from when it is ready.
+    /// * A window takes back the tokens that it still counts, the newest first. Places in use
+    ///   become free. A refund of 0 changes nothing, and more than the missing tokens fill the
+    ///   bucket.
+    /// * All tokens are lost if the key has no entry: its bucket is as new, or
+    ///   [shared](crate::WhenFull::Share). A refund makes no entry.
+    /// * All are lost under a plan of another limiter, or on a bucket without plans.
+    /// * Over any time `T`, a bucket grants at most the tokens of its law and those refunded to it
+    ///   in `T`. A refund counts at the moment of this call. That holds also for the tokens of a
+    ///   reservation, which may be ready later.
+    /// * A refund has no receipt: tokens come back although the bucket has been full since their
+    ///   take. Tokens of an earlier window come back to the present one. A settled
+    ///   [hold](Self::hold) gives back only the tokens that the bucket would still have.
+    /// * Callers in line for the tokens move up. Once a caller has waited, a refund locks the line.
     ///
     /// # Examples
     ///

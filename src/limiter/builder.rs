@@ -37,8 +37,10 @@ impl<R: Rule> Limit<R> {
 }
 
 impl<K, R: Rule> RateLimiter<K, R> {
-    /// Returns a limiter of at most 1,048,576 keys, whose clock is the processor's counter, or the
-    /// [wall clock](Clock#the-wall-clock) for a window with edges by the calendar.
+    /// Returns a limiter of at most 1,048,576 keys, with the default hasher.
+    ///
+    /// Its clock is the processor's counter, or for a window with edges by the calendar the
+    /// [wall clock](Clock#the-wall-clock). [`Places`](crate::Places) have no clock.
     #[must_use]
     pub fn new(rule: R) -> RateLimiter<K, R> {
         RateLimiter::builder(rule).build()

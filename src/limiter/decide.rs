@@ -144,7 +144,10 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// Decides by the same attempt where a hook is to see the decision, else by the loop.
+    /// Decides a call under no plan, at the present time, whose attempt came to nothing.
+    ///
+    /// If none was made because of a hook, it is made here, and the hook sees its decision. The
+    /// loop decides in the other cases: after a lost attempt, or if a function chooses plans.
     #[cold]
     #[inline(never)]
     fn decide_slowly_now<R: Rule, V: Verb, Q: ToKey<K> + ?Sized>(

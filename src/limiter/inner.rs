@@ -75,8 +75,13 @@ impl<K, S> Inner<K, S> {
 }
 
 impl<K, S> Inner<K, S> {
-    /// Returns the plan that the caller named.
-    pub(super) fn plan_of(&self, options: CallOptions<'_>) -> Result<Option<PlanTerms>, Denied> {
+    /// Returns the plan that the options name, and `None` if they name none. The function of plans
+    /// is not asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::ForeignPlan`](crate::Reason::ForeignPlan) for a plan of another limiter.
+    pub(super) fn named_plan(&self, options: CallOptions<'_>) -> Result<Option<PlanTerms>, Denied> {
         match options.plan {
             Some(plan) if plan.limiter != self.keyspace.id => Err(Denied::foreign_plan()),
             plan => Ok(plan.copied()),

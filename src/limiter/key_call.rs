@@ -65,9 +65,10 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         Ok((Call { take, plan }, done))
     }
 
-    /// Returns the plan of the call, else the plan of the key.
+    /// Returns the plan that the options name, else the one that the function of plans chooses for
+    /// the key. `None` is the limiter's own rule.
     fn plan(&self) -> Result<Option<PlanTerms>, Denied> {
-        match (self.inner.plan_of(self.options)?, &self.inner.plans) {
+        match (self.inner.named_plan(self.options)?, &self.inner.plans) {
             (None, Some(plans)) => Ok(plans.of(self.entry)),
             (plan, _) => Ok(plan),
         }

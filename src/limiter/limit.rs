@@ -214,7 +214,8 @@ impl<R: Rule> Limit<R> {
 
     /// Changes the rule, at once.
     ///
-    /// Decisions never wait for a change; changes wait for each other.
+    /// Decisions never wait for a change. Changes wait for each other, and the first one in a
+    /// process for the calibration of the [processor's counter](Clock::new).
     ///
     /// # Of a quota
     ///
@@ -223,6 +224,17 @@ impl<R: Rule> Limit<R> {
     /// quota. Reservations keep their times.
     ///
     /// [`Quota::BLOCKED`] is a pause, and [`Quota::UNLIMITED`] ends the limit.
+    ///
+    /// Callers in line keep their order, and wait for the same tokens at the new rate:
+    ///
+    /// * A wait that gets longer than [`within`](Ask::within) ends in a refusal, with
+    ///   [`Reason::Deadline`](crate::Reason::Deadline).
+    /// * The tokens of the first callers are promised, as far as
+    ///   [`max_debt`](crate::LimitBuilder::max_debt) has room. These callers are served in a pause,
+    ///   too; the others are served after it.
+    /// * A caller without a promise for more than the new burst is refused, with
+    ///   [`Reason::TooMany`](crate::Reason::TooMany). If there is no limit any more, each caller
+    ///   without a promise is served at once.
     ///
     /// The time before the change fills a raised burst: the word records the last use of the
     /// bucket, not the time since which it is full. A bucket that was idle for 100 s under `10/s

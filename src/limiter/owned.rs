@@ -65,8 +65,10 @@ where
 impl<'a, B: Owned<'a>> Ask<'_, B> {
     /// Takes the tokens as [`hold`](Self::hold) does. The hold owns a handle of the limiter.
     ///
-    /// It is for a key or for the [shared](crate::RateLimiter::shared) bucket of a
-    /// [`RateLimiter`](crate::RateLimiter).
+    /// So a task or a thread can settle it, also when all other handles are dropped. It is for a
+    /// key or for the [shared](crate::RateLimiter::shared) bucket of a
+    /// [`RateLimiter`](crate::RateLimiter); a [`Limit`](crate::Limit) has no handle to own. The
+    /// handle costs two changes of the count of an `Arc`.
     ///
     /// # Errors
     ///
@@ -93,6 +95,9 @@ impl<'a, B: Owned<'a>> Ask<'_, B> {
 impl<'a, B: Owned<'a, Rule = Quota>> Ask<'_, B> {
     /// Reserves the tokens as [`reserve`](Self::reserve) does. The reservation owns a handle of the
     /// limiter.
+    ///
+    /// It is for the buckets of [`hold_owned`](Self::hold_owned), at the same cost. Dropped without
+    /// a commit it gives its tokens back as any [`Reservation`](crate::Reservation) does.
     ///
     /// # Errors
     ///

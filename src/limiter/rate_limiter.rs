@@ -58,7 +58,8 @@ use crate::word::verb::Take;
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 ///
-/// A window for each key, by the calendar of UTC:
+/// A window for each key, by the calendar of UTC. Keys are looked up by their borrowed form; see
+/// [`ToKey`]:
 ///
 /// ```
 /// use tollgate::{RateLimiter, Window};
@@ -71,8 +72,8 @@ use crate::word::verb::Take;
 /// The rule is part of the type. Time to come is of quotas only, and a plan has the same rule:
 ///
 /// ```compile_fail,E0599
-/// # use tollgate::{RateLimiter, Window};
-/// let _ = RateLimiter::<String, _>::new(Window::per_day(1_000)).key("ada").reserve();
+/// let daily = tollgate::RateLimiter::<String, _>::new(tollgate::Window::per_day(1_000));
+/// let _ = daily.key("ada").reserve();
 /// ```
 ///
 /// ```compile_fail,E0308
@@ -86,17 +87,6 @@ use crate::word::verb::Take;
 /// let gold = calls.plan(Quota::per_second(5)).unwrap();
 /// let daily = RateLimiter::<String, _>::new(Window::per_day(1_000));
 /// let _ = daily.key("ada").under(&gold).try_acquire();
-/// ```
-///
-/// Keys are looked up by their borrowed form; see [`ToKey`]:
-///
-/// ```
-/// use tollgate::{Quota, RateLimiter};
-///
-/// let limiter = RateLimiter::<String>::new(Quota::per_minute(1));
-/// assert!(limiter.try_acquire("ada").is_ok());
-/// assert!(limiter.try_acquire("ada").is_err());
-/// assert!(limiter.try_acquire("bob").is_ok());
 /// ```
 pub struct RateLimiter<K, R: Rule = Quota, S = RandomState> {
     pub(crate) inner: Arc<Inner<K, S>>,
@@ -203,17 +193,22 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         self.inner.remove(&self.inner.keyspace.store.pin(), key)
     }
 
-    /// Returns whether the key has an entry.
+    /// Returns whether the key has an entry: a bucket of its own. It reads no clock.
+    ///
+    /// * A request for tokens makes the entry, also if it is refused. A request for 0 tokens or for
+    ///   more than the burst makes none, but for a [hold](Ask::hold) of 0. Neither does a look, a
+    ///   refund or a paused limiter. A key [without room](crate::WhenFull) has none.
+    /// * The entry goes by [`remove`](Self::remove), [`clear`](Self::clear), or an eviction: by
+    ///   [`evict_idle`](Self::evict_idle), a [`Janitor`](crate::Janitor), or a new key. An evicted
+    ///   bucket was full for 2 s, a window has forgotten its tokens, or no place is in use.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
+    /// # use tollgate::{Quota, RateLimiter};
     /// let limiter = RateLimiter::<u64>::new(Quota::per_hour(1));
-    /// assert!(!limiter.contains(&1));
     /// assert!(limiter.try_acquire(&1).is_ok());
-    /// assert!(limiter.contains(&1));
+    /// assert!(limiter.contains(&1) && !limiter.contains(&2));
     /// ```
     #[must_use]
     pub fn contains<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
@@ -266,8 +261,7 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
+    /// # use tollgate::{Quota, RateLimiter};
     /// let limiter = RateLimiter::<u64>::new(Quota::per_second(100));
     /// let trial = limiter.plan(Quota::per_second(10))?;
     /// limiter.set_rule(Quota::per_second(50))?;
@@ -310,7 +304,19 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
         Ok(Plan { terms, rule })
     }
 
-    /// Returns the clock of the limiter.
+    /// Returns a handle of the limiter's clock.
+    ///
+    /// Under a window with edges by the calendar, its readings are Unix time plus a constant. Under
+    /// [`Places`](crate::Places) it always reads 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tollgate::{Quota, RateLimiter};
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// let before = limiter.now();
+    /// assert!(limiter.clock().now() >= before);
+    /// ```
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.inner.keyspace.engine.clock.clone()
@@ -318,7 +324,17 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
 
     /// Returns the address of the state that this handle and its clones share.
     ///
-    /// Two handles with one id are of one limiter.
+    /// Two live handles have the same id if and only if they are of one limiter. A later limiter
+    /// may get the id of one whose handles are all dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tollgate::{Quota, RateLimiter};
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(5));
+    /// assert_eq!(limiter.clone().id(), limiter.id());
+    /// assert_ne!(RateLimiter::<u64>::new(Quota::per_second(5)).id(), limiter.id());
+    /// ```
     #[must_use]
     pub fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
@@ -345,12 +361,13 @@ impl<K: Eq, R: Rule, S> RateLimiter<K, R, S> {
         self.len() == 0
     }
 
-    /// Changes the rule of every key, together and at once, in constant time.
+    /// Changes the rule of every key, together and at once.
     ///
+    /// It takes constant time for the keys, and a step for each caller that waits in a line.
     /// [`Limit::set_rule`](crate::Limit::set_rule) says which tokens are kept, how a raised burst
-    /// fills, and which windows are accepted. [Plans](Plan) of quotas change their rates in
-    /// proportion. A key that was evicted, full, under a smaller burst starts full under the larger
-    /// one.
+    /// fills, how callers in line go on, and which windows are accepted. [Plans](Plan) of quotas
+    /// change their rates in proportion. A key that was evicted, full, under a smaller burst starts
+    /// full under the larger one.
     ///
     /// [`Quota::BLOCKED`] and [`Window::blocked`](crate::Window::blocked) pause every key, and
     /// [`Quota::UNLIMITED`] ends the limit of the keys that are under no plan.
@@ -363,8 +380,7 @@ impl<K: Eq, R: Rule, S> RateLimiter<K, R, S> {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
+    /// # use tollgate::{Quota, RateLimiter};
     /// let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
     /// limiter.set_rule(Quota::per_second(5))?;
     /// assert_eq!(limiter.peek(&1).remaining(), 5);
@@ -386,8 +402,7 @@ impl<K: Eq, R: Rule, S> RateLimiter<K, R, S> {
     /// # Examples
     ///
     /// ```
-    /// use tollgate::{Quota, RateLimiter};
-    ///
+    /// # use tollgate::{Quota, RateLimiter};
     /// let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
     /// assert!(limiter.check_rule(Quota::per_second(5)).is_ok());
     /// assert!(limiter.check_rule(Quota::per_second(1_000)).is_err());

@@ -41,9 +41,12 @@ pub(super) async fn wait<T: Future<Output = ()>>(
 impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
     /// Waits for the tokens in this task by the caller's timer, and takes them.
     ///
-    /// `sleep` makes the timer of a wait. A change of the rule, and a caller in front that leaves
-    /// the line, make another one. A wait may be as long as centuries. Without such a timer the
-    /// task is polled by none: with feature `tokio`, `acquire` has tokio's.
+    /// `sleep(wait)` returns a future that ends after `wait`, which is at most 584 years. A change
+    /// of the rule, and a caller in front that leaves the line, make another one. A future that
+    /// never ends leaves its task asleep after its tokens are due. With feature `tokio`, `acquire`
+    /// has tokio's timer.
+    ///
+    /// Tokens that are there are taken without a timer, and so is a request for 0 tokens.
     ///
     /// The first poll takes a place in line. Tasks and threads are served first come, first served.
     /// A future that is dropped while it waits leaves the line, and all behind it move up. After

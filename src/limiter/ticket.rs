@@ -15,8 +15,9 @@ pub(crate) struct LineTicket {
 /// The outcome of a request that may wait.
 #[derive(Clone, Copy)]
 pub(crate) enum Promise {
-    /// The tokens were there.
+    /// The tokens are taken.
     Granted(Granted),
+    /// The caller is in line, with this ticket.
     Waits(LineTicket),
     /// The tokens and the kept part are due after these nanoseconds, and the caller tries again.
     Later(u64),

@@ -21,9 +21,11 @@ pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
 /// The tokens of a request, and the line in which it waits for them.
 ///
-/// The functions are those of [`Target`], with every type erased.
+/// The functions are those of [`Target`](crate::limiter::asked::Target), with every type erased.
 pub(crate) trait WaitsInLine {
     /// Takes the tokens now, or joins the line if they come within `max_wait` nanoseconds.
+    ///
+    /// A request that keeps a part joins no line: it is told the time after which it tries again.
     fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied>;
     fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64);
     fn leave(&self, ticket: &LineTicket);
@@ -114,7 +116,21 @@ impl<T: WaitsInLine> Waiter<T> {
         Waiter { max_wait: request.patience(), request, stage: WaitStage::New }
     }
 
-    /// Returns the next step. `fired`: the timer that was set last is over.
+    /// Goes on with the wait, and returns the next step of the caller.
+    ///
+    /// `fired`: the timer of the latest [`NextStep::Sets`] is over. `waker` is woken when the
+    /// caller has to poll before its timer is over.
+    ///
+    /// * The first poll takes the tokens, or joins the line. A wait beyond the caller's longest one
+    ///   is refused at once, or later if a change of the rule makes it longer.
+    /// * A later poll of a caller in line serves all callers that are due. Extra polls do no harm.
+    /// * A caller that is turned away, or that keeps a part, begins again with the rest of its
+    ///   time.
+    /// * A caller that is served sleeps the jitter, but not beyond its longest wait.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is called again after [`NextStep::Done`].
     pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> NextStep {
         loop {
             match &mut self.stage {

@@ -15,6 +15,7 @@ use crate::rule::window_layout::{MAX_PLACES, WindowError};
 ///
 /// * **The law.** At each grant a key has at most the limit of places in use, the new ones
 ///   included.
+/// * A request for `n` places takes all of them or none. One for 0 places is always granted.
 /// * A key with a place in use is never forgotten: not to make room, and not by
 ///   [`remove`](crate::RateLimiter::remove) or [`clear`](crate::RateLimiter::clear). A key without
 ///   one may be forgotten at any time.

@@ -25,6 +25,15 @@ impl Window {
     ///
     /// That is a window from the first use or by the calendar. A token of a
     /// [sliding](Window::sliding) or a [weighted](Window::weighted) window comes back by itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Window;
+    ///
+    /// assert!(Window::per_hour(5).has_edges() && Window::per_month(5).has_edges());
+    /// assert!(!Window::per_hour(5).sliding().has_edges());
+    /// ```
     #[must_use]
     pub fn has_edges(&self) -> bool {
         matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))

@@ -83,7 +83,8 @@ impl TimeLine {
 }
 
 impl Tsc {
-    /// Returns the counter, after its calibration.
+    /// Returns the counter. The first call of a process calibrates it, in 1 to 200 ms, while other
+    /// callers wait.
     pub(crate) fn calibrated() -> &'static Tsc {
         COUNTER.get_or_init(|| {
             let quanta = quanta::Clock::new();

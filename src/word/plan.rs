@@ -328,7 +328,10 @@ impl Planned {
 }
 
 /// Returns the ticks until a bucket under a plan has one token more than the whole ones that
-/// remain, and until it is full, of the numbers in [`Refilled::Planned`].
+/// remain, and until it is full.
+///
+/// The numbers are those of [`Refilled::Planned`]. Both are 0 for a full bucket, and at most
+/// `LONG`.
 pub(super) fn ticks_after(
     burst: u64,
     shift: u32,

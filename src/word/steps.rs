@@ -13,7 +13,14 @@ impl Balance {
         if refill.has(&self, need) { self.took(refill, need) } else { self.refused(refill) }
     }
 
-    /// Takes `n` tokens, above 0, if `percent` hundredths of the burst stay.
+    /// Takes `n` whole tokens, above 0, if at least `percent` hundredths of the burst stay after
+    /// the take.
+    ///
+    /// The burst is that in force, the plan's, or a window's limit. At 0 % this is
+    /// [`take`](Balance::take), and from 100 % on it always refuses, since `n` is above 0.
+    ///
+    /// Returns the outcome, and the state to commit. A refusal commits nothing, unless the
+    /// clock was set back: then the word gets a new stamp.
     ///
     /// The test is `left * 100 >= burst * percent`, which is the same as `left >= kept` for a part
     /// that is rounded up. A division took 15 instructions more.

@@ -169,8 +169,10 @@ pub(super) struct InflightSeries {
     pub(super) value: f64,
 }
 
-/// Returns the series of a layer, in an order that all layers share. Those of a metric stand
-/// together.
+/// Returns the series of a layer, those of a metric together, in one order for all layers.
+///
+/// A layer of a fixed limit has no target, and no series of its target, its changes and its
+/// latencies.
 pub(super) fn inflight_series(stats: &InflightLayerStats) -> Vec<InflightSeries> {
     let InflightLayerStats { inflight, .. } = stats;
     let mut all = Vec::with_capacity(64);

@@ -78,7 +78,8 @@ impl AdaptiveBuilder {
         AdaptiveBuilder { target, ..self }
     }
 
-    /// Sets the time between two decisions, from 1 ms to a minute: 250 ms by default.
+    /// Sets the time between two decisions of the controller, from 1 ms to a minute: 250 ms by
+    /// default. [`build`](Self::build) refuses any other.
     pub fn interval(self, interval: Duration) -> Self {
         AdaptiveBuilder { interval, ..self }
     }

@@ -43,13 +43,26 @@ impl<B> ResponseBody<B> {
         ResponseBody { kind }
     }
 
-    /// Returns the body of an inner service.
+    /// Wraps the body of an inner service, which passes unchanged. It costs no allocation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_http::ResponseBody;
+    ///
+    /// let body = ResponseBody::new("hello");
+    /// assert_eq!(body.into_inner_or_else(|_| "refused"), "hello");
+    /// ```
     #[inline]
     pub fn new(body: B) -> ResponseBody<B> {
         ResponseBody::inner(body, None)
     }
 
-    /// Returns the body of an inner service that holds a guard until it ends, fails or is dropped.
+    /// Wraps the body of an inner service, and drops a guard when the body ends, fails or is
+    /// dropped.
+    ///
+    /// [`into_inner_or_else`](ResponseBody::into_inner_or_else) drops the guard at once, and a
+    /// clone of the body has none. The guard costs a box.
     ///
     /// # Examples
     ///

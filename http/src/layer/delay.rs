@@ -17,7 +17,8 @@ use super::service::RateLimit;
 /// order in which they came, at the limit's rate. A window has no tokens to come: a request over a
 /// window is refused.
 ///
-/// * A request that would wait longer is refused at once. Its `Retry-After` is the time until the
+/// * A request that would wait longer than `max_delay` is refused at once. With a `max_delay` of 0
+///   no request waits. Its `Retry-After` is the time until the
 ///   limit that refused would let it wait. (A lower quota that is set meanwhile may make a wait
 ///   longer.)
 /// * At most [`max_waiting`](DelayLayer::max_waiting) requests of the rate limit wait at a time,
@@ -54,6 +55,9 @@ pub struct DelayLayer {
 
 impl DelayLayer {
     /// Lets requests wait for up to `max_delay`, by a given timer.
+    ///
+    /// `sleep(wait)` returns a future that ends after `wait`. It is called when a wait begins, and
+    /// again when its time changes.
     pub fn by_timer<F>(
         max_delay: Duration,
         sleep: impl Fn(Duration) -> F + Send + Sync + 'static,
@@ -84,7 +88,8 @@ impl DelayLayer {
         DelayLayer::by_timer(max_delay, tokio::time::sleep)
     }
 
-    /// Sets the most requests that wait for their turn at a time: 1,024 by default.
+    /// Sets the most requests that wait for their turn at a time: 1,024 by default. With 0 no
+    /// request waits.
     #[must_use]
     pub fn max_waiting(mut self, max_waiting: usize) -> DelayLayer {
         Arc::make_mut(&mut self.line).max_waiting = max_waiting;
@@ -94,9 +99,9 @@ impl DelayLayer {
     /// Sets the most requests of one key that wait for their turn at a time: by default an eighth
     /// of [`max_waiting`](DelayLayer::max_waiting), at least 16.
     ///
-    /// Without such a bound a few busy keys fill the line, and requests of all other keys are
-    /// refused that could wait. It is the `burst` of nginx's `limit_req`, which counts for each key
-    /// as well. For requests without a key there is only `max_waiting`.
+    /// With 0 no request waits. Without such a bound a few busy keys fill the line, and requests of
+    /// all other keys are refused that could wait. It is the `burst` of nginx's `limit_req`, which
+    /// counts for each key as well. For requests without a key there is only `max_waiting`.
     #[must_use]
     pub fn max_waiting_per_key(mut self, max_waiting: usize) -> DelayLayer {
         Arc::make_mut(&mut self.line).of_a_key = Some(max_waiting);

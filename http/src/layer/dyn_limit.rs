@@ -52,7 +52,8 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     /// Takes the tokens of a limiter at hand.
     fn take(&self, part: &Part<'_>, n: u64) -> Result<Granted, Denied>;
     fn clock(&self) -> Clock;
-    /// Returns the refusal of a take at a limiter at hand, without the take.
+    /// Returns the refusal that a take would get at a limiter at hand, without the take; `None` if
+    /// the tokens are there. No hook sees it.
     fn look(&self, part: &Part<'_>, n: u64) -> Option<Denied>;
     /// Calls `then` with the request as one of several limits.
     fn with_tokens(&self, part: &Part<'_>, n: u64, then: &mut dyn FnMut(&dyn Tokens));

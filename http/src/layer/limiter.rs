@@ -38,6 +38,20 @@ impl<K> Copy for LayerRequest<'_, K> {}
 ///
 /// It is a [`Plan`] of a limiter of `tollgate`. A limiter of another crate compiles no plans: its
 /// plan is the quota itself.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Quota, RateLimiter};
+/// use tollgate_http::LayerPlan;
+///
+/// let limiter = RateLimiter::<u64>::new(Quota::per_second(10));
+/// let plan = LayerPlan::from(limiter.plan(Quota::per_second(5))?);
+/// assert_eq!(plan.rule(), Quota::per_second(5).into());
+/// // For a limiter of another crate.
+/// assert_eq!(LayerPlan::from(Quota::per_second(5)).rule(), plan.rule());
+/// # Ok::<(), tollgate::InvalidRule>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerPlan(PlanKind);
 
@@ -49,7 +63,8 @@ enum PlanKind {
 }
 
 impl LayerPlan {
-    /// Returns the rule of the plan.
+    /// Returns the rule of the plan, as it was compiled. A later change of the limiter's rule does
+    /// not show.
     #[must_use]
     pub fn rule(&self) -> AnyRule {
         match &self.0 {

@@ -147,7 +147,16 @@ pub(super) fn take_one<L: DynLimit + ?Sized>(
     }
 }
 
-/// Lets a refused request wait for the tokens of its limits, and takes them.
+/// Lets a request that is refused wait for the tokens of its limits, for at most the line's
+/// `max_delay`.
+///
+/// Any other ruling is returned as it is, without a wait: a grant, a ban, an exemption, or a
+/// refusal that is not enforced. So is a refusal by a limiter that is not at hand, which has no
+/// line.
+///
+/// The first poll begins the waits, and the later ones go on with them. The first refusal ends all
+/// waits, and the tokens that came are given back. The decision is then that refusal.
+/// [`Reason::Line`] replaces [`Reason::Empty`] if the line of the layer was full.
 #[cold]
 pub(super) fn wait<F: DynLimit + ?Sized>(
     state: &LayerState,
@@ -163,7 +172,7 @@ pub(super) fn wait<F: DynLimit + ?Sized>(
         if !is_refused || !state.enforces(pending) || pending.refusal().is_some() {
             return Poll::Ready(ruling);
         }
-        enter(state, first.clock(), pending);
+        begin_waits(state, first.clock(), pending);
     }
     let answered = pending.poll_work(context);
     let refusal = pending.refusal();
@@ -190,8 +199,10 @@ pub(super) fn wait<F: DynLimit + ?Sized>(
     Poll::Ready(Some(Ruling::Decided { at, banned: false }))
 }
 
-/// Takes the tokens of each limit, or a place in its line.
-fn enter(state: &LayerState, clock: Clock, pending: &mut Pending<'_>) {
+/// Enters the line of the layer, and begins a wait at each enforced limit without an answer.
+///
+/// Without room in the line each wait is for 0 s: tokens that are there are still taken.
+fn begin_waits(state: &LayerState, clock: Clock, pending: &mut Pending<'_>) {
     pending.step = Step::Wait;
     let hashes = pending.with_role(Role::Enforced).filter_map(|at| {
         // The hash of no key is 0. A key has a line at each limit.
@@ -268,8 +279,15 @@ struct Link<'a> {
 /// The limits of a request that take no allocation.
 const FEW: usize = 8;
 
-/// Puts the limits from index `at` on into the chain, unless their answer is there, and takes of
-/// all. Returns the decision, and the index of the limit that decided.
+/// Takes of all enforced limits without an answer, from index `at` on, and of those in the chain
+/// `before`: of all, or of none. Returns the decision, and the index of the limit that decided.
+///
+/// It recurses once for each limit, so that the requests stay on the stack. The limit that decided
+/// is the one that refuses for the longest time, or the one with the fewest tokens left.
+///
+/// # Panics
+///
+/// Panics if a limiter at hand does not call the closure of `with_tokens`, and grants the tokens.
 fn chain(
     limits: &[Arc<dyn DynLimit>],
     at: usize,
@@ -291,7 +309,10 @@ fn chain(
     })
 }
 
-/// Takes of all limits of a chain.
+/// Takes of all limits of a chain, or of none, in the order of their indices.
+///
+/// An empty chain grants 0 tokens, with `u64::MAX` left and the index `usize::MAX`: any answer that
+/// is there decides instead. More than [`FEW`] limits cost an allocation.
 fn take_chain(last: Option<&Link<'_>>) -> Result<(Granted, usize), (Denied, usize)> {
     let Some(last) = last else { return Ok((Granted::from_parts(0, u64::MAX, Duration::ZERO), usize::MAX)) };
     let links = || std::iter::successors(Some(last), |link| link.before);

@@ -162,9 +162,11 @@ impl ClientIp {
         self.hops(List::Xff, n)
     }
 
-    /// Takes the `n`-th address of `Forwarded` from the right.
+    /// Takes the `n`-th address of `Forwarded` (RFC 7239) from the right, for `n` proxies that
+    /// append to it.
     ///
-    /// See [`xff_hops`](ClientIp::xff_hops).
+    /// If there are fewer addresses, or `n` is 0, the client is the peer. See
+    /// [`xff_hops`](ClientIp::xff_hops).
     #[must_use]
     pub fn forwarded_hops(self, n: usize) -> ClientIp {
         self.hops(List::Forwarded, n)

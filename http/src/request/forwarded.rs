@@ -89,8 +89,11 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bare)
 }
 
-/// Reads the last element of `Forwarded`, such as `for=192.0.2.1;proto=http`. Its node is empty if
-/// no pair names one. `None` if the element is not well formed.
+/// Reads the last element of `Forwarded`, such as `for=192.0.2.1;proto=http`. Returns its node, and
+/// the text before its comma if there is one.
+///
+/// The node is the value of `for`, empty if no pair names one. `None` if the element is not well
+/// formed, or has two pairs of `for`.
 ///
 /// Pairs may be missing, as in the grammar. Spaces around semicolons are not in the grammar, but
 /// some proxies write them; they move no boundary.

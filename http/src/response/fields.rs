@@ -13,7 +13,7 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The headers that report a decision: up to six pairs of a name and a value, or none.
 ///
-/// [`Policy::fields`] returns them, in the form that the policy sets.
+/// [`Policy::fields`] returns them, in the form that the [`Policy`] sets.
 /// [`append_to`](Fields::append_to) adds them to a response. For any other framework,
 /// [`IntoIterator`] yields each [`HeaderName`] with its [`HeaderValue`].
 #[derive(Clone, Debug)]
@@ -170,8 +170,29 @@ impl IntoIterator for Fields {
 }
 
 impl Policy {
-    /// Returns the headers that report a decision, with `Retry-After` if a refused request can be
-    /// granted later. See [`Policy`].
+    /// Returns the headers that report a decision, in the form of this policy.
+    ///
+    /// * `Retry-After` is in a refusal that has a wait: whole seconds, rounded up, at least 1. A
+    ///   cost above the burst is never granted, so its refusal has none.
+    /// * With [`Headers::None`] there are no headers, and with [`Headers::RetryAfterOnly`] none for
+    ///   a grant.
+    ///
+    /// [`Policy`] has the formulas of the numbers, their source, and an example.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, TokenBucket};
+    /// use tollgate_http::Policy;
+    ///
+    /// let quota = Quota::per_hour(60).burst(1);
+    /// let (bucket, policy) = (TokenBucket::new(quota), Policy::new("default", quota)?);
+    /// let granted = policy.fields(&bucket.try_acquire());
+    /// assert!(granted.into_iter().all(|(name, _)| name != "retry-after"));
+    /// let refused = policy.fields(&bucket.try_acquire());
+    /// assert!(refused.into_iter().any(|(name, value)| name == "retry-after" && value == "60"));
+    /// # Ok::<(), tollgate_http::InvalidName>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn fields(&self, decision: &Result<Granted, Denied>) -> Fields {

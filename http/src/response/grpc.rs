@@ -85,8 +85,9 @@ pub enum GrpcForm {
 impl GrpcForm {
     /// Returns the form for a request. `None` if the request is not gRPC.
     ///
-    /// Any client can write the content type. So the method has to be POST, since caches store
-    /// responses to GET, and gRPC itself needs HTTP/2.
+    /// It reads the content type, without its parameters and without the form of its messages, such
+    /// as `+proto`. Any client can write the content type. So the method has to be POST, since
+    /// caches store responses to GET, and gRPC itself needs HTTP/2.
     pub fn of(head: Head<'_>) -> Option<GrpcForm> {
         if *head.method != Method::POST {
             return None;
@@ -103,6 +104,8 @@ impl GrpcForm {
 
     /// Returns the response to a request that found the service overloaded: `UNAVAILABLE`, and the
     /// time after which the client may try again.
+    ///
+    /// The HTTP status is 200, and no cache may store the response.
     #[must_use]
     pub fn unavailable(self, retry_after: Duration) -> Response<Bytes> {
         response(self, Code::Unavailable, Some(retry_after))

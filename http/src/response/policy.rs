@@ -318,7 +318,7 @@ impl Policy {
     }
 }
 
-/// Returns the form of a rule's headers. A rule without numbers has none to tell.
+/// Returns the chosen form, with no more than `Retry-After` if a rule blocks or has no limit.
 fn form_of(rule: AnyRule, chosen: Headers) -> Headers {
     let counted = match rule {
         AnyRule::Quota(quota) => is_rate(quota),

@@ -243,7 +243,7 @@ impl CallerLine {
         *sight = Sight { now: 0, mark: sight.mark.map(|(end, mark)| (end - now, mark)), ..*sight };
     }
 
-    /// Turns away all callers without a place.
+    /// Turns away all callers without a place, since the bucket is lost.
     fn lose(&mut self, wakes: &mut Wakes) {
         self.mark = None;
         while self.queue.nodes.len() > self.queue.placed {
@@ -251,7 +251,8 @@ impl CallerLine {
         }
     }
 
-    /// Turns away a caller without a place.
+    /// Takes the caller at `index`, which has no place, out of the line, and wakes it to join
+    /// again.
     fn turn_away(&mut self, index: usize, wakes: &mut Wakes) {
         if let Some(node) = self.queue.remove_of_tail(index) {
             self.turned_away.push(node.id);

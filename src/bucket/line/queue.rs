@@ -48,7 +48,9 @@ pub(super) struct Queue {
     runs: VecDeque<Run>,
 }
 
-/// Returns the next stretch of `units` that fits in one run, by its run and its end.
+/// Returns the end of the first stretch of `units` at or after a cursor that lies in one run.
+///
+/// A rest of a run that is too small is skipped. `None` if no run has room.
 fn next_fit(runs: &VecDeque<Run>, (mut run, mut from): Cursor, units: u64) -> Option<Cursor> {
     let mut units = units.cast_signed();
     loop {
