@@ -206,7 +206,12 @@
 //! None is on by default. `serde`: rules in their text form. `tokio`: waiting in tasks by its
 //! timer.
 //!
-//! [The guide](_guide) has a program for each job.
+//! # Pages
+//!
+//! * [The cheat sheet](_cheatsheet) has all calls on one screen.
+//! * [The guide](_guide) has a program for each call.
+//! * [The recipes](_recipes) are whole programs: a login, tiers behind nginx, a monthly plan.
+//! * [The FAQ](_faq) has the usual surprises.
 
 // On docs.rs each item shows its feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -267,3 +272,16 @@ pub mod _guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/from-governor.md")]
 mod from_governor {}
+
+// The programs of these pages run as tests of `examples/web`, which has the crates that they need.
+#[cfg(all(doc, not(doctest)))]
+#[doc = include_str!("../docs/recipes.md")]
+pub mod _recipes {}
+
+#[cfg(all(doc, not(doctest)))]
+#[doc = include_str!("../docs/faq.md")]
+pub mod _faq {}
+
+#[cfg(all(doc, not(doctest)))]
+#[doc = include_str!("../docs/cheatsheet.md")]
+pub mod _cheatsheet {}
