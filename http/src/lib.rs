@@ -63,7 +63,7 @@
 //! Layers outside the limiter do their work for every request, including an attacker's; layers
 //! inside it only for granted ones. A limit by address goes outermost, before costly layers. A
 //! limit by a key that clients send goes inside the layer that authenticates the key (see
-//! [`Extension`](Extension)): otherwise every made-up value is a new bucket. A limit
+//! [`Extension`]): otherwise every made-up value is a new bucket. A limit
 //! by address goes outside both, against floods of authentications.
 //! One layer has both limits by [`and`](LayerBuilder::and).
 //!
@@ -73,7 +73,7 @@
 //! [`shared`](NeedsKey::shared) comes first. A request that has no key is rejected unless
 //! [`OnMissingKey`] says otherwise. The status is 400, or 500 if the server has not noted the
 //! peer's address. Such a fault of the setup is also reported once, on stderr or with feature
-//! `tracing` as an event: [`Check`](Check) has the list.
+//! `tracing` as an event: [`Check`] has the list.
 //!
 //! # What happens when
 //!
