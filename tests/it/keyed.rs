@@ -80,7 +80,7 @@ impl<K, R: Rule, S> Room<K, R, S> for Builder<K, R, S> {
         let limiter = if IN_TABLE { self.inline(0).unwrap() } else { self.max_keys(places) }.build();
         for stranger in (places..CROWD).map(|index| K::stranger(index as u64)) {
             let all = limiter.peek(&stranger).remaining();
-            let _ = limiter.key(&stranger).n(all).acquire_up_to();
+            let _ = limiter.key(&stranger).n(all.max(1)).acquire_up_to();
         }
         assert_eq!(limiter.len(), CROWD.saturating_sub(places));
         limiter

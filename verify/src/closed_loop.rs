@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate_adaptive::Priority;
+use tollgate_testing::Random;
 
 use crate::disturbance::{MEAN, Scenario, WORKERS};
 use crate::fleet::{Fleet, Place};
@@ -80,27 +81,11 @@ struct Call {
     place: Option<Place>,
 }
 
-/// A generator of random numbers: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn exponential(&mut self, rate: f64) -> f64 {
-        -(1.0 - self.unit()).ln() / rate
-    }
-
-    fn log_normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        let normal = radius * (2.0 * std::f64::consts::PI * self.unit()).cos();
-        (MEAN.ln() - SIGMA * SIGMA / 2.0 + SIGMA * normal).exp()
-    }
+/// Returns a time of a log-normal distribution of this mean.
+fn log_normal(random: &mut Random) -> f64 {
+    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
+    let normal = radius * (2.0 * std::f64::consts::PI * random.unit()).cos();
+    (MEAN.ln() - SIGMA * SIGMA / 2.0 + SIGMA * normal).exp()
 }
 
 fn mean(of: &[f64]) -> f64 {
@@ -157,7 +142,7 @@ impl Run<'_> {
     }
 
     fn service(&mut self) -> u64 {
-        let mut seconds = self.random.log_normal();
+        let mut seconds = log_normal(&mut self.random);
         if self.scenario.bimodal {
             seconds *= if self.random.unit() < 0.05 { 10.0 } else { 0.5 / 0.95 };
         }

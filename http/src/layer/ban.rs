@@ -17,8 +17,8 @@ use tollgate::WhenFull;
 use tollgate::Window;
 use tollgate::{Denied, Reason};
 
-/// The rule of a ban, before its duration: from [`LimitBy::ban_after`](super::LimitBy::ban_after)
-/// or [`LayerBuilder::ban_after`](super::LayerBuilder::ban_after).
+/// The rule of a ban, before its duration: from [`LimitBy::ban_after`](crate::LimitBy::ban_after)
+/// or [`LayerBuilder::ban_after`](crate::LayerBuilder::ban_after).
 #[must_use = "a ban has a duration: `.for_(duration)`"]
 pub struct BanAfter<T> {
     pub(super) refusals: u64,
@@ -54,7 +54,7 @@ impl<T> BanAfter<T> {
     /// most that are measured while the limiter has no room for them: 1,048,576 of each by default.
     ///
     /// Without room a refusal is not counted, and a key is not banned: see
-    /// [`LimitStats::unbanned_full`](super::LimitStats::unbanned_full). No other key loses its ban.
+    /// [`LimitStats::unbanned_full`](crate::LimitStats::unbanned_full). No other key loses its ban.
     pub fn max_keys(self, max_keys: usize) -> Self {
         BanAfter { max_keys, ..self }
     }
@@ -64,7 +64,7 @@ impl<T> BanAfter<T> {
     /// # Errors
     ///
     /// [`InvalidBan`] names the number that is out of its bounds, or says that any client can write
-    /// the [key](super::LimitBy::ban_after) of another one.
+    /// the [key](crate::LimitBy::ban_after) of another one.
     pub fn for_(self, duration: Duration) -> Result<T, InvalidBan> {
         let BanAfter { refusals, window, max_keys, apply, to } = self;
         apply(to, BanRule { refusals, window, duration, max_keys })

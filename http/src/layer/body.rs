@@ -11,8 +11,8 @@ use pin_project_lite::pin_project;
 use super::settle::Meter;
 
 pin_project! {
-    /// The body of a response of a [`RateLimit`](super::RateLimit) or a
-    /// [`LimitInflight`](super::LimitInflight): the inner one or a refusal's.
+    /// The body of a response of a [`RateLimit`](crate::RateLimit) or a
+    /// [`LimitInflight`](crate::LimitInflight): the inner one or a refusal's.
     ///
     /// The inner body may have any type, so a layer goes over any service. The default is an empty
     /// refusal. [`into_inner_or_else`](ResponseBody::into_inner_or_else) returns the inner type.
@@ -71,8 +71,8 @@ impl<B> ResponseBody<B> {
 
     /// Returns the inner service's body, or makes one of a refusal's bytes.
     ///
-    /// A cost that [depends on the body](super::LayerBuilder::settle_on) stays the estimate, or the
-    /// bytes that have passed. A place that is [held until the body ends](super::Until) is left.
+    /// A cost that [depends on the body](crate::LayerBuilder::settle_on) stays the estimate, or the
+    /// bytes that have passed. A [held](Self::holding) guard is dropped.
     ///
     /// # Examples
     ///

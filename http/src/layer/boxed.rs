@@ -11,8 +11,8 @@ use super::service::RateLimit;
 use super::state::LayerState;
 use super::stats::LayerStats;
 
-/// A [`RateLimitLayer`](super::RateLimitLayer) whose type of keys is erased, from
-/// [`boxed`](super::RateLimitLayer::boxed).
+/// A [`RateLimitLayer`](crate::RateLimitLayer) whose type of keys is erased, from
+/// [`boxed`](crate::RateLimitLayer::boxed).
 ///
 /// A clone is the same layer, and so is the layer that it was made from.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl BoxRateLimitLayer {
     }
 
     /// Returns the limit of this name with keys of type `L`; see
-    /// [`RateLimitLayer::limit`](super::RateLimitLayer::limit).
+    /// [`RateLimitLayer::limit`](crate::RateLimitLayer::limit).
     #[must_use]
     pub fn limit<L>(&self, name: &str) -> Option<NamedLimit<'_, L>>
     where

@@ -27,7 +27,7 @@ use crate::response::refusal::{Refusal, Reject};
 /// Completes a limit by the first limit's policy, which says how to report it.
 pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit> + Send + Sync>;
 
-/// The builder of a [`RateLimitLayer`](super::RateLimitLayer).
+/// The builder of a [`RateLimitLayer`](crate::RateLimitLayer).
 #[must_use]
 pub struct LayerBuilder<K> {
     pub(super) first: LimitBy<K>,
@@ -47,7 +47,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Sets the treatment of requests without a key of the first limit: by default a rejection.
     ///
-    /// After [`shared`](super::NeedsKey::shared) the default is [`Share`](OnMissingKey::Share),
+    /// After [`shared`](crate::NeedsKey::shared) the default is [`Share`](OnMissingKey::Share),
     /// because no request has a key.
     pub fn on_missing_key(self, missing: OnMissingKey) -> Self {
         self.with_first(|first| first.on_missing_key(missing))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::request::key::Head;
 use tollgate::{Denied, Granted};
 
-/// The decision of a [`RateLimitLayer`](super::RateLimitLayer): an extension of requests passed on.
+/// The decision of a [`RateLimitLayer`](crate::RateLimitLayer): an extension of requests passed on.
 ///
 /// # Examples
 ///
@@ -84,7 +84,7 @@ impl Decision {
     ///
     /// A limit refused the request. In the request's extensions this means that the layer passed it
     /// on, because the layer or that limit does not
-    /// [enforce](super::LayerBuilder::enforce) refusals for its key. A hook sees the other refusals
+    /// [enforce](crate::LayerBuilder::enforce) refusals for its key. A hook sees the other refusals
     /// as well.
     pub fn result(&self) -> Result<Granted, Denied> {
         self.result
@@ -97,7 +97,7 @@ impl Decision {
     }
 
     /// Returns the time that the request waited for its turn, by
-    /// a [`DelayLayer`](super::DelayLayer); zero if it did not wait.
+    /// a [`DelayLayer`](crate::DelayLayer); zero if it did not wait.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay

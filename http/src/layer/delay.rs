@@ -28,7 +28,7 @@ use super::service::RateLimit;
 ///   requests behind it, and gives back the tokens that it had got.
 /// * The request is decided on, counted and shown when its wait ends. The response tells the wait:
 ///   `Server-Timing: ratelimit;dur=250`, in milliseconds (<https://www.w3.org/TR/server-timing/>).
-///   The service inside finds it in [`Decision::delay`](super::Decision::delay).
+///   The service inside finds it in [`Decision::delay`](crate::Decision::delay).
 ///
 /// # Examples
 ///

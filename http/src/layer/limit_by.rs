@@ -31,7 +31,7 @@ pub enum OnMissingKey {
     /// The limit does not apply.
     Allow,
     /// The request is rejected, with 500 if the server has not noted the peer's address, else with
-    /// 400. [`reject_with`](super::LayerBuilder::reject_with) can change the response.
+    /// 400. [`reject_with`](crate::LayerBuilder::reject_with) can change the response.
     #[default]
     Reject,
 }
@@ -83,7 +83,7 @@ pub struct LimitBy<K> {
 }
 
 /// A limiter that still needs a source of keys to become a [`LimitBy`] or a
-/// [`LayerBuilder`](super::LayerBuilder).
+/// [`LayerBuilder`](crate::LayerBuilder).
 ///
 /// # Examples
 ///
@@ -132,7 +132,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: From<LimitBy<K>>> NeedsKey
     /// cannot borrow. The future returns `None` if the request has no key. The request waits for it
     /// before any limit decides, with no bound on the time and the number of such searches: a
     /// `Timeout` and a `ConcurrencyLimit` go outside of the layer. Requests that are
-    /// [exempt](super::LayerBuilder::exempt) are not searched for.
+    /// [exempt](crate::LayerBuilder::exempt) are not searched for.
     ///
     /// # Examples
     ///

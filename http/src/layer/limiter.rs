@@ -17,7 +17,7 @@ use super::line::Sleep;
 pub struct LayerRequest<'a, K> {
     /// The key. `None` is the one bucket of all requests without a key.
     pub key: Option<&'a K>,
-    /// The plan that [`LimitBy::plan`](super::LimitBy::plan) chose. `None` is the limiter's own
+    /// The plan that [`LimitBy::plan`](crate::LimitBy::plan) chose. `None` is the limiter's own
     /// rule, as for all requests without a key.
     ///
     /// A key has one bucket under all plans: it keeps its tokens, up to the burst of the next plan.
@@ -186,10 +186,10 @@ impl<K> AnyLimiter<K> {
     /// A limit by a limiter that is not [at hand](LayerLimiter::is_at_hand) has all options of
     /// another, with these differences:
     ///
-    /// * A [`DelayLayer`](super::DelayLayer) does not wait for it.
+    /// * A [`DelayLayer`](crate::DelayLayer) does not wait for it.
     /// * It answers before the other limits decide, and at the same time as others of its kind. A
     ///   key that the limit has banned is not asked for.
-    /// * Requests without a key that [share](super::OnMissingKey::Share) a bucket have one of their
+    /// * Requests without a key that [share](crate::OnMissingKey::Share) a bucket have one of their
     ///   own.
     /// * A plan is a [`Quota`], which the limiter gets as it is.
     ///

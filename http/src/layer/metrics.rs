@@ -9,11 +9,11 @@ use crate::request::key::Head;
 
 impl LayerStats {
     /// Publishes the counts through the [`metrics`] facade, as named in
-    /// [`prometheus`](super::prometheus).
+    /// [`prometheus`](crate::prometheus).
     ///
     /// A timer may call this every few seconds. Limits of one name in one layer are added up. Of
     /// layers with limits of one name, the facade keeps one layer's count, not the sum: give the
-    /// limits names by [`LimitBy::name`](super::LimitBy::name).
+    /// limits names by [`LimitBy::name`](crate::LimitBy::name).
     ///
     /// # Examples
     ///
@@ -44,7 +44,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// facade.
     ///
     /// The labels are `policy`, the name of the limit that decided, and `result`: `delayed` for the
-    /// wait of a request that waits by a [`DelayLayer`](super::DelayLayer), `refused` and
+    /// wait of a request that waits by a [`DelayLayer`](crate::DelayLayer), `refused` and
     /// `banned` for the wait that a refused client is told. A refusal that no wait helps, and a
     /// granted request that does not wait, are not recorded.
     pub fn measure_waits(self) -> Self {

@@ -14,7 +14,6 @@ pub(crate) mod delay;
 pub(crate) mod dyn_limit;
 #[cfg(feature = "tracing")]
 pub(crate) mod events;
-pub(crate) mod layer;
 pub(crate) mod limit_by;
 pub(crate) mod limit_part;
 pub(crate) mod limiter;
@@ -24,6 +23,7 @@ pub(crate) mod metrics;
 pub(crate) mod named;
 pub(crate) mod own_quota;
 pub(crate) mod policies;
+pub(crate) mod rate_limit_layer;
 pub(crate) mod reported;
 pub(crate) mod request;
 pub(crate) mod service;

@@ -11,7 +11,7 @@ use super::state::LayerState;
 use super::stats::LimitStats;
 
 /// A limit of a layer: its counts, its most refused keys, and its bans. From
-/// [`RateLimitLayer::limit`](super::RateLimitLayer::limit).
+/// [`RateLimitLayer::limit`](crate::RateLimitLayer::limit).
 pub struct NamedLimit<'a, K>(&'a LimitBy<K>);
 
 impl<'a, K: Hash + Eq + Clone + Send + Sync + 'static> NamedLimit<'a, K> {

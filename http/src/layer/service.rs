@@ -21,11 +21,11 @@ use super::request::Pending;
 use super::state::LayerState;
 use crate::request::key::Head;
 
-/// A service behind a limit, from a [`RateLimitLayer`](super::RateLimitLayer), with its counts.
+/// A service behind a limit, from a [`RateLimitLayer`](crate::RateLimitLayer), with its counts.
 pub struct RateLimit<T> {
     pub(crate) inner: T,
     pub(crate) state: Arc<LayerState>,
-    /// The line of a [`DelayLayer`](super::DelayLayer).
+    /// The line of a [`DelayLayer`](crate::DelayLayer).
     pub(crate) line: Option<Arc<WaitingLine>>,
 }
 

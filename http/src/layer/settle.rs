@@ -11,7 +11,7 @@ use http_body::Frame;
 use super::dyn_limit::{Adjust, Adjustment};
 use tollgate::Granted;
 
-/// The head of a response, for [`LayerBuilder::settle_on`](super::LayerBuilder::settle_on).
+/// The head of a response, for [`LayerBuilder::settle_on`](crate::LayerBuilder::settle_on).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ResponseHead<'a> {
@@ -31,11 +31,11 @@ impl<'a, B> From<&'a Response<B>> for ResponseHead<'a> {
 }
 
 /// The cost of a request by its response, from the closure of
-/// [`LayerBuilder::settle_on`](super::LayerBuilder::settle_on).
+/// [`LayerBuilder::settle_on`](crate::LayerBuilder::settle_on).
 ///
 /// | cost | tokens |
 /// |---|---|
-/// | [`Cost::ESTIMATE`] | those of [`cost`](super::LayerBuilder::cost), 1 by default |
+/// | [`Cost::ESTIMATE`] | those of [`cost`](crate::LayerBuilder::cost), 1 by default |
 /// | [`Cost::tokens`] | a number, such as that of a header |
 /// | [`Cost::bytes`] | by the bytes of the body, as they pass |
 /// | [`Cost::trailer`] | the number in a trailer |

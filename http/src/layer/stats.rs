@@ -26,7 +26,7 @@ pub(crate) fn count(counter: &AtomicU64) -> u64 {
 }
 
 /// Counts of a layer since it was made, from
-/// [`RateLimitLayer::stats`](super::RateLimitLayer::stats).
+/// [`RateLimitLayer::stats`](crate::RateLimitLayer::stats).
 ///
 /// The limit that decided counts the request: the one that refused it, or else the one with the
 /// fewest tokens left. A limit in shadow mode counts the requests that it would have refused, and
@@ -48,7 +48,7 @@ pub struct LayerStats {
     pub shadow_refused: u64,
     /// Requests to which no limit applied, or that an outer layer had counted by the same limiter.
     pub skipped: u64,
-    /// Requests on the [allow list](super::LayerBuilder::exempt).
+    /// Requests on the [allow list](crate::LayerBuilder::exempt).
     pub exempt: u64,
     /// Requests that were granted after a wait, counted when the wait began.
     pub delayed: u64,

@@ -65,7 +65,7 @@ impl<'a> From<&'a Parts> for Head<'a> {
 /// K>>`.
 ///
 /// A client can send any value. Limit only by values that a server or proxy has checked: see
-/// [`ClientIp`](super::ClientIp) and [`HeaderKey`].
+/// [`ClientIp`](crate::ClientIp) and [`HeaderKey`].
 ///
 /// # Examples
 ///

@@ -13,7 +13,7 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The headers that report a decision: up to six pairs of a name and a value, or none.
 ///
-/// [`Granted::headers`] and [`Denied::headers`] return them, in the form that a [`Policy`] sets.
+/// [`Policy::fields`] returns them, in the form that the policy sets.
 /// [`append_to`](Fields::append_to) adds them to a response. For any other framework,
 /// [`IntoIterator`] yields each [`HeaderName`] with its [`HeaderValue`].
 #[derive(Clone, Debug)]

@@ -84,7 +84,7 @@ impl<'a> Refusal<'a> {
         Refusal { keyless: Code::Unauthenticated, ..self.clone() }
     }
 
-    /// Notes the fault that [`KeyFrom::check`](super::KeyFrom::check) returned for the request.
+    /// Notes the fault that [`KeyFrom::check`](crate::KeyFrom::check) returned for the request.
     #[must_use]
     pub fn with_check(self, check: Option<Check>) -> Refusal<'a> {
         Refusal { check, ..self }

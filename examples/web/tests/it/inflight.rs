@@ -17,6 +17,7 @@ use hyper::body::Bytes;
 use tokio::sync::oneshot;
 use tollgate_adaptive::{Inflight, Priority};
 use tollgate_adaptive::{InflightLayer, Until};
+use tollgate_testing::Random;
 use tonic::Code;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};
@@ -31,17 +32,6 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::support::{self, Client, says, status};
-
-/// A sequence that is the same in each run.
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 type Answered = Response<Full<Bytes>>;
 

@@ -21,6 +21,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Bytes, Frame};
 use tollgate::{Clock, Quota, RateLimiter, Reason};
 use tollgate_http::{Cost, DelayLayer, RateLimitLayer, ResponseBody, key_fn};
+use tollgate_testing::Random;
 use tower::buffer::BufferLayer;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
@@ -242,22 +243,6 @@ fn stacks(delay: DelayLayer, limits: RateLimitLayer<usize>) -> (Vec<Stack>, usiz
         BoxCloneService::new(retried),
     ];
     (all, 2)
-}
-
-struct Random(u64);
-
-impl Random {
-    /// Returns the next number of Marsaglia's xorshift.
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 16) % bound
-    }
 }
 
 /// A request on its way, or the body of its response.

@@ -17,7 +17,7 @@ use super::service::RateLimit;
 use super::state::LayerState;
 use super::stats::LayerStats;
 
-/// A layer that limits requests. See the [module](super).
+/// A layer that limits requests. See the [front page](crate).
 ///
 /// A clone is the same layer. `K` are the keys of its first limit.
 pub struct RateLimitLayer<K> {
