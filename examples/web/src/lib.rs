@@ -48,6 +48,10 @@ pub async fn stop() {
 mod recipes {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/cheatsheet.md")]
+mod cheatsheet {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/faq.md")]
 mod faq {}
 
