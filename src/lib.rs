@@ -14,6 +14,10 @@
 //! | requests in flight | [`Places`], `tollgate-adaptive` | `uploads.key("ada").hold()?` |
 //! | a fleet | `tollgate-distributed` | `DistributedLimiter::builder(quota, store)` |
 //!
+//! The [cheat sheet](_cheatsheet) has all calls on one screen, and the [guide](_guide) a program
+//! for each. The [recipes](_recipes) are whole programs: a login, tiers behind nginx, a monthly
+//! plan. The [FAQ](_faq) has the usual surprises.
+//!
 //! A [`Quota`] is a rate and a burst: `Quota::per_second(100).burst(200)`. The burst is by default
 //! the tokens of the period. A [`Window`] is a limit in a period: `Window::per_day(1_000).utc()`.
 //! Both have `per_second`, `per_minute`, `per_hour` and `per_day`. Numbers of tokens are `u64`.
@@ -205,8 +209,6 @@
 //!
 //! None is on by default. `serde`: rules in their text form. `tokio`: waiting in tasks by its
 //! timer.
-//!
-//! [The guide](_guide) has a program for each job.
 
 // On docs.rs each item shows its feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -267,3 +269,16 @@ pub mod _guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/from-governor.md")]
 mod from_governor {}
+
+// The programs of these pages run as tests of `examples/web`, which has the crates that they need.
+#[cfg(all(doc, not(doctest)))]
+#[doc = include_str!("../docs/recipes.md")]
+pub mod _recipes {}
+
+#[cfg(all(doc, not(doctest)))]
+#[doc = include_str!("../docs/faq.md")]
+pub mod _faq {}
+
+#[cfg(all(doc, not(doctest)))]
+#[doc = include_str!("../docs/cheatsheet.md")]
+pub mod _cheatsheet {}

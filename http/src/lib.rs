@@ -3,14 +3,24 @@
 //!
 //! | you have | take |
 //! |---|---|
-//! | a service of axum, tonic or tower | [`RateLimitLayer`], whose keys are a [`ClientIp`], a [`HeaderKey`], an [`Extension`] |
-//! | several limits of a service | [`LimitBy`], by [`and`](LayerBuilder::and) |
-//! | requests that shall wait | [`DelayLayer`] |
+//! | a server of axum, tonic, hyper or tower | [`RateLimitLayer`] |
+//! | addresses of clients, also behind proxies | [`ClientIp`] |
+//! | users or customers, after authentication | [`Extension`], and [`plan`](LimitBy::plan) for tiers |
+//! | a key in a header | [`HeaderKey`] |
+//! | several limits, or limits of routes | [`LimitBy`], by [`and`](LayerBuilder::and) and [`when`](LimitBy::when) |
+//! | a login, of which only failures count | [`refund_on`](LayerBuilder::refund_on) |
 //! | bytes or tokens of a model, known from the response | [`settle_on`](LayerBuilder::settle_on) |
+//! | requests that shall wait | [`DelayLayer`] |
 //! | clients that go on and on | [`ban_after`](LimitBy::ban_after) |
+//! | requests that no limit applies to | [`Exempt`] |
+//! | a limit to try out | [`enforce`](LimitBy::enforce) |
+//! | a response of your own | [`Reject`] |
+//! | Prometheus | [`prometheus`](prometheus()), or feature `metrics` |
 //! | another framework | [`ClientIp::key_of`], and [`Policy::fields`] for the headers |
-//! | a limiter on a store of your own | [`LayerLimiter`] |
+//! | a limiter on a store | `tollgate-distributed`, or your [`LayerLimiter`] |
 //! | requests in flight | the layer of `tollgate-adaptive` |
+//!
+//! [The guide](_guide) has a program for each. The README has a server of axum.
 //!
 //! ```
 //! use http::{Request, Response};

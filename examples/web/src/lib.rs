@@ -41,3 +41,20 @@ pub async fn stop() {
         std::process::exit(0);
     });
 }
+
+// The programs of pages run as tests here: this package has each crate that they need.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/recipes.md")]
+mod recipes {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cheatsheet.md")]
+mod cheatsheet {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/faq.md")]
+mod faq {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../http/README.md")]
+mod readme_of_http {}
