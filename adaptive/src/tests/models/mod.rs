@@ -2,6 +2,7 @@
 //!
 //! `src/fault.rs` breaks the rules that they check.
 
+#[expect(dead_code, reason = "the gate is of the models of the core")]
 #[cfg_attr(loom, path = "../../../../src/tests/models/loom.rs")]
 #[cfg_attr(shuttle, path = "../../../../src/tests/models/shuttle.rs")]
 mod checker;
