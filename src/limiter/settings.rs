@@ -149,7 +149,12 @@ macro_rules! common_setters {
             Self { settings: Settings { clock, ..self.settings }, ..self }
         }
 
-        /// Makes room for a later rule: [`set_rule`](Limit::set_rule) and plans may go up to it.
+        /// Makes room for a later rule: [`set_rule`](Limit::set_rule) may go up to it, and so may most
+        /// plans.
+        ///
+        /// A plan counts by the ticks of the limiter's own rate, of which its burst needs at least
+        /// 128. One that is hundreds of times as fast is refused in spite of the headroom. Build
+        /// such a limiter by the fastest quota, and make the slower ones plans.
         ///
         /// Of a quota that is its rate and its burst, and of a window its limit. The word has 64
         /// bits, so this costs precision. A tick is then the fraction of a token that fits the

@@ -151,7 +151,11 @@ impl fmt::Display for QuotaError {
                  build with headroom"
             ),
             QuotaError::PlanTickTooCoarse(quota) => {
-                write!(f, "a tick of the limiter is worth more than 1/128 of {quota}: build with headroom")
+                write!(
+                    f,
+                    "a tick of the limiter is worth more than 1/128 of {quota}: build with headroom, or by the \
+                     fastest quota with the others as plans"
+                )
             }
             QuotaError::PlanFillsTooSlowly(quota) => {
                 write!(f, "{quota} takes longer to fill than 1/64 of the limiter's time range")
