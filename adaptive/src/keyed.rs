@@ -22,6 +22,8 @@ const MOST: Places = Places::new(1 << 20);
 ///   [`evict_idle`](RateLimiter::evict_idle). A new key without room is refused
 ///   ([`Overloaded::is_full`]).
 /// * No decision on a known key allocates.
+/// * A key under a plan has another limit: the guard is then the hold of
+///   `limiter.key(&key).under(&plan).hold_owned()`, and `settle(0)` leaves.
 ///
 /// # Examples
 ///

@@ -149,8 +149,8 @@ macro_rules! common_setters {
             Self { settings: Settings { clock, ..self.settings }, ..self }
         }
 
-        /// Makes room for a later rule: [`set_rule`](Limit::set_rule) may go up to it, and so may most
-        /// plans.
+        /// Makes room for a later rule: [`set_rule`](Limit::set_rule) may go up to it, and so may
+        /// most plans.
         ///
         /// A plan counts by the ticks of the limiter's own rate, of which its burst needs at least
         /// 128. One that is hundreds of times as fast is refused in spite of the headroom. Build

@@ -82,6 +82,8 @@ impl Clock {
     }
 
     /// Returns a clock that stands at 0 until its [`MockClock`] moves it.
+    ///
+    /// For a window by the calendar, 0 is 1970-01-01 00:00 UTC.
     #[must_use]
     pub fn mock() -> (Clock, MockClock) {
         let nanos = Arc::new(AtomicU64::new(0));
