@@ -43,8 +43,8 @@ impl WaitingLine {
     pub(crate) fn enter(&self, waiters: &Arc<Mutex<Waiters>>, keys: Vec<u64>) -> Option<InLine> {
         let of_a_key = self.of_a_key.unwrap_or_else(|| (self.max_waiting / KEYS).max(LEAST_OF_A_KEY));
         let mut now = lock(waiters);
-        let has_room = |key| now.by_key.get(key).is_none_or(|waiting| *waiting < of_a_key);
-        if now.all >= self.max_waiting || of_a_key == 0 || !keys.iter().all(has_room) {
+        let has_room = |key| now.by_key.get(key).copied().unwrap_or(0) < of_a_key;
+        if now.all >= self.max_waiting || !keys.iter().all(has_room) {
             return None;
         }
         now.all += 1;

@@ -333,11 +333,6 @@ impl<'s> Pending<'s> {
         self.with_role(Role::Enforced).find_map(|at| Some((at, self.part(at).answer()?.err()?)))
     }
 
-    /// Drops the work that takes time.
-    pub(crate) fn cancel_work(&mut self) {
-        self.more.iter_mut().for_each(|more| more.under_way.clear());
-    }
-
     /// Goes on with all work that takes time.
     pub(crate) fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(more) = &mut self.more else { return Poll::Ready(()) };

@@ -191,7 +191,6 @@ pub(super) fn wait<F: DynLimit + ?Sized>(
     }
     let is_full = delay.in_line.take().is_none();
     let Some((at, denied)) = refusal else { return Poll::Ready(take(state, first, pending)) };
-    pending.cancel_work();
     pending.decision = Some(Err(match denied.reason() {
         Reason::Empty if is_full => full_line(denied),
         _ => denied,

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use http::{Request, Response};
-use tollgate::{Clock, MockClock, Quota, RateLimiter, Window};
+use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Window};
 use tollgate_http::{
     Cost, Decision, DelayLayer, Head, Headers, LayerBuilder, LimitBy, RateLimit, RateLimitLayer,
     ResponseBody, ResponseFuture, key_fn,

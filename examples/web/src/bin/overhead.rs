@@ -18,6 +18,7 @@ use tollgate_http::{
     Answer, AnyLimiter, ClientIp, Cost, DelayLayer, Exempt, Headers, InvalidBan, LayerBuilder, LayerLimiter,
     LayerPlan, LayerRequest, LimitBy, RateLimitLayer, ResponseBody,
 };
+use tollgate_testing::Nothing;
 use tower::{Layer, Service};
 
 const REQUESTS: u64 = 20_000;
@@ -25,24 +26,6 @@ const REQUESTS: u64 = 20_000;
 /// The address of each counted request, and another one.
 const PEER: [u8; 4] = [192, 0, 2, 1];
 const OTHER: [u8; 4] = [192, 0, 2, 2];
-
-/// A service that answers at once.
-#[derive(Clone, Copy)]
-struct Nothing;
-
-impl Service<Request<()>> for Nothing {
-    type Response = Response<()>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok(Response::new(())))
-    }
-}
 
 /// A service whose response has a body of one frame of 1,000 bytes.
 #[derive(Clone, Copy)]

@@ -11,6 +11,7 @@ use tollgate_http::{
 use tower_layer::Layer;
 
 use super::questions::answer;
+use super::store::shared;
 use crate::limits::{Upstream, asks, buckets, by, hourly, poll, status};
 use crate::serving::call;
 
@@ -108,4 +109,22 @@ fn its_tokens_go_back_if_a_request_that_waits_for_another_limit_is_dropped() {
     let mut refused = Box::pin(tower_service::Service::call(&mut service, of(1)));
     assert_eq!((answer(&mut refused), parity.peek(&1).remaining()), (429, 7));
     drop(waits);
+}
+
+/// A limiter that is not at hand has no line, and no other limit is asked to wait beside it.
+#[test]
+fn a_request_that_a_limiter_not_at_hand_refuses_does_not_wait() {
+    let (clock, _mock) = Clock::mock();
+    let (store, other) = (shared(Quota::per_hour(1), &clock), buckets(Quota::per_second(1), &clock));
+    let layer = RateLimitLayer::builder(store.any()).key(by("k"));
+    let layer = layer.and(LimitBy::new(other.clone()).key(by("k"))).build();
+    let delay = DelayLayer::by_timer(Duration::from_secs(3_600), |_| -> std::future::Pending<()> {
+        panic!("no timer is made")
+    });
+    let mut service = delay.layer(layer.layer(Upstream::default()));
+    for expected in [200, 429, 429] {
+        let mut asked = Box::pin(tower_service::Service::call(&mut service, of(1)));
+        assert_eq!((answer(&mut asked), other.peek(&1).remaining()), (expected, 0));
+    }
+    assert_eq!((layer.stats().waiting, layer.stats().delayed), (0, 0));
 }

@@ -87,6 +87,50 @@ fn no_key_fills_the_line_of_a_layer() {
     }
 }
 
+/// A key has a line at each limit, so a limit by the same key leaves its bound as it is. A request
+/// without a key has the bound of the layer alone.
+#[test]
+fn the_bound_of_a_key_is_of_each_limit_and_not_of_requests_without_a_key() {
+    let empty = |clock: &Clock| {
+        let limiter: RateLimiter<u64> = RateLimiter::builder(TEN).clock(clock.clone()).build();
+        assert!(limiter.try_acquire_n(&KEY, 10).is_ok());
+        limiter
+    };
+    for most in [0, 3] {
+        let line = |delay: DelayLayer| delay.max_waiting_per_key(most);
+        let mut scene = Scene::in_line(SECOND, line, |layer, clock| {
+            layer.and(LimitBy::new(empty(clock)).key(key_fn(key)).name("same").unwrap())
+        });
+        let line: Vec<_> = (0..most).map(|_| scene.waits()).collect();
+        assert_eq!((scene.is_refused(), scene.waiting()), (1, most));
+        drop(line);
+    }
+    let (clock, _mock) = Clock::mock();
+    let limiter = empty(&clock);
+    assert!(limiter.shared().n(10).try_acquire().is_ok());
+    let layer = RateLimitLayer::builder(limiter).shared().build();
+    let delay = DelayLayer::by_timer(ns(SECOND), |_| std::future::pending()).max_waiting_per_key(0);
+    let mut asked: Asked = Box::pin(delay.layer(layer.layer(Noting::default())).call(Request::new(0)));
+    assert!(poll(&mut asked).is_none());
+}
+
+#[test]
+fn a_refusal_by_a_full_line_has_its_reason() {
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let seen = reasons.clone();
+    let line = |delay: DelayLayer| delay.max_waiting(1);
+    let mut scene = Scene::in_line(SECOND, line, |layer, _| {
+        layer.on_decision(move |_, decision| {
+            seen.lock().unwrap().extend(decision.result().err().map(|denied| denied.reason()));
+        })
+    });
+    let one = scene.waits();
+    assert_eq!(scene.is_refused(), 1);
+    drop(one);
+    drop(scene.waits());
+    assert_eq!(*reasons.lock().unwrap(), [Reason::Line]);
+}
+
 /// Two lines of one layer have one bound.
 #[test]
 fn the_services_of_a_layer_have_one_line() {
