@@ -62,6 +62,7 @@ impl OverflowSet {
 
 pub(crate) struct OverflowBuckets {
     own: Set,
+    no_key: Bucket,
     plans: OnceLock<Box<PlanSets>>,
     /// A permanently full bucket, shown in place of one that is not made.
     full: Bucket,
@@ -78,7 +79,12 @@ type Set = OnceLock<Box<[Bucket]>>;
 
 impl OverflowBuckets {
     pub(crate) fn new() -> OverflowBuckets {
-        OverflowBuckets { own: OnceLock::new(), plans: OnceLock::new(), full: Bucket::new() }
+        OverflowBuckets {
+            own: OnceLock::new(),
+            no_key: Bucket::new(),
+            plans: OnceLock::new(),
+            full: Bucket::new(),
+        }
     }
 
     fn plans(&self) -> &PlanSets {
@@ -101,9 +107,9 @@ impl OverflowBuckets {
         plan.with_overflow_set(index as u8)
     }
 
-    /// Looks at each bucket of the limiter's own quota, or window.
+    /// Looks at each bucket of the limiter's own quota, or window, and at that without a key.
     pub(crate) fn each_own(&self, look: impl Fn(&Bucket)) {
-        self.own.get().into_iter().flatten().for_each(look);
+        self.own.get().into_iter().flatten().chain([&self.no_key]).for_each(look);
     }
 
     /// Returns the bucket of keys with this hash, to charge it.
@@ -114,6 +120,14 @@ impl OverflowBuckets {
             OverflowSet::None => return &self.full,
         };
         &set.get_or_init(|| (0..BUCKETS).map(|_| Bucket::new()).collect())[index(hash)]
+    }
+
+    /// Returns the bucket of all requests without a key.
+    ///
+    /// It is of no set: a key starts with the level of its overflow bucket, and such requests would
+    /// empty that of one key in 1,024.
+    pub(crate) fn no_key(&self) -> &Bucket {
+        &self.no_key
     }
 
     /// Returns the bucket of keys with this hash, to look at it: a full one if none was charged.

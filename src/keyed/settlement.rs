@@ -53,11 +53,13 @@ impl<K: Hash + Eq> Keyspace<K> {
                 (FoundBucket::Table(table.search(hash)?), hash_of(hash))
             }
             (Origin::Overflow(_) | Origin::NoKey, _) => {
-                let (set, hash) = match receipt.origin {
-                    Origin::Overflow(hash) => (OverflowSet::of(receipt.plan.as_ref()), hash),
-                    _ => (OverflowSet::Own, 0),
+                let (bucket, hash) = match receipt.origin {
+                    Origin::Overflow(hash) => {
+                        (parts.overflow.bucket(OverflowSet::of(receipt.plan.as_ref()), hash), hash)
+                    }
+                    _ => (parts.overflow.no_key(), 0),
                 };
-                let found = FoundBucket::Map(parts.overflow.bucket(set, hash));
+                let found = FoundBucket::Map(bucket);
                 // No caller removes an overflow bucket.
                 let shard = parts.removals.of(hash);
                 return Some(shard.since(shard.latest(), found));
@@ -76,14 +78,7 @@ impl<K: Hash + Eq> Ledger for Keyspace<K> {
         match self.bucket_of(&pin, receipt) {
             // Tokens refunded to a bucket that keys share would be granted to other keys.
             Some(_) if shared && matches!(settle, Settle::Refund(_) | Settle::Excess(..)) => 0,
-            Some(bucket) => {
-                // The bucket of requests without a key has one line, beside the keys that share it.
-                let line = || match receipt.origin {
-                    Origin::NoKey => Some(Origin::Overflow(0)),
-                    origin => Some(origin),
-                };
-                self.settle_found(&pin, (bucket, line), receipt.plan, settle)
-            }
+            Some(bucket) => self.settle_found(&pin, (bucket, || Some(receipt.origin)), receipt.plan, settle),
             None => 0,
         }
     }

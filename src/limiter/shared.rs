@@ -13,7 +13,6 @@ use crate::bucket::line::word_bank::{Entered, Wish};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
 use crate::keyed::lines::LineId;
-use crate::keyed::overflow::OverflowSet;
 use crate::limiter::asked::{Asked, Patience, Target};
 use crate::limiter::hook::DecisionHook;
 use crate::limiter::inner::Inner;
@@ -28,17 +27,17 @@ use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::{Origin, State};
 use crate::word::verb::{Call, Reserve, Take};
 
-/// The origin of the line of the shared bucket, beside the keys that share it.
-const LINE: Origin = Origin::Overflow(0);
+/// The origin of the line of the shared bucket.
+const LINE: Origin = Origin::NoKey;
 
 /// The shared bucket is in no store.
-const NEVER_SEALED: &str = "an overflow bucket is never sealed";
+const NEVER_SEALED: &str = "the shared bucket is never sealed";
 
 /// The one bucket of the requests without a key, from
 /// [`RateLimiter::shared`](crate::RateLimiter::shared).
 ///
-/// It is the first overflow bucket under the limiter's own rule: a request under a plan is refused,
-/// with [`Reason::ForeignPlan`].
+/// It is under the limiter's own rule, and no key shares it. A request under a plan is refused, with
+/// [`Reason::ForeignPlan`].
 pub struct Shared<'a, K, R, S> {
     pub(super) inner: &'a Arc<Inner<K, S>>,
     pub(super) rule: PhantomData<R>,
@@ -47,7 +46,7 @@ pub struct Shared<'a, K, R, S> {
 impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
     fn bucket(self) -> &'a Bucket {
         self.inner.keyspace.sweep_if_due();
-        self.inner.keyspace.parts().overflow.bucket(OverflowSet::Own, 0)
+        self.inner.keyspace.parts().overflow.no_key()
     }
 
     fn settle(self, settle: Settle<'_>) {

@@ -48,6 +48,20 @@ fn asked<'a, B: Asked<'a, Rule = Quota>>(request: Ask<'_, B>, max_wait: u64) -> 
     }
 }
 
+/// An overflow bucket is that of each key in 1,024, which would start with its level.
+#[test]
+fn requests_without_a_key_take_no_tokens_of_any_key() {
+    let builder = || RateLimiter::<u64>::builder(Quota::per_hour(2)).clock(Clock::mock().0);
+    for limiter in [builder().build(), builder().inline(20_000).unwrap().build()] {
+        assert!(limiter.shared().n(2).try_acquire().is_ok() && limiter.shared().try_acquire().is_err());
+        assert!((0..10_000).all(|key| limiter.try_acquire_n(&key, 2).is_ok()));
+    }
+    // Nor do keys without room take those.
+    let limiter = builder().max_keys(0).build();
+    assert!((0..10_000).filter(|key| limiter.try_acquire_n(key, 2).is_ok()).count() > 1_000);
+    assert!(limiter.shared().n(2).try_acquire().is_ok());
+}
+
 /// Tokens of a key and of no key that come after a delay.
 #[test]
 fn a_caller_in_line_that_goes_away_leaves_its_tokens() {

@@ -84,8 +84,7 @@ pub(crate) enum Origin {
     Inline(u64),
     /// An overflow bucket, shared by keys without an entry, by hash.
     Overflow(u32),
-    /// The bucket of all requests without a key: the first overflow bucket under the limiter's own
-    /// rule.
+    /// The bucket of all requests without a key.
     NoKey,
     /// No bucket: nothing was counted.
     Nowhere,

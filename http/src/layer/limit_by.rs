@@ -25,8 +25,7 @@ use tollgate::Denied;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnMissingKey {
-    /// All such requests share one bucket, under the limiter's own quota. It is one of its overflow
-    /// buckets.
+    /// All such requests share one bucket, under the limiter's own quota. No key shares it.
     Share,
     /// The limit does not apply.
     Allow,
