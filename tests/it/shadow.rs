@@ -1,6 +1,7 @@
 //! The decision hook sees every decision once, before shadow mode, which refuses nothing.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, WhenFull, all_of};
 
@@ -135,4 +136,19 @@ fn several_limits_are_each_seen_once() {
     assert_eq!(seen(&list), [Ok(3), Ok(4)]);
     assert!(all.try_acquire().is_err());
     assert_eq!(seen(&list), [Err(Reason::Empty), Err(Reason::Empty)]);
+}
+
+/// A wait that is over at once is a decision like any other.
+#[test]
+fn a_wait_of_no_time_is_seen_once() {
+    let (set, list) = watched(false);
+    let hook = set.hook.clone().unwrap();
+    let limiter = RateLimiter::<u64>::stored(FIVE).clock(Clock::mock().0);
+    let limiter = limiter.on_decision(move |decision| hook(decision)).build();
+    assert!(limiter.key(&1).n(5).blocking_acquire().is_ok());
+    assert_eq!(seen(&list), [Ok(5)]);
+    assert!(limiter.key(&1).within(Duration::ZERO).blocking_acquire().is_err());
+    assert_eq!(seen(&list), [Err(Reason::Empty)]);
+    assert!(limiter.shared().n(5).blocking_acquire().is_ok());
+    assert_eq!(seen(&list), [Ok(5)]);
 }
