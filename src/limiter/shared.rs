@@ -36,8 +36,8 @@ const NEVER_SEALED: &str = "the shared bucket is never sealed";
 /// The one bucket of the requests without a key, from
 /// [`RateLimiter::shared`](crate::RateLimiter::shared).
 ///
-/// It is under the limiter's own rule, and no key shares it. A request under a plan is refused, with
-/// [`Reason::ForeignPlan`].
+/// It is under the limiter's own rule, and no key shares it. A request under a plan is refused,
+/// with [`Reason::ForeignPlan`].
 pub struct Shared<'a, K, R, S> {
     pub(super) inner: &'a Arc<Inner<K, S>>,
     pub(super) rule: PhantomData<R>,
