@@ -30,8 +30,8 @@ const QUEUE: usize = 10_000;
 pub struct Outcome {
     /// Good answers during the disturbance, as a share of the possible ones.
     pub goodput: f64,
-    /// The slow tenth of the last 30 s of the disturbance, in seconds.
-    pub slow_tenth: f64,
+    /// The p90 of the last 30 s of the disturbance, in seconds.
+    pub p90: f64,
     /// The median of these 30 s, in seconds.
     pub median: f64,
     /// The refused share of the attempts during the disturbance.
@@ -56,8 +56,8 @@ pub struct Outcome {
 pub struct Second {
     /// The mean limit.
     pub limit: f64,
-    /// The slow tenth of the good answers, in seconds, if there were any.
-    pub slow_tenth: Option<f64>,
+    /// The p90 of the good answers, in seconds, if there were any.
+    pub p90: Option<f64>,
     /// Good answers, as a share of the possible ones.
     pub goodput: f64,
 }
@@ -285,7 +285,7 @@ impl Run<'_> {
         let one = second..second + 1;
         Second {
             limit: mean(&self.limits(one.clone())),
-            slow_tenth: self.latency(one.clone(), 0.9),
+            p90: self.latency(one.clone(), 0.9),
             goodput: self.good[second] / self.ideal(one),
         }
     }
@@ -314,7 +314,7 @@ impl Run<'_> {
         });
         Outcome {
             goodput: sum(&self.good, 60..until) / self.ideal(60..until),
-            slow_tenth: self.latency(steady.clone(), 0.9).unwrap_or(f64::INFINITY),
+            p90: self.latency(steady.clone(), 0.9).unwrap_or(f64::INFINITY),
             median: self.latency(steady, 0.5).unwrap_or(f64::INFINITY),
             refused: refused(60..until),
             refused_later: refused(63..until),

@@ -21,8 +21,11 @@ fn share(places: f64, ceiling: u32) -> Fraction {
 
 /// Returns the samples that took no longer than a time, in thousandths of all, rounded down.
 fn within(samples: &Samples, time: Duration) -> u64 {
-    let is_within = |permille: u16| samples.quantile(permille).is_some_and(|slow| slow <= time);
-    (0..1_000).rev().find(|permille| is_within(*permille)).map_or(0, |permille| u64::from(permille) + 1)
+    let is_within = |thousandths: u16| samples.quantile(thousandths).is_some_and(|slow| slow <= time);
+    (0..1_000)
+        .rev()
+        .find(|thousandths| is_within(*thousandths))
+        .map_or(0, |thousandths| u64::from(thousandths) + 1)
 }
 
 /// `AIMDLimit` of Netflix's concurrency-limits: a sample over the timeout takes a tenth off, and
@@ -108,7 +111,7 @@ impl Controller for Gradient2 {
 }
 
 /// The rule of the crate without its guard, a control: it never finds that a fall was in vain. It
-/// falls by the slow tenth alone.
+/// falls by the p90 alone.
 ///
 /// Its fault: where the way is longer than the target it falls until next to nothing is admitted.
 #[derive(Clone, Copy, Debug)]

@@ -42,7 +42,7 @@ fn an_overloaded_server_does_what_it_can() {
 
 #[test]
 fn nine_tenths_are_answered_within_the_target() {
-    kept("slow tenth, in targets", OVERLOADED.len());
+    kept("p90, in targets", OVERLOADED.len());
 }
 
 /// The control has the same goodput elsewhere: only the guard is missing.
@@ -69,7 +69,7 @@ fn two_seconds_after_the_disturbance_nine_tenths_are_answered() {
 #[test]
 fn eight_proxies_that_do_not_know_of_each_other_share_a_server() {
     kept("goodput, 8 proxies", 11);
-    kept("slow tenth in targets, 8 proxies", 7);
+    kept("p90 in targets, 8 proxies", 7);
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub enum Next {
 /// impl Controller for Steps {
 ///     fn next(&mut self, samples: &Samples, _: Fraction) -> Next {
 ///         let Some(slow) = samples.quantile(990) else { return Next::Wait };
-///         let many = |permille| samples.failed() * 1_000 > (samples.count() + samples.failed()) * permille;
+///         let many = |thousandths| samples.failed() * 1_000 > (samples.count() + samples.failed()) * thousandths;
 ///         Next::Set(if many(50) || slow > Duration::from_secs(2) {
 ///             Fraction::QUARTER
 ///         } else if many(10) || slow > Duration::from_millis(500) {
@@ -127,7 +127,7 @@ impl Bounds {
     }
 }
 
-/// The default controller of an [`Inflight`](crate::Inflight): it keeps the slow tenth of the
+/// The default controller of an [`Inflight`](crate::Inflight): it keeps the p90 of the
 /// samples within the target.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetController {
@@ -138,7 +138,7 @@ pub(crate) struct TargetController {
     /// one ends.
     hold: u64,
     pub(crate) until: u64,
-    /// The limit and the slow tenth at the first of several falls in a row.
+    /// The limit and the p90 at the first of several falls in a row.
     fall: Option<(u64, u64)>,
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct TargetRule {
     pub(crate) target: u64,
     pub(crate) interval: u64,
     /// The share of the samples that the target is for, in thousandths.
-    pub(crate) permille: u16,
+    pub(crate) quantile: u16,
     /// The longest target that may be in force, in multiples of the given one.
     pub(crate) slack: u64,
     /// The samples that a decision needs.
@@ -175,7 +175,7 @@ impl TargetController {
 
     /// Returns the decision on a limit in sixteenths.
     pub(crate) fn next(&mut self, samples: &Samples, limit: u64, bounds: Bounds) -> Move {
-        let TargetRule { target: asked, interval, permille, slack, .. } = self.rule;
+        let TargetRule { target: asked, interval, quantile, slack, .. } = self.rule;
         if samples.now >= self.until {
             // The longer target has ended: the given one is tried again.
             (self.target, self.until) = (asked, u64::MAX);
@@ -187,7 +187,7 @@ impl TargetController {
             let stalled = samples.refused && count == 0 && samples.window > patience;
             return if stalled { Move::To(limit / 2) } else { Move::Wait };
         }
-        let Some(slow) = samples.nanos_at(permille) else { return Move::Wait };
+        let Some(slow) = samples.nanos_at(quantile) else { return Move::Wait };
         if slow <= self.target {
             self.rise(samples, limit, slow, asked)
         } else {

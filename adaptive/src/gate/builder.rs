@@ -19,7 +19,7 @@ pub struct InflightBuilder {
     floor: u32,
     start: Option<u32>,
     interval: Duration,
-    permille: u16,
+    quantile: u16,
     slack: u64,
     samples: u64,
     clock: Clock,
@@ -30,7 +30,7 @@ impl Inflight {
     /// Begins a limit that follows the latency of the answers, so that nine tenths are answered
     /// within `target`.
     ///
-    /// A good target is two to three times the slow tenth of a calm server: the latency that nine
+    /// A good target is two to three times the p90 of a calm server: the latency that nine
     /// tenths of its answers do not exceed. The limit is never above `ceiling`. A thread that
     /// enters or leaves decides on it, four times a second.
     ///
@@ -63,7 +63,7 @@ impl Inflight {
             floor: 1,
             start: None,
             interval: Duration::from_millis(250),
-            permille: 900,
+            quantile: 900,
             slack: 2,
             samples: 32,
             clock: Clock::default(),
@@ -98,8 +98,8 @@ impl InflightBuilder {
 
     /// Sets the share of the answers that the target is for, in thousandths from 1 to 999: 900 by
     /// default.
-    pub fn permille(self, permille: u16) -> Self {
-        InflightBuilder { permille, ..self }
+    pub fn quantile(self, thousandths: u16) -> Self {
+        InflightBuilder { quantile: thousandths, ..self }
     }
 
     /// Sets the longest target that may be in force, in multiples of the target from 1 to 1,000: 2
@@ -120,7 +120,7 @@ impl InflightBuilder {
     }
 
     /// Sets the controller. The target then has one use: a request that is given up after it counts
-    /// as overloaded. [`permille`](Self::permille), [`slack`](Self::slack) and
+    /// as overloaded. [`quantile`](Self::quantile), [`slack`](Self::slack) and
     /// [`samples`](Self::samples) are of the usual controller, and have no effect.
     pub fn controller(self, controller: impl Controller + 'static) -> Self {
         InflightBuilder { controller: Some(Box::new(controller)), ..self }
@@ -133,7 +133,7 @@ impl InflightBuilder {
     /// [`InvalidLimit`] names the number that is out of its bounds. The ceiling is at least 1, and
     /// the target is from 1 us to a minute.
     pub fn build(self) -> Result<Inflight, InvalidLimit> {
-        let InflightBuilder { target, ceiling, floor, start, interval, permille, slack, samples, .. } = self;
+        let InflightBuilder { target, ceiling, floor, start, interval, quantile, slack, samples, .. } = self;
         let most = u128::from(u32::MAX);
         InvalidLimit::check("a ceiling", ceiling, (1, most))?;
         InvalidLimit::check("a floor", floor, (1, ceiling.into()))?;
@@ -143,11 +143,11 @@ impl InflightBuilder {
         const MINUTE: u128 = 60_000_000_000;
         InvalidLimit::check("a target in ns", target.as_nanos(), (1_000, MINUTE))?;
         InvalidLimit::check("an interval in ns", interval.as_nanos(), (1_000_000, MINUTE))?;
-        InvalidLimit::check("a share in thousandths", permille, (1, 999))?;
+        InvalidLimit::check("a share in thousandths", quantile, (1, 999))?;
         InvalidLimit::check("a slack", slack, (1, 1_000))?;
         InvalidLimit::check("a number of samples", samples, (1, most))?;
         let (target, interval) = (nanos_of(target), nanos_of(interval));
-        let rule = TargetRule { target, interval, permille, slack, samples };
+        let rule = TargetRule { target, interval, quantile, slack, samples };
         let controller = match self.controller {
             Some(controller) => AnyController::Custom { controller, before: 0 },
             None => AnyController::Target(TargetController::new(rule)),

@@ -73,7 +73,7 @@ impl AdaptiveBuilder {
     /// Sets the latency that nine tenths of the answers are not to exceed, from 1 us to a minute:
     /// by default a second.
     ///
-    /// A good target is two to three times the slow tenth of a calm server.
+    /// A good target is two to three times the p90 of a calm server.
     pub fn target(self, target: Duration) -> Self {
         AdaptiveBuilder { target, ..self }
     }

@@ -93,8 +93,8 @@ impl LatencyCounts {
     ///
     /// It is off by an eighth at most. `None` if there are none.
     #[must_use]
-    pub fn quantile(&self, permille: u16) -> Option<Duration> {
-        self.at_rank(rank(self.total(), permille)).map(Duration::from_nanos)
+    pub fn quantile(&self, thousandths: u16) -> Option<Duration> {
+        self.at_rank(rank(self.total(), thousandths)).map(Duration::from_nanos)
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -125,8 +125,8 @@ impl LatencyCounts {
 }
 
 /// Returns the rank of the sample that a share of all, in thousandths, does not exceed.
-pub(crate) fn rank(samples: u64, permille: u16) -> u64 {
-    let rank = (u128::from(samples) * u128::from(permille.min(1_000)) / 1_000) as u64 + 1;
+pub(crate) fn rank(samples: u64, thousandths: u16) -> u64 {
+    let rank = (u128::from(samples) * u128::from(thousandths.min(1_000)) / 1_000) as u64 + 1;
     rank.min(samples)
 }
 
@@ -140,7 +140,7 @@ impl fmt::Debug for LatencyCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LatencyCounts")
             .field("total", &self.total())
-            .field("slow_tenth", &self.quantile(900))
+            .field("p90", &self.quantile(900))
             .finish_non_exhaustive()
     }
 }

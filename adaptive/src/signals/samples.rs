@@ -89,14 +89,14 @@ impl Samples {
     /// It is off by an eighth at most. [`Duration::MAX`] if the share reaches the overloaded
     /// samples; `None` without samples.
     #[must_use]
-    pub fn quantile(&self, permille: u16) -> Option<Duration> {
-        let slow = self.nanos_at(permille)?;
+    pub fn quantile(&self, thousandths: u16) -> Option<Duration> {
+        let slow = self.nanos_at(thousandths)?;
         Some(if slow == u64::MAX { Duration::MAX } else { Duration::from_nanos(slow) })
     }
 
-    pub(crate) fn nanos_at(&self, permille: u16) -> Option<u64> {
+    pub(crate) fn nanos_at(&self, thousandths: u16) -> Option<u64> {
         let count = self.count();
-        (count > 0).then(|| self.answered.at_rank(rank(count, permille)).unwrap_or(u64::MAX))
+        (count > 0).then(|| self.answered.at_rank(rank(count, thousandths)).unwrap_or(u64::MAX))
     }
 
     /// Returns the number of samples that took longer than `nanos`. A sample less than an eighth
@@ -110,7 +110,7 @@ impl fmt::Debug for Samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Samples")
             .field("samples", &self.count())
-            .field("slow_tenth", &self.quantile(900))
+            .field("p90", &self.quantile(900))
             .field("overloaded", &self.overloaded)
             .field("failed", &self.failed)
             .field("refused", &self.refused)

@@ -390,7 +390,7 @@ fn the_numbers_of_the_rule_are_those_of_the_builder() {
     // A tenth of the answers are fast.
     let mixed: &[_] = &[(4, 100), (36, 400)];
     assert!(answers(&ruled(40, |builder| builder), mixed) < 40);
-    assert!(answers(&ruled(40, |builder| builder.permille(50)), mixed) > 40);
+    assert!(answers(&ruled(40, |builder| builder.quantile(50)), mixed) > 40);
     // Two samples are none too few.
     assert_eq!(answers(&ruled(2, |builder| builder), &[(2, 100)]), 2);
     assert_eq!(answers(&ruled(2, |builder| builder.samples(2)), &[(2, 100)]), 3);

@@ -45,10 +45,10 @@ fn rules() -> impl Strategy<Value = (TargetRule, Bounds, u64)> {
     let target = prop_oneof![1_000_u64..1 << 36, Just(300 * MILLI)];
     let ceiling = prop_oneof![1_u64..2_000, Just(u64::from(u32::MAX))];
     (target, ceiling, 0_u64..1 << 32, 0_u64..1 << 32, 1_u16..1_000, 1_u64..1_000).prop_map(
-        |(target, ceiling, floor, start, permille, slack)| {
+        |(target, ceiling, floor, start, quantile, slack)| {
             let floor = 1 + floor % ceiling;
             let start = floor + start % (ceiling - floor + 1);
-            let rule = TargetRule { target, interval: 250 * MILLI, permille, slack, samples: 32 };
+            let rule = TargetRule { target, interval: 250 * MILLI, quantile, slack, samples: 32 };
             (rule, Bounds { floor: floor * PLACE, ceiling: ceiling * PLACE }, start * PLACE)
         },
     )
@@ -56,7 +56,7 @@ fn rules() -> impl Strategy<Value = (TargetRule, Bounds, u64)> {
 
 fn target_controller() -> (TargetController, Bounds) {
     let rule =
-        TargetRule { target: 300 * MILLI, interval: 250 * MILLI, permille: 900, slack: 2, samples: 32 };
+        TargetRule { target: 300 * MILLI, interval: 250 * MILLI, quantile: 900, slack: 2, samples: 32 };
     (TargetController::new(rule), Bounds { floor: PLACE, ceiling: 1_000 * PLACE })
 }
 
@@ -74,7 +74,7 @@ proptest! {
         for samples in all {
             // The longer target may end with this window.
             let target = if samples.now >= controller.until { rule.target } else { controller.target };
-            let breach = samples.slower_than(target) > 0 || samples.nanos_at(rule.permille).is_some_and(|slow| slow > target);
+            let breach = samples.slower_than(target) > 0 || samples.nanos_at(rule.quantile).is_some_and(|slow| slow > target);
             let next = match controller.next(&samples, limit, bounds) {
                 Move::Wait | Move::Stay => limit,
                 Move::To(wanted) => {
@@ -220,7 +220,7 @@ fn a_limit_rises_by_a_place_near_the_target_and_by_an_eighth_and_one_far_from_it
             other => panic!("{other:?}"),
         }
     };
-    // The slow tenths are 284 ms, 217 ms and 108 ms; three quarters of the target are 225 ms.
+    // The p90s are 284 ms, 217 ms and 108 ms; three quarters of the target are 225 ms.
     assert_eq!([rise(280), rise(205), rise(105)], [81, 83, 91]);
 }
 

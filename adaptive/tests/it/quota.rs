@@ -123,7 +123,7 @@ fn answer(adaptive: &Adaptive, mock: &MockClock, a_second: u64, latency: Duratio
     }
 }
 
-fn permille(adaptive: &Adaptive) -> u64 {
+fn share_of(adaptive: &Adaptive) -> u64 {
     adaptive.share().of(1_000)
 }
 
@@ -133,15 +133,15 @@ fn a_breach_sets_seven_eighths_of_the_answers_and_a_refusal_in_time_adds_a_sixte
     let adaptive = builder.build().unwrap();
     // Half as many as the ceiling: 7/8 of 500 a second. The first 400 ms have no sample.
     answer(&adaptive, &mock, 500, ms(400), ms(500));
-    let share = permille(&adaptive);
+    let share = share_of(&adaptive);
     assert!((490..=500).contains(&share), "the first fall is by half: {share}");
     answer(&adaptive, &mock, 500, ms(400), ms(700));
-    let share = permille(&adaptive);
+    let share = share_of(&adaptive);
     assert!((430..=440).contains(&share), "{share}");
     assert_eq!(limiter.rule().capacity(), (1_000 * units(adaptive.share())).div_ceil(1 << 32));
     // In time, and no request was refused.
     answer(&adaptive, &mock, 500, ms(100), ms(2_000));
-    assert_eq!(permille(&adaptive), share);
+    assert_eq!(share_of(&adaptive), share);
     // In time, and a request was refused in each window.
     let before = units(adaptive.share());
     adaptive.refused();
@@ -255,7 +255,7 @@ fn four_late_samples_are_enough_if_they_are_more_than_half_or_a_tenth_of_32() {
     }
 }
 
-/// The slow tenth may be as slow as the target.
+/// The p90 may be as slow as the target.
 #[test]
 fn a_latency_of_the_target_is_in_time() {
     let target = Duration::from_nanos(1 << 28);
@@ -301,24 +301,24 @@ fn a_quota_that_is_set_by_hand_is_gone_on_from() {
         adaptive.refused();
     };
     decide();
-    assert_eq!(permille(&adaptive), 500);
+    assert_eq!(share_of(&adaptive), 500);
     let by_hand = Quota::per_second(125).burst(8);
     limiter.set_rule(by_hand).unwrap();
     // The decision for 250 is dropped.
     decide();
-    assert_eq!((permille(&adaptive), limiter.rule()), (125, by_hand));
+    assert_eq!((share_of(&adaptive), limiter.rule()), (125, by_hand));
     // The falls from before do not count, twice.
     for _ in 0..2 {
         decide();
-        assert_eq!((permille(&adaptive), limiter.rule()), (125, by_hand));
+        assert_eq!((share_of(&adaptive), limiter.rule()), (125, by_hand));
     }
     decide();
-    assert_eq!(permille(&adaptive), 140);
+    assert_eq!(share_of(&adaptive), 140);
     assert_eq!(limiter.rule().capacity(), 141, "a share of the ceiling's burst again");
     // Out of the bounds, the nearest share is gone on from.
-    for (by_hand, permille_then) in [(Quota::per_hour(3), 31), (CEILING, 1_000)] {
+    for (by_hand, share_then) in [(Quota::per_hour(3), 31), (CEILING, 1_000)] {
         limiter.set_rule(by_hand).unwrap();
-        while limiter.rule() == by_hand && permille(&adaptive) != permille_then {
+        while limiter.rule() == by_hand && share_of(&adaptive) != share_then {
             decide();
         }
         assert_eq!(limiter.rule(), by_hand);

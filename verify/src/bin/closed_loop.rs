@@ -58,16 +58,16 @@ fn latencies(rows: &[(Policy, &Results)]) -> Table {
     for (policy, results) in rows {
         put(&mut text, format_args!("| {} |", policy.name));
         for name in &names {
-            put(&mut text, format_args!(" {} |", millis(results.mean(name, |outcome| outcome.slow_tenth))));
+            put(&mut text, format_args!(" {} |", millis(results.mean(name, |outcome| outcome.p90))));
         }
         text.push('\n');
     }
-    Table { name: "slow tenth", text }
+    Table { name: "p90", text }
 }
 
 fn ours(results: &Results, classes: &Results) -> Table {
     let mut text = String::from(
-        "| scenario | goodput | median, ms | slow tenth, ms | refused | variation | back, s | critical, default, sheddable |\n\
+        "| scenario | goodput | median, ms | p90, ms | refused | variation | back, s | critical, default, sheddable |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for scenario in SCENARIOS {
@@ -80,7 +80,7 @@ fn ours(results: &Results, classes: &Results) -> Table {
                 scenario.name,
                 of(|outcome| outcome.goodput),
                 millis(of(|outcome| outcome.median)),
-                millis(of(|outcome| outcome.slow_tenth)),
+                millis(of(|outcome| outcome.p90)),
                 in_digits(of(|outcome| outcome.refused)),
                 of(|outcome| outcome.variation),
                 of(|outcome| outcome.back),
@@ -95,7 +95,7 @@ fn ours(results: &Results, classes: &Results) -> Table {
 
 fn quota(measured: &Measured, fixed: &Results) -> Table {
     let mut text = String::from(
-        "| scenario | goodput: 640 a second | the limit in flight | the quota that adapts | slow tenth, ms | least rate | back, s |\n\
+        "| scenario | goodput: 640 a second | the limit in flight | the quota that adapts | p90, ms | least rate | back, s |\n\
          |---|--:|--:|--:|--:|--:|--:|\n",
     );
     for name in OF_QUOTA {
@@ -108,7 +108,7 @@ fn quota(measured: &Measured, fixed: &Results) -> Table {
                 goodput(fixed),
                 goodput(&measured.ours),
                 goodput(&measured.quota),
-                millis(of(|outcome| outcome.slow_tenth)),
+                millis(of(|outcome| outcome.p90)),
                 of(|outcome| outcome.span.0),
                 of(|outcome| outcome.back),
             ),
@@ -180,9 +180,9 @@ fn seconds() -> String {
     {
         let seconds = run(scenario(name), &(policy.make)(), 0).seconds;
         for (at, second) in seconds.iter().enumerate().skip(50).take(90) {
-            let slow = second.slow_tenth.map(|slow| slow * 1e3);
+            let slow = second.p90.map(|slow| slow * 1e3);
             for (measure, value) in
-                [("limit", Some(second.limit)), ("slow tenth", slow), ("goodput", Some(second.goodput))]
+                [("limit", Some(second.limit)), ("p90", slow), ("goodput", Some(second.goodput))]
             {
                 // A point stands in the middle of its second. Without an answer there is no tenth.
                 let value = value.map_or("none".to_owned(), |value| format!("{value:.3}"));
