@@ -108,7 +108,7 @@ impl Scene {
         let ticks = tick(nanos).wrapping_sub(tick(0));
         let passed = self.reading.tick.wrapping_sub(self.state.word()) & terms.mask;
         // The ticks by which the reading is behind the stamp.
-        let lag = if passed >= terms.jitter_from() { terms.mask - passed + 1 } else { 0 };
+        let lag = if passed >= terms.skew_from() { terms.mask - passed + 1 } else { 0 };
         let passed = if lag > 0 { 0 } else { passed };
         passed < terms.backward_from && (passed + ticks).saturating_sub(lag) < terms.backward_from
     }
@@ -341,7 +341,7 @@ fn steps_for_z3() {
             terms.capacity,
             terms.empty_level,
             terms.min_level(),
-            terms.jitter_from(),
+            terms.skew_from(),
             terms.backward_from,
             terms.grace(),
         ]);

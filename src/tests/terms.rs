@@ -124,9 +124,7 @@ pub(super) fn has_room(terms: &Terms) -> Result<(), TestCaseError> {
     prop_assert!(stamp > 0 && terms.capacity < u64::MAX >> stamp);
     prop_assert!(terms.empty_level < terms.capacity && terms.min_level() <= terms.empty_level);
     prop_assert!(
-        terms.backward_from > 0
-            && terms.backward_from < terms.jitter_from()
-            && terms.jitter_from() <= terms.mask
+        terms.backward_from > 0 && terms.backward_from < terms.skew_from() && terms.skew_from() <= terms.mask
     );
     // The range is at least 64 fills, so that a full bucket differs from one whose stamp wrapped. A
     // range of 2^62 ns never wraps.
@@ -182,7 +180,7 @@ proptest! {
         };
         let window = |span, part| ticks(span).min(range.div_ceil(part)).max(2);
         let (jitter, jump) = (window(4_000_000_000, 4096), window(3_600_000_000_000, 64));
-        prop_assert_eq!(u128::from(terms.jitter_from()), range - jitter);
+        prop_assert_eq!(u128::from(terms.skew_from()), range - jitter);
         prop_assert_eq!(u128::from(terms.backward_from), range - jitter - jump);
         let later = terms.after_others();
         prop_assert_eq!(u128::from(later.backward_from), range - jitter - range.div_ceil(64));

@@ -18,9 +18,9 @@
 //! A reading at tick `now` falls into one of three windows of `d = (now - stamp) mod 2^S`:
 //!
 //! ```text
-//! d = 0                        backward_from      jitter_from         2^S
+//! d = 0                        backward_from       skew_from         2^S
 //! |-------------------------------|-------------------|----------------|
-//! | time has passed               | clock was set     | jitter between |
+//! | time has passed               | clock was set     | skew between   |
 //! |                               | back, or a wrap   | cores          |
 //! | earned: d ticks               | earned: nothing   | earned: nothing|
 //! | next stamp: now               | next stamp: now   | stamp stays    |

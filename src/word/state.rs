@@ -16,10 +16,10 @@
 //! Let `d = (now - stamp) mod 2^S`. There are three windows:
 //!
 //! * `d < backward_from`: `d` ticks have passed.
-//! * `backward_from <= d < jitter_from`: the clock was set back, or the stamp wrapped after a very
+//! * `backward_from <= d < skew_from`: the clock was set back, or the stamp wrapped after a very
 //!   long idle time. No time has passed, and the stamp moves to `now`: the bucket recovers at once
 //!   and earns nothing.
-//! * `jitter_from <= d`: the reading is behind the stamp, because the counters of cores differ. No
+//! * `skew_from <= d`: the reading is behind the stamp, because the counters of cores differ. No
 //!   time has passed, and the stamp stays.
 
 use crate::fault::{Fault, injected};
@@ -326,7 +326,7 @@ fn at_an_earlier_time(refill: impl Refill, state: State, now: u64, passed: u64) 
     let terms = refill.terms();
     let level = state.stored(terms).min(refill.capacity());
     let now = now & terms.mask;
-    if passed >= terms.jitter_from() && state.is_level() {
+    if passed >= terms.skew_from() && state.is_level() {
         let view = refill.view_at_stamp(state, terms.mask - passed + 1);
         if injected(Fault::StampMovesBack) { Balance { stamp: now, ..view } } else { view }
     } else {

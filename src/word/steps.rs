@@ -157,7 +157,7 @@ impl State {
     /// take it for that of a clock that was set back, and would move the stamp back to it.
     pub(crate) fn accepts_stale(self, terms: &Terms, now: u64) -> bool {
         let passed = self.passed(terms, now);
-        self.is_level() && (passed <= terms.mask / 2 || passed >= terms.jitter_from())
+        self.is_level() && (passed <= terms.mask / 2 || passed >= terms.skew_from())
     }
 
     /// Takes `need` units, above 0, if they are there.
@@ -296,7 +296,7 @@ impl State {
     /// because a plan earns more or less in the same ticks.
     pub(crate) fn empty_at(self, terms: &Terms, now: u64) -> u64 {
         let passed = self.passed(terms, now);
-        let stamp = if passed >= terms.jitter_from() {
+        let stamp = if passed >= terms.skew_from() {
             now.wrapping_add(terms.mask - passed + 1)
         } else {
             now.wrapping_sub(passed)

@@ -13,7 +13,7 @@ use crate::rule::layout::{LayoutOptions, QuotaError};
 use crate::word::tick::TickScale;
 
 /// Largest lag of a reading behind the stamp that is jitter between cores, in nanoseconds: 4 s.
-const JITTER_NANOS: u64 = 4_000_000_000;
+const SKEW_NANOS: u64 = 4_000_000_000;
 /// Largest lag beyond that which is a clock that jumped back, in nanoseconds: 1 h.
 const JUMP_NANOS: u64 = 3_600_000_000_000;
 /// Eviction grace in nanoseconds, 2 s: the time that a bucket must be full before eviction, because
@@ -65,7 +65,7 @@ impl Terms {
             gate: Gate::Counted,
         };
         let back = at_least_2(ticks.ticks_in(JUMP_NANOS), range.div_ceil(64));
-        terms.backward_from = terms.jitter_from() - back;
+        terms.backward_from = terms.skew_from() - back;
         terms
     }
 
@@ -74,19 +74,19 @@ impl Terms {
     /// Stamps of the faster quota may be ahead by its jitter, which is many ticks at the slower
     /// rate. The backward window is therefore widened to the whole spare range.
     pub(crate) const fn after_others(self) -> Terms {
-        Terms { backward_from: self.jitter_from() - self.mask.div_ceil(64), ..self }
+        Terms { backward_from: self.skew_from() - self.mask.div_ceil(64), ..self }
     }
 
     /// Returns the ticks by which a clock may be ahead of another: 4 s, at most 1/4096 of the
     /// stamp's range, and at least 2.
     pub(crate) const fn max_skew(&self) -> u64 {
-        self.mask + 1 - self.jitter_from()
+        self.mask + 1 - self.skew_from()
     }
 
     /// Returns the least difference to the stamp, in ticks, that is jitter.
-    pub(crate) const fn jitter_from(&self) -> u64 {
+    pub(crate) const fn skew_from(&self) -> u64 {
         let range = self.mask + 1;
-        range - at_least_2(self.ticks.ticks_in(JITTER_NANOS), range.div_ceil(4096))
+        range - at_least_2(self.ticks.ticks_in(SKEW_NANOS), range.div_ceil(4096))
     }
 
     /// Returns the ticks of the eviction grace.

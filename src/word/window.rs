@@ -218,7 +218,7 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
         let passed = state.passed(&self.terms, reading.tick);
         let stamped = match passed {
             _ if passed < backward_from => reading.tick.saturating_sub(passed),
-            _ if passed >= self.terms.jitter_from() => reading.tick.saturating_add(mask - passed + 1),
+            _ if passed >= self.terms.skew_from() => reading.tick.saturating_add(mask - passed + 1),
             _ => reading.tick,
         };
         let grace = if injected(Fault::EdgeWithoutMargin) { 0 } else { EVICTION_GRACE };
@@ -249,7 +249,7 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
     fn view_behind(self, state: State, now: u64, passed: u64) -> Balance {
         let terms = &self.terms;
         let used = state.is_level();
-        if passed >= terms.jitter_from() && used && !injected(Fault::WindowReopened) {
+        if passed >= terms.skew_from() && used && !injected(Fault::WindowReopened) {
             return self.view_at_stamp(state, terms.mask - passed + 1);
         }
         let level = if used { state.stored(terms) } else { 0 };
