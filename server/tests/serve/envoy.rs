@@ -1,0 +1,231 @@
+//! A real Envoy in front of the service, by the files of `examples/`: row by row of docs/envoy.md.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::{HeaderMap, Request};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use super::client::{PATIENCE, Service};
+
+/// An Envoy, the service that it asks, and an upstream that holds back `/jobs/held` until a permit.
+struct Edge {
+    envoy: Child,
+    address: SocketAddr,
+    service: Service,
+    permits: Arc<Semaphore>,
+    client: Client<HttpConnector, Empty<Bytes>>,
+    runtime: Runtime,
+}
+
+fn example(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+impl Edge {
+    /// Starts all three. `change` is applied to the file of Envoy.
+    fn start(change: impl FnOnce(String) -> String) -> Edge {
+        let runtime = Runtime::new().expect("a runtime");
+        let permits = Arc::new(Semaphore::new(0));
+        let upstream = runtime.block_on(serve(permits.clone()));
+        let service = Service::start(&example("edge.yaml"), &[], &[]).unwrap_or_else(|error| panic!("{error}"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = fs::read_to_string(example("envoy.yaml")).expect("the example");
+        let mut text = change(text);
+        for (from, to) in [(10000, 0), (9901, 0), (9000, upstream.port()), (8081, service.grpc().port())] {
+            let from = format!("port_value: {from}}}");
+            assert!(text.contains(&from), "{from}");
+            text = text.replace(&from, &format!("port_value: {to}}}"));
+        }
+        let file = folder.path().join("envoy.yaml");
+        fs::write(&file, text).expect("it is written");
+        let admin = folder.path().join("admin");
+        let mut command = Command::new(std::env::var_os("ENVOY").expect("the path of Envoy"));
+        command.arg("-c").arg(file).arg("--admin-address-path").arg(&admin).args(["--use-dynamic-base-id", "--concurrency", "1"]);
+        let mut envoy = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(envoy.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        let started = lines.find(|line| line.contains("starting main dispatch loop") || line.contains("[critical]"));
+        assert!(started.as_ref().is_some_and(|line| !line.contains("[critical]")), "{started:?}");
+        // A pipe that is not read would stop Envoy.
+        std::thread::spawn(move || lines.for_each(drop));
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let mut edge = Edge { envoy, address: SocketAddr::from(([0; 4], 0)), service, permits, client, runtime };
+        edge.address = fs::read_to_string(admin).expect("it listens").parse().expect("an address");
+        let listeners: Value = serde_json::from_str(&edge.get("/listeners?format=json", &[]).2).expect("JSON");
+        let port = &listeners["listener_statuses"][0]["local_address"]["socket_address"]["port_value"];
+        edge.address.set_port(port.as_u64().expect("a port") as u16);
+        edge
+    }
+
+    /// The status, the headers and the body of a response.
+    fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, String) {
+        self.runtime.block_on(self.request(path, headers))
+    }
+
+    fn request(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> impl Future<Output = (u16, HeaderMap, String)> + Send + 'static {
+        let mut request = Request::get(format!("http://{}{path}", self.address));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.client.request(request.body(Empty::new()).expect("a request"));
+        async {
+            let (head, body) = response.await.expect("a response").into_parts();
+            let body = body.collect().await.expect("a whole body").to_bytes();
+            (head.status.as_u16(), head.headers, String::from_utf8(body.to_vec()).expect("text"))
+        }
+    }
+
+    fn statuses<const N: usize>(&self, path: &str, headers: &[(&str, &str)]) -> [u16; N] {
+        std::array::from_fn(|_| self.get(path, headers).0)
+    }
+
+    /// Waits until a counter of the service is told: Envoy does not wait for the end of a charge.
+    fn await_counter(&self, name: &str, wanted: u64) {
+        let begin = Instant::now();
+        loop {
+            let found = self.service.counters()[name].as_u64().unwrap_or(0);
+            if found == wanted {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{name} is {found}, not {wanted}");
+        }
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        // The call fails only if the process has already ended.
+        let _ = self.envoy.kill();
+        let _ = self.envoy.wait();
+    }
+}
+
+async fn serve(permits: Arc<Semaphore>) -> SocketAddr {
+    let held = async |State(permits): State<Arc<Semaphore>>| permits.acquire().await.expect("open").forget();
+    let router = Router::new()
+        .route("/jobs/held", axum::routing::get(held))
+        .fallback(async || ([("x-cost", "60")], "served"))
+        .with_state(permits);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async { axum::serve(listener, router).await });
+    address
+}
+
+fn number(headers: &HeaderMap, name: &str) -> u64 {
+    headers[name].to_str().expect("ASCII").parse().expect("a number")
+}
+
+#[test]
+#[ignore = "needs Envoy: scripts/envoy"]
+fn a_limit_is_told_in_headers_and_its_end_is_a_429_with_a_time() {
+    let edge = Edge::start(|text| text);
+    let (status, headers, body) = edge.get("/", &[]);
+    assert_eq!((status, &*body), (200, "served"));
+    assert_eq!(headers["x-ratelimit-limit"], "600, 600;w=60");
+    assert!(number(&headers, "x-ratelimit-remaining") >= 599 && number(&headers, "x-ratelimit-reset") <= 60);
+    assert_eq!(edge.statuses("/login", &[]), [200, 200, 200, 200, 200, 429]);
+    let (status, headers, _) = edge.get("/login", &[]);
+    assert_eq!((status, &headers["x-ratelimit-limit"]), (429, &"5, 600;w=60, 5;w=3600;name=\"login\"".parse().expect("ASCII")));
+    assert!((1..=3600).contains(&number(&headers, "retry-after")), "{headers:?}");
+}
+
+#[test]
+#[ignore = "needs Envoy: scripts/envoy"]
+fn tokens_are_charged_at_the_end_of_a_response() {
+    let edge = Edge::start(|text| text);
+    let user = [("x-user", "ada")];
+    let hits = "rate_limit.edge.model_user.total_hits";
+    // A look takes none; each response has cost 60 of 100, so that the second goes beyond.
+    for charged in [60, 120] {
+        assert_eq!(edge.get("/model", &user).0, 200);
+        edge.await_counter(hits, charged);
+    }
+    assert_eq!(edge.statuses("/model", &user), [429, 429]);
+    assert_eq!(edge.get("/model", &[("x-user", "bob")]).0, 200);
+}
+
+#[test]
+#[ignore = "needs Envoy: scripts/envoy"]
+fn requests_in_flight_give_their_place_back() {
+    let edge = Edge::start(|text| text);
+    let user = [("x-user", "ada")];
+    let returned = "rate_limit.edge.job_user.total_negative_hits";
+    let held = edge.runtime.spawn(edge.request("/jobs/held", &user));
+    edge.await_counter("rate_limit.edge.job_user.total_hits", 1);
+    for passed in 1..=8 {
+        assert_eq!(edge.get("/jobs", &user).0, 200);
+        edge.await_counter(returned, passed);
+    }
+    let more = [0; 2].map(|_| edge.runtime.spawn(edge.request("/jobs/held", &user)));
+    edge.await_counter("rate_limit.edge.job_user.total_hits", 11);
+    assert_eq!(edge.get("/jobs", &user).0, 429);
+    edge.permits.add_permits(3);
+    for one in more.into_iter().chain([held]) {
+        assert_eq!(edge.runtime.block_on(one).expect("no panic").0, 200);
+    }
+}
+
+#[test]
+#[ignore = "needs Envoy: scripts/envoy"]
+fn hits_of_a_virtual_host_are_ignored_by_envoy() {
+    let edge = Edge::start(|text| {
+        let action = "- actions: [{remote_address: {}}]\n";
+        assert!(text.contains(action));
+        text.replace(action, &format!("{action}                          hits_addend: {{number: 0}}\n"))
+    });
+    assert_eq!(edge.get("/", &[]).0, 200);
+    assert!(edge.service.counters().as_object().expect("names").iter().any(|(name, value)| {
+        name.starts_with("rate_limit.edge.remote_address") && name.ends_with(".total_hits") && value == 1
+    }));
+}
+
+#[test]
+#[ignore = "needs Envoy: scripts/envoy"]
+fn a_route_that_envoy_answers_itself_is_not_limited() {
+    let edge = Edge::start(|text| {
+        let route = "- match: {prefix: /}\n                          route: *service\n";
+        assert!(text.contains(route));
+        text.replace(route, "- match: {prefix: /}\n                          direct_response: {status: 204}\n")
+    });
+    assert_eq!(edge.get("/", &[]).0, 204);
+    assert_eq!(edge.service.counters()["call.should_rate_limit.total_requests"], Value::Null);
+    assert!(edge.service.counters().as_object().expect("names").keys().all(|name| !name.starts_with("rate_limit.")));
+}
+
+#[test]
+#[ignore = "needs Envoy: scripts/envoy"]
+fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() {
+    for (deny, status) in [(false, StatusCode::OK), (true, StatusCode::INTERNAL_SERVER_ERROR)] {
+        let mut edge = Edge::start(|text| {
+            assert!(text.contains("failure_mode_deny: false"));
+            text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {deny}"))
+        });
+        assert_eq!(edge.get("/", &[]).0, 200);
+        edge.service.signal("-STOP");
+        assert_eq!(edge.get("/", &[]).0, status.as_u16(), "stopped, {deny}");
+        edge.service.signal("-CONT");
+        assert_eq!(edge.get("/", &[]).0, 200);
+        edge.service.kill();
+        assert_eq!(edge.get("/", &[]).0, status.as_u16(), "gone, {deny}");
+    }
+}

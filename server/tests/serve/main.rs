@@ -1,0 +1,7 @@
+//! `tollgate serve` from outside: its process, gRPC and HTTP.
+
+mod cases;
+mod client;
+mod envoy;
+mod expect;
+mod protobuf;
