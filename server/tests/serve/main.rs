@@ -4,4 +4,5 @@ mod cases;
 mod client;
 mod envoy;
 mod expect;
+mod packaging;
 mod protobuf;
