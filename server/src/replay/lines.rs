@@ -1,0 +1,176 @@
+//! A line of an access log: common and combined format, or JSON.
+//!
+//! A line is borrowed where its text needs no change. A line that cannot be read is no error of the
+//! run: the report counts it.
+
+use std::borrow::Cow;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+
+/// A request of a log.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Line<'a> {
+    /// The time since 1970.
+    pub(super) at: Duration,
+    /// The address of the client.
+    pub(super) client: Cow<'a, str>,
+    pub(super) method: Cow<'a, str>,
+    /// The target of the request, with its query.
+    pub(super) target: Cow<'a, str>,
+    /// The headers that the log has, by their lower-case name.
+    pub(super) headers: Vec<(&'a str, Cow<'a, str>)>,
+}
+
+/// The names of the fields of a log in JSON.
+#[derive(Clone, Debug)]
+pub(super) struct Fields {
+    /// The names of the time, the client, the method and the target.
+    pub(super) names: [String; 4],
+    /// The name of the field of each header, by the lower-case name of the header.
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Fields { names: ["time", "client", "method", "path"].map(str::to_owned), headers: Vec::new() }
+    }
+}
+
+impl Fields {
+    /// Sets the field of `time`, `client`, `method`, `path` or `header:NAME`, from `WHAT=FIELD`.
+    pub(super) fn set(&mut self, text: &str) -> Result<(), String> {
+        let (what, field) = text.split_once('=').ok_or_else(|| format!("--field {text}: no '=' in it"))?;
+        let known = Fields::default().names.iter().position(|name| name == what);
+        match (known, what.strip_prefix("header:")) {
+            (Some(index), _) => self.names[index] = field.to_owned(),
+            (None, Some(header)) => self.headers.push((header.to_ascii_lowercase(), field.to_owned())),
+            (None, None) => {
+                return Err(format!("--field {text}: {what:?} is none of time, client, method, path, header:NAME"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a line. `None`: it is in no format that is known.
+pub(super) fn read<'a>(line: &'a str, fields: &'a Fields) -> Option<Line<'a>> {
+    if line.starts_with('{') { json(line, fields) } else { combined(line) }
+}
+
+/// `CLIENT - USER [27/Nov/2026:03:10:00 +0100] "GET /path HTTP/1.1" 200 12 "referer" "agent"`, the
+/// last two of which may be missing.
+fn combined(line: &str) -> Option<Line<'_>> {
+    let (client, rest) = line.split_once(' ')?;
+    // The name of a user may have spaces, and a bracket begins the time alone.
+    let (_, rest) = rest.split_once(" [")?;
+    let (time, rest) = rest.split_once("] \"")?;
+    let (request, rest) = quoted(rest)?;
+    let mut words = request.split(' ');
+    let (method, target) = (words.next()?, words.next()?);
+    let mut headers = Vec::new();
+    if let Some((_, rest)) = rest.split_once(" \"") {
+        let (referer, rest) = quoted(rest)?;
+        headers.push(("referer", unescaped(referer)));
+        if let Some(rest) = rest.strip_prefix(" \"") {
+            headers.push(("user-agent", unescaped(quoted(rest)?.0)));
+        }
+    }
+    // A header that is missing is a dash.
+    headers.retain(|(_, value)| value != "-");
+    Some(Line { at: common_time(time)?, client: client.into(), method: method.into(), target: unescaped(target), headers })
+}
+
+/// The text up to the next quote that no backslash escapes, and the rest behind it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let mut escaped = false;
+    let end = text.bytes().position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    })?;
+    Some((&text[..end], &text[end + 1..]))
+}
+
+/// The text without the escapes `\"`, `\\` and `\xHH` of nginx and Apache.
+fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return text.into();
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [byte, after @ ..] = rest {
+        let hex = match after {
+            [b'x', high, low, ..] => [*high, *low].map(|digit| (digit as char).to_digit(16)),
+            _ => [None; 2],
+        };
+        let (byte, taken) = match (byte, after, hex) {
+            (b'\\', _, [Some(high), Some(low)]) => ((high * 16 + low) as u8, 4),
+            (b'\\', [escaped, ..], _) => (*escaped, 2),
+            _ => (*byte, 1),
+        };
+        bytes.push(byte);
+        rest = &rest[taken..];
+    }
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+/// `27/Nov/2026:03:10:00 +0100`.
+fn common_time(text: &str) -> Option<Duration> {
+    const MONTHS: [&[u8]; 12] =
+        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+    let bytes = text.as_bytes();
+    if bytes.len() != 26 {
+        return None;
+    }
+    let number = |from: usize, to: usize| {
+        bytes[from..to].iter().try_fold(0, |sum: u64, byte| {
+            Some(sum * 10 + u64::from((*byte as char).to_digit(10)?))
+        })
+    };
+    let month = MONTHS.iter().position(|month| *month == &bytes[3..6])? as u64 + 1;
+    let (day, year) = (number(0, 2)?, number(7, 11)?);
+    let (hour, minute, second) = (number(12, 14)?, number(15, 17)?, number(18, 20)?);
+    let zone = number(22, 24)? * 3_600 + number(24, 26)? * 60;
+    if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 || year < 1970 {
+        return None;
+    }
+    let local = days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+    let seconds = if bytes[21] == b'-' { local + zone } else { local.checked_sub(zone)? };
+    Some(Duration::from_secs(seconds))
+}
+
+/// The days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the
+/// day of the leap year is its last.
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1 - 719_468
+}
+
+/// An object with the fields of `fields`. The time is a number of seconds, or RFC 3339.
+fn json<'a>(line: &str, fields: &'a Fields) -> Option<Line<'a>> {
+    let mut object: Map<String, Value> = serde_json::from_str(line).ok()?;
+    let mut of = |name: &str| match object.remove(name)? {
+        Value::Null => None,
+        Value::String(text) => Some(Cow::Owned(text)),
+        other => Some(Cow::Owned(other.to_string())),
+    };
+    let [time, client, method, target] = &fields.names;
+    Some(Line {
+        at: time_of(&of(time)?)?,
+        client: of(client)?,
+        // A log of one method need not name it.
+        method: of(method).unwrap_or("GET".into()),
+        target: of(target)?,
+        headers: fields.headers.iter().filter_map(|(header, field)| Some((&**header, of(field)?))).collect(),
+    })
+}
+
+fn time_of(text: &str) -> Option<Duration> {
+    match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => humantime::parse_rfc3339_weak(text).ok()?.duration_since(UNIX_EPOCH).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

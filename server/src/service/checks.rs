@@ -1,0 +1,201 @@
+//! Checks over HTTP: the request that a proxy asks about becomes descriptors, by a profile of the
+//! settings.
+//!
+//! A path has one reading here, however the client spells it. A path that servers read in different
+//! ways is asked for twice: as it is read, and as it was sent. A refusal of either holds.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use hyper::http::HeaderName;
+use hyper::{HeaderMap, StatusCode};
+use ipnet::IpNet;
+use tollgate_http::ClientIp;
+
+use super::messages::{Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use crate::paths::{decoded, has_one_reading, without_dots, without_empty, without_parameters};
+
+mod profile;
+
+/// The most bytes of a value. A longer one is cut: no client makes a request that is not limited.
+const MAX_VALUE: usize = 4_096;
+
+/// The headers that tell a method, a target and a host, in the order in which they are looked for.
+/// nginx has a name of its own; Traefik and Caddy share one.
+const METHOD: [&str; 2] = ["x-original-method", "x-forwarded-method"];
+const TARGET: [&str; 2] = ["x-original-uri", "x-forwarded-uri"];
+const HOST: [&str; 1] = ["x-forwarded-host"];
+
+/// A profile: which requests it takes, and the descriptors that it makes of them.
+#[derive(Debug)]
+pub(crate) struct Check {
+    name: String,
+    domain: String,
+    /// The networks of the proxies that may ask.
+    from: Vec<IpNet>,
+    client: ClientIp,
+    refuse: StatusCode,
+    descriptors: Vec<Vec<(String, Template)>>,
+    is_case_sensitive: bool,
+}
+
+/// A value of a descriptor, from a text such as `{method} {path}`.
+#[derive(Debug)]
+struct Template(Vec<Part>);
+
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    Client,
+    Method,
+    Path,
+    Host,
+    Header(HeaderName),
+}
+
+/// A request that is asked about.
+pub(crate) struct Asked<'a> {
+    pub(crate) client: Cow<'a, str>,
+    pub(crate) method: &'a str,
+    /// The path with its query, as it was sent.
+    pub(crate) target: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) header: &'a dyn Fn(&HeaderName) -> Option<Cow<'a, str>>,
+}
+
+impl Check {
+    /// Returns whether a proxy at this address may ask.
+    pub(crate) fn may_ask(&self, peer: IpAddr) -> bool {
+        // An IPv4 client of a socket of both families.
+        let peer = peer.to_canonical();
+        self.from.iter().any(|network| network.contains(&peer))
+    }
+
+    /// Returns the message for the request that the headers of a check are about. What they do not
+    /// tell is that of the check itself.
+    pub(crate) fn request(
+        &self,
+        peer: IpAddr,
+        own: (&str, &str),
+        headers: &HeaderMap,
+    ) -> RateLimitRequest {
+        let text = |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let first = |names: &[&str]| names.iter().find_map(|name| headers.get(*name)?.to_str().ok());
+        let (method, target) = own;
+        let client = self.client.key_of(peer, headers).unwrap_or(peer);
+        self.message(&Asked {
+            client: client.to_string().into(),
+            method: first(&METHOD).unwrap_or(method),
+            target: first(&TARGET).unwrap_or(target),
+            host: first(&HOST).or_else(|| headers.get("host")?.to_str().ok()).unwrap_or(""),
+            header: &text,
+        })
+    }
+
+    /// Returns the message for a request. A descriptor with a header that is missing is left out.
+    pub(crate) fn message(&self, asked: &Asked<'_>) -> RateLimitRequest {
+        let (path, as_sent) = self.paths(asked.target);
+        let mut descriptors = Vec::with_capacity(self.descriptors.len());
+        for entries in &self.descriptors {
+            descriptors.extend(descriptor(entries, asked, &path));
+            let has_path = entries.iter().any(|(_, value)| value.has_path());
+            if let Some(as_sent) = as_sent.as_ref().filter(|_| has_path) {
+                descriptors.extend(descriptor(entries, asked, as_sent));
+            }
+        }
+        RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 }
+    }
+
+    /// The path of a target as it is read, and as it was sent if servers read it in different ways.
+    fn paths<'a>(&self, target: &'a str) -> (Cow<'a, str>, Option<Cow<'a, str>>) {
+        let path = path_of(target);
+        let (read, as_sent) = match has_one_reading(path) && !path.contains('%') {
+            true => (Cow::Borrowed(path), None),
+            false => {
+                let read = decoded(&without_parameters(path.as_bytes()), |_| true);
+                let read = without_dots(&without_empty(&read));
+                let read = String::from_utf8_lossy(&read).into_owned();
+                let as_sent = (read != path && !has_one_reading(path)).then_some(Cow::Borrowed(path));
+                (Cow::Owned(read), as_sent)
+            }
+        };
+        let cased = |path: Cow<'a, str>| match self.is_case_sensitive {
+            true => path,
+            false => path.to_lowercase().into(),
+        };
+        (cased(read), as_sent.map(cased))
+    }
+
+    /// Returns the status and the headers of the answer to a check.
+    pub(crate) fn answer(&self, response: &RateLimitResponse) -> (StatusCode, Vec<(&'static str, String)>) {
+        let is_refused = response.overall_code == Code::OverLimit as i32;
+        let limited = response.statuses.iter().filter_map(|status| {
+            let limit = status.current_limit.as_ref()?;
+            let reset = status.duration_until_reset.as_ref().map_or(1, |reset| reset.seconds.max(1));
+            Some((status, limit, reset))
+        });
+        let told = if is_refused {
+            // The longest wait: a client that waits for another would be refused again.
+            let refused = limited.filter(|(status, _, _)| status.code == Code::OverLimit as i32);
+            refused.max_by_key(|(_, _, reset)| *reset)
+        } else {
+            limited.min_by_key(|(status, _, _)| status.limit_remaining)
+        };
+        let mut headers = Vec::with_capacity(3);
+        if let Some((status, limit, reset)) = told {
+            let name: &str = if limit.name.is_empty() { &self.name } else { &limit.name };
+            // A name of the headers has no other characters.
+            let name: String = name.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).collect();
+            let (quota, left) = (limit.requests_per_unit, status.limit_remaining);
+            headers.push(("ratelimit", format!("\"{name}\";r={left};t={reset}")));
+            let window = super::messages::seconds_of(limit.unit).map_or(String::new(), |w| format!(";w={w}"));
+            headers.push(("ratelimit-policy", format!("\"{name}\";q={quota}{window}")));
+            if is_refused {
+                headers.push(("retry-after", reset.to_string()));
+            }
+        }
+        (if is_refused { self.refuse } else { StatusCode::OK }, headers)
+    }
+}
+
+/// The path of a target, which may have the form of a URL.
+fn path_of(target: &str) -> &str {
+    let target = match target.split_once("://") {
+        Some((_, rest)) if !target.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
+        _ => target,
+    };
+    target.split(['?', '#']).next().unwrap_or(target)
+}
+
+fn descriptor(entries: &[(String, Template)], asked: &Asked<'_>, path: &str) -> Option<RateLimitDescriptor> {
+    let entries = entries.iter().map(|(key, template)| {
+        let mut value = template.value(asked, path)?;
+        value.truncate(value.floor_char_boundary(MAX_VALUE));
+        Some(DescriptorEntry { key: key.clone(), value })
+    });
+    Some(RateLimitDescriptor { entries: entries.collect::<Option<_>>()?, ..RateLimitDescriptor::default() })
+}
+
+impl Template {
+    fn has_path(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Path))
+    }
+
+    fn value(&self, asked: &Asked<'_>, path: &str) -> Option<String> {
+        let mut value = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => value += text,
+                Part::Client => value += &asked.client,
+                Part::Method => value += asked.method,
+                Part::Path => value += path,
+                Part::Host => value += asked.host,
+                Part::Header(name) => value += &(asked.header)(name)?,
+            }
+        }
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests;
