@@ -15,6 +15,8 @@ mod listen;
 mod output;
 mod pace;
 mod readings;
+#[expect(dead_code)]
+mod rules;
 mod run;
 mod serve;
 mod threads;
