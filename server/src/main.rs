@@ -19,6 +19,8 @@ mod readings;
 mod rules;
 mod run;
 mod serve;
+#[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
+mod service;
 mod threads;
 
 use config::options::{Options, sentence};
