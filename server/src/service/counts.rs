@@ -61,7 +61,7 @@ pub(super) struct Counted {
 }
 
 /// All counts, the limiters of texts, and the statistics.
-pub(crate) struct Counts {
+pub(crate) struct LimitCounts {
     options: CountOptions,
     /// A hasher with the secret of this process.
     hasher: SipHasher13,
@@ -71,12 +71,12 @@ pub(crate) struct Counts {
     pub(crate) statistics: Statistics,
 }
 
-impl Counts {
-    pub(crate) fn new(options: &CountOptions) -> Counts {
+impl LimitCounts {
+    pub(crate) fn new(options: &CountOptions) -> LimitCounts {
         let secret = RandomState::new();
         let windows = |unit| UnitCounts::new(unit, options.max_keys, &options.clock);
         let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
-        Counts {
+        LimitCounts {
             hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
             units: units.map(|unit| windows(unit).expect("the word of each unit has room for MOST")),
             texts: RwLock::default(),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::counts::{Counted, Counts, UnixTime};
+use super::counts::{Counted, LimitCounts, UnixTime};
 use super::loaded::{Counter, LoadedRules};
 use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use super::statistics::Numbers;
@@ -69,7 +69,7 @@ impl fmt::Display for Problem {
 /// A [`Problem`] of the request itself, which is counted.
 pub(crate) fn decide(
     loaded: &LoadedRules,
-    counts: &Counts,
+    counts: &LimitCounts,
     options: &DecisionOptions,
     request: &RateLimitRequest,
     now: UnixTime,
@@ -86,7 +86,7 @@ pub(crate) fn decide(
 /// A request with all that decides about it.
 struct Decision<'a> {
     loaded: &'a LoadedRules,
-    counts: &'a Counts,
+    counts: &'a LimitCounts,
     options: &'a DecisionOptions,
     request: &'a RateLimitRequest,
     domain: Option<&'a Domain>,
@@ -114,7 +114,7 @@ struct Overall {
 impl<'a> Decision<'a> {
     fn new(
         loaded: &'a LoadedRules,
-        counts: &'a Counts,
+        counts: &'a LimitCounts,
         options: &'a DecisionOptions,
         request: &'a RateLimitRequest,
         now: UnixTime,
@@ -228,7 +228,7 @@ impl<'a> Decision<'a> {
         Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })
     }
 
-    /// Counts the hits of a descriptor, and returns its status.
+    /// LimitCounts the hits of a descriptor, and returns its status.
     #[inline]
     fn status(
         &self,
@@ -254,7 +254,7 @@ impl<'a> Decision<'a> {
         status::counted(&counted, code, counter.told(), rule.and_then(|rule| rule.name.as_deref()))
     }
 
-    /// Counts the hits of a descriptor in the statistics of its limit.
+    /// LimitCounts the hits of a descriptor in the statistics of its limit.
     fn record(
         &self,
         descriptor: &RateLimitDescriptor,

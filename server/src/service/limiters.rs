@@ -37,7 +37,7 @@ impl Hasher for HashedKey {
     }
 }
 
-type Limiter<R> = RateLimiter<u128, R, HashedKey>;
+type HashedKeys<R> = RateLimiter<u128, R, HashedKey>;
 
 /// The hits of a key in the present window, before and after those of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl UnitCounts {
 }
 
 /// Windows that count past any limit.
-pub(super) struct Windows(pub(super) Limiter<Window>);
+pub(super) struct Windows(pub(super) HashedKeys<Window>);
 
 impl Windows {
     /// Adds hits to the count of a key.
@@ -114,8 +114,8 @@ pub(crate) struct TextLimiter {
 }
 
 enum TextKeys {
-    Buckets(Limiter<Quota>),
-    Windows(Limiter<Window>),
+    Buckets(HashedKeys<Quota>),
+    Windows(HashedKeys<Window>),
 }
 
 /// The result of a limiter of a text.
@@ -129,7 +129,7 @@ pub(super) struct Taken {
 
 impl TextLimiter {
     pub(super) fn new(rule: AnyRule, max_keys: usize, clock: Clock) -> TextLimiter {
-        fn build<R: Rule>(rule: R, max_keys: usize, clock: Clock) -> Limiter<R> {
+        fn build<R: Rule>(rule: R, max_keys: usize, clock: Clock) -> HashedKeys<R> {
             RateLimiter::builder(rule).hasher(HashedKey::default()).clock(clock).max_keys(max_keys).build()
         }
         let is_shorter = |unit: &Unit| u64::from(unit.seconds()) <= rule.period().as_secs();
@@ -146,7 +146,7 @@ impl TextLimiter {
 
     /// Takes all hits, or none if they are too many.
     pub(super) fn take(&self, key: u128, hits: u64) -> Taken {
-        fn take<R: Rule>(keys: &Limiter<R>, key: u128, hits: u64) -> Taken {
+        fn take<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) -> Taken {
             match keys.try_acquire_n(&key, hits) {
                 Ok(granted) => {
                     let (remaining, wait) = (granted.remaining(), granted.reset_after());
@@ -166,7 +166,7 @@ impl TextLimiter {
 
     /// Returns the result for these hits, and takes none.
     pub(super) fn look(&self, key: u128, hits: u64) -> Taken {
-        fn look<R: Rule>(keys: &Limiter<R>, key: u128, hits: u64) -> Taken {
+        fn look<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) -> Taken {
             let seen = keys.key(&key).n(hits).peek();
             let (is_granted, reset) = (seen.remaining() >= hits, seen.reset_after());
             let wait = if is_granted { reset } else { seen.retry_after().unwrap_or(reset) };
@@ -180,7 +180,7 @@ impl TextLimiter {
 
     /// Takes hits that come after the fact: the tokens that are not there are owed.
     pub(super) fn charge(&self, key: u128, hits: u64) -> Taken {
-        fn charge<R: Rule>(keys: &Limiter<R>, key: u128, hits: u64) {
+        fn charge<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) {
             if let Ok(hold) = keys.key(&key).n(0).hold() {
                 hold.settle(hits);
             }

@@ -37,7 +37,7 @@ impl Counter {
 }
 
 /// The rules of a configuration as [`decide`](super::decide::decide) takes them, from
-/// [`Counts::load`](super::counts::Counts::load).
+/// [`LimitCounts::load`](super::counts::LimitCounts::load).
 pub(crate) struct LoadedRules {
     pub(crate) rules: Rules,
     counters: Box<[Counter]>,
