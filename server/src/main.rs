@@ -10,6 +10,10 @@ mod log;
 mod net;
 mod output;
 mod proxy;
+#[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
+mod rules;
+#[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
+mod service;
 mod settings;
 
 use proxy::config::options::Options;
