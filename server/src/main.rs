@@ -6,20 +6,19 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod admin;
-mod config;
-mod counters;
-mod forward;
-mod io;
-mod limits;
-mod listen;
+mod log;
+mod net;
 mod output;
-mod pace;
-mod readings;
-mod run;
-mod serve;
-mod threads;
+mod proxy;
+#[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
+mod rules;
+#[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
+mod service;
+mod settings;
 
-use config::options::{Options, sentence};
+use proxy::config::options::Options;
+use proxy::run;
+use settings::fault::sentence;
 
 #[cfg(not(unix))]
 compile_error!("tollgate-server runs on Unix only: it listens on Unix sockets and obeys signals of Unix");

@@ -1,0 +1,46 @@
+//! The log on stderr.
+
+use std::io;
+use std::sync::LazyLock;
+
+use tollgate::{Quota, RateLimiter};
+use tracing::callsite::Identifier;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{DynFilterFn, Targets};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
+
+type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// The log, with a format that can be changed.
+pub(crate) struct LogHandle(reload::Handle<Lines, Registry>);
+
+impl LogHandle {
+    /// Starts to write each event of the process to stderr.
+    pub(crate) fn start(json: bool) -> LogHandle {
+        let (lines, handle) = reload::Layer::new(lines(json));
+        let filter = Targets::new().with_default(Level::INFO);
+        tracing_subscriber::registry().with(lines).with(DynFilterFn::new(is_logged)).with(filter).init();
+        LogHandle(handle)
+    }
+
+    pub(crate) fn set_format(&self, json: bool) {
+        // The call fails only if the log is gone, and the log lives as long as the process.
+        let _ = self.0.reload(lines(json));
+    }
+}
+
+/// Returns whether an event is written. A dead upstream fails each request, so each line of the
+/// code that warns is bounded. `/metrics` counts all failures.
+fn is_logged<S>(event: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+    static WARNINGS: LazyLock<RateLimiter<Identifier>> =
+        LazyLock::new(|| RateLimiter::new(Quota::per_second(5).burst(10)));
+    *event.level() != Level::WARN || WARNINGS.try_acquire(&event.callsite()).is_ok()
+}
+
+fn lines(json: bool) -> Lines {
+    // A field of the access log is named `target`. The target of the event would be a second one.
+    let lines = fmt::layer().with_writer(io::stderr).with_target(false);
+    if json { lines.json().flatten_event(true).boxed() } else { lines.with_ansi(false).boxed() }
+}

@@ -1,0 +1,151 @@
+//! The keys of requests: the clients that are limited.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use hyper::header::{COOKIE, HeaderValue};
+use ipnet::Ipv4Net;
+use tollgate_adaptive::Priority;
+use tollgate_distributed::{SharedDigest, StoreKey};
+use tollgate_http::{ClientIp, Digest, Head};
+
+use crate::proxy::config::settings::{KeyPart, Settings};
+
+/// The client that is limited. A value of a header that looks like an address is not that address:
+/// the types differ.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    Address(IpAddr),
+    /// A value that the client has sent, or several parts.
+    Header(Digest),
+    /// The same, by a digest that each proxy of a fleet has.
+    Shared(SharedDigest),
+}
+
+impl Key {
+    /// Returns the letter of the type, and the whole text.
+    fn whole(&self) -> (u8, String) {
+        match self {
+            Key::Address(address) => (b'a', address.to_string()),
+            // Of this process alone: no limit with a store has such a key.
+            Key::Header(digest) => (b'p', digest.to_string()),
+            Key::Shared(digest) => (b'h', digest.to_string()),
+        }
+    }
+}
+
+/// An address as it is, a value as the beginning of its digest: it may be a secret.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.whole() {
+            (b'a', address) => f.write_str(&address),
+            (_, digest) => write!(f, "#{digest:.12}"),
+        }
+    }
+}
+
+/// The key as a store has it. The first letter is that of its type.
+impl StoreKey for Key {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let (kind, text) = self.whole();
+        bytes.push(kind);
+        bytes.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// The client of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    /// Its address: the peer's, unless a trusted proxy says another.
+    pub(crate) address: IpAddr,
+    /// The network of the address that is one client, whatever the key is.
+    pub(crate) network: IpAddr,
+    /// The key of the first limit of the request.
+    pub(crate) key: Key,
+    /// The share of an upstream's limit in flight that the request may use.
+    pub(crate) priority: Priority,
+}
+
+/// The source of the keys of a limit.
+pub(crate) struct KeySource {
+    pub(super) parts: Vec<KeyPart>,
+    /// Whether each proxy of a fleet has the same digests.
+    pub(super) is_shared: bool,
+}
+
+impl KeySource {
+    /// Returns the key of a request. A part that the request does not have just once is the
+    /// client's network.
+    pub(crate) fn key(&self, head: Head<'_>, network: IpAddr) -> Key {
+        let of = |part| value(part, head).map_or(Key::Address(network), |value| self.digest(value));
+        if let [part] = &self.parts[..] {
+            return of(part);
+        }
+        // Neither a digest nor an address has the sign between them, so no two lists are alike. A
+        // value as it is could have it, and might be longer than the part that is hashed.
+        let all: String = self.parts.iter().map(|part| of(part).whole().1 + ";").collect();
+        self.digest(all.as_bytes())
+    }
+
+    fn digest(&self, value: &[u8]) -> Key {
+        match self.is_shared {
+            true => Key::Shared(SharedDigest::of(value)),
+            false => Key::Header(Digest::of(value)),
+        }
+    }
+}
+
+/// Returns the value of a part, if a request has it just once. The address has none.
+fn value<'a>(part: &KeyPart, head: Head<'a>) -> Option<&'a [u8]> {
+    match part {
+        KeyPart::Peer => None,
+        KeyPart::Header(name) => only(head.headers.get_all(name).iter().map(HeaderValue::as_bytes)),
+        KeyPart::Cookie(name) => {
+            let fields = head.headers.get_all(COOKIE).iter();
+            let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
+            only(pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"=")))
+        }
+        // A client may make up methods.
+        KeyPart::Method => match head.method.as_str() {
+            "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH" | "TRACE" => {
+                Some(head.method.as_str().as_bytes())
+            }
+            _ => Some(b"other"),
+        },
+    }
+}
+
+fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    let only = values.next()?;
+    values.next().is_none().then_some(only)
+}
+
+/// How the client of a request is found.
+pub(crate) struct Keys {
+    pub(crate) client: ClientIp,
+    ipv4_prefix: u8,
+}
+
+impl Keys {
+    pub(crate) fn new(settings: &Settings) -> Keys {
+        // The setting has the same bounds.
+        let client = ClientIp::peer().ipv6_prefix(settings.ipv6_prefix).unwrap_or_else(|_| ClientIp::peer());
+        let client = match settings.trust_proxy.as_slice() {
+            [] => client,
+            // The settings have valid networks only, so no proxy is forgotten.
+            proxies => client.clone().xff_trusted(proxies.iter().copied()).unwrap_or(client),
+        };
+        Keys { client, ipv4_prefix: settings.ipv4_prefix }
+    }
+
+    /// Returns the client's address, and its network.
+    pub(crate) fn client(&self, peer: IpAddr, head: Head<'_>) -> (IpAddr, IpAddr) {
+        let address = self.client.address(head).unwrap_or(peer);
+        let network = match self.client.group(address) {
+            // More bits than an address has are no network.
+            IpAddr::V4(four) => Ipv4Net::new(four, self.ipv4_prefix).map_or(four, |net| net.network()).into(),
+            six => six,
+        };
+        (address, network)
+    }
+}

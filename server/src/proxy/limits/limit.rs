@@ -1,0 +1,136 @@
+//! The limits of a set of paths, behind one layer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::Response;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use tollgate::Quota;
+use tollgate_http::{
+    Decision, DelayLayer, Exempt, Head, InvalidName, LayerBuilder, LimitBy, RateLimitLayer, Refusal,
+};
+
+use super::keys::Key;
+use super::limiter::Limiter;
+use super::past::Past;
+use super::tally::Tally;
+use crate::proxy::config::settings::Ban;
+
+/// The keys of a request, and when its decision began.
+#[derive(Clone)]
+pub(super) struct Asked {
+    pub(super) key: Key,
+    /// The keys of the limits after the first.
+    pub(super) others: Vec<Key>,
+    pub(super) at: Instant,
+    pub(super) exempt: bool,
+}
+
+impl Asked {
+    /// Returns the key of the limit at a place of its layer.
+    fn key(head: Head<'_>, place: usize) -> Option<Key> {
+        let asked: &Asked = head.extensions.get()?;
+        if place == 0 { Some(asked.key) } else { asked.others.get(place - 1).copied() }
+    }
+}
+
+/// One rule, with the keys' buckets or windows.
+pub(crate) struct Limit {
+    pub(crate) name: String,
+    /// Tokens of a request. Read at each, so that another cost needs no other layer.
+    pub(crate) cost: Arc<AtomicU64>,
+    pub(crate) limiter: Limiter,
+    /// The buckets that a reload has replaced by these.
+    pub(super) past: Arc<Past>,
+}
+
+impl Limit {
+    /// Returns this limit of a layer, by the keys at its place.
+    fn of_layer(&self, place: usize, terms: &Terms) -> Result<LimitBy<Key>, InvalidName> {
+        let limit = LimitBy::new(self.limiter.any()).key(move |head: Head<'_>| Asked::key(head, place));
+        let mut limit = limit.name(&self.name)?;
+        if terms.log {
+            limit = limit.log_refusals_by(Quota::per_second(5).burst(10), Key::to_string);
+        }
+        Ok(match terms.bans.get(place).copied().flatten() {
+            None => limit,
+            Some(ban) => {
+                let limit = limit.ban_after(ban.refusals, ban.window).for_(ban.time);
+                limit.expect("it was checked when the file was read")
+            }
+        })
+    }
+}
+
+/// The settings of a layer. Other ones need another layer.
+#[derive(Clone, PartialEq)]
+pub(super) struct Terms {
+    pub(super) shadow: bool,
+    pub(super) log: bool,
+    pub(super) delay: Option<Duration>,
+    pub(super) max_waiting: usize,
+    /// The ban of each limit.
+    pub(super) bans: Vec<Option<Ban>>,
+}
+
+/// Limits that decide together: a request is granted by all of them, or takes of none.
+pub(crate) struct Together {
+    /// At least one.
+    pub(crate) limits: Vec<Arc<Limit>>,
+    pub(crate) layer: RateLimitLayer<Key>,
+    /// Lets requests wait for their tokens.
+    pub(super) delay: Option<DelayLayer>,
+    pub(super) terms: Terms,
+}
+
+impl Together {
+    pub(super) fn new(limits: Vec<Arc<Limit>>, terms: Terms, tally: &Arc<Tally>) -> Together {
+        let named = "it was checked when the file was read";
+        let mut of_layer =
+            limits.iter().enumerate().map(|(at, limit)| limit.of_layer(at, &terms).expect(named));
+        let first = of_layer.next().expect("there is a limit");
+        let layer = of_layer.fold(LayerBuilder::from(first), LayerBuilder::and);
+        let (costs, tally) = (limits[0].cost.clone(), tally.clone());
+        let layer = layer
+            .cost(move |_| costs.load(Relaxed))
+            .exempt(Exempt::when(|head| head.extensions.get().is_some_and(|asked: &Asked| asked.exempt)))
+            .enforce(if terms.shadow { 0 } else { 100 })
+            .on_decision(move |head: Head<'_>, decision: &Decision| {
+                let asked = head.extensions.get().map(|asked: &Asked| asked.at);
+                tally.note(decision, asked.map_or(Duration::ZERO, |at| at.elapsed()));
+            })
+            .reject_with(refuse);
+        let delay = terms.delay.map(|longest| DelayLayer::new(longest).max_waiting(terms.max_waiting));
+        Together { layer: layer.build(), delay, limits, terms }
+    }
+
+    /// Up to `n` keys of each limit that were refused most, with how often, and the tokens left.
+    pub(crate) fn top_refused(&self, n: usize) -> impl Iterator<Item = (&Limit, Key, u64, u64)> {
+        self.limits.iter().flat_map(move |limit| {
+            let named = self.layer.limit::<Key>(&limit.name);
+            let top = named.map(|named| named.top_refused(n)).unwrap_or_default();
+            top.into_iter().map(|(key, refused)| (&**limit, key, refused, limit.limiter.left(&key)))
+        })
+    }
+}
+
+/// One line; the headers that tell of the limit are added to it.
+fn refuse(refusal: &Refusal<'_>) -> Response<Bytes> {
+    refusal.grpc_response().unwrap_or_else(|| {
+        let rule = refusal.policy().rule();
+        let line = match refusal.retry_after() {
+            Some(wait) if refusal.is_unavailable() => {
+                format!("The limit of {rule} is not available; try again in {} s.\n", wait.as_secs())
+            }
+            Some(wait) => {
+                format!("Too many requests: the limit is {rule}; try again in {} s.\n", wait.as_secs())
+            }
+            None => format!("Too many requests: the limit is {rule}, and this one is over its burst.\n"),
+        };
+        let mut response = refusal.response(line.into());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        response
+    })
+}

@@ -1,0 +1,193 @@
+//! The buckets or windows of the keys of one limit.
+
+use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter, Rule, Window};
+use tollgate_http::AnyLimiter;
+
+use super::keys::Key;
+use super::store::{Fleet, SharedLimiter};
+use crate::proxy::config::store::{counts, window_in_store};
+
+/// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
+/// it.
+const HEADROOM: [u64; 3] = [16, 4, 2];
+
+/// The keys' buckets or windows, with the largest rule that they have room for.
+#[derive(Clone)]
+pub(crate) enum Limiter {
+    Buckets(RateLimiter<Key>, Quota),
+    Windows(RateLimiter<Key, Window>, Window),
+    /// Buckets that a fleet shares.
+    Shared(SharedLimiter, Quota),
+}
+
+impl Limiter {
+    /// Returns the limiter of a rule, under this name in the store of a fleet. With a number of
+    /// keys it has a fixed table for them, and without one a map that grows.
+    pub(crate) fn new(
+        name: &str,
+        rule: AnyRule,
+        keys: Option<usize>,
+        fleet: Option<&Fleet>,
+    ) -> Result<Limiter, String> {
+        match (rule, fleet) {
+            (AnyRule::Quota(quota), None) => {
+                let (limiter, most) = with_room(quota, larger(quota), keys).map_err(|why| why.to_string())?;
+                Ok(Limiter::Buckets(limiter, most))
+            }
+            (AnyRule::Window(window), None) => {
+                Limiter::of_windows(window, keys).map_err(|why| why.to_string())
+            }
+            (AnyRule::Quota(quota), Some(fleet)) => {
+                let is_counted = |most: &Quota| counts((*most).into(), fleet.settings.exact).is_ok();
+                let most = larger(quota).find(is_counted).unwrap_or(quota);
+                Ok(Limiter::Shared(fleet.limiter(name, quota)?, most))
+            }
+            (AnyRule::Window(window), Some(_)) => Err(window_in_store(window)),
+        }
+    }
+
+    /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
+    fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidRule> {
+        let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
+        let as_fine = |most: &Window| most.sub_window() == window.sub_window();
+        let (limiter, most) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
+        Ok(Limiter::Windows(limiter, most))
+    }
+
+    pub(crate) fn any(&self) -> AnyLimiter<Key> {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.clone().into(),
+            Limiter::Windows(limiter, _) => limiter.clone().into(),
+            Limiter::Shared(limiter, _) => limiter.clone().into(),
+        }
+    }
+
+    /// Returns the limiter that a fleet shares, if it is one.
+    pub(crate) fn shared(&self) -> Option<&SharedLimiter> {
+        match self {
+            Limiter::Shared(limiter, _) => Some(limiter),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn rule(&self) -> AnyRule {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.rule().into(),
+            Limiter::Windows(limiter, _) => limiter.rule().into(),
+            Limiter::Shared(limiter, _) => limiter.quota().into(),
+        }
+    }
+
+    /// Puts another rule of the same kind in force. The sentence says why it cannot be.
+    pub(crate) fn set_rule(&self, rule: AnyRule) -> Result<(), String> {
+        match (self, rule) {
+            (Limiter::Buckets(limiter, _), AnyRule::Quota(quota)) => {
+                limiter.set_rule(quota).map_err(|why| why.to_string())
+            }
+            (Limiter::Windows(limiter, most), AnyRule::Window(window))
+                if most.with_limit(window.limit()) == Ok(window) =>
+            {
+                limiter.set_rule(window).map_err(|why| why.to_string())
+            }
+            (Limiter::Shared(limiter, _), AnyRule::Quota(quota)) => {
+                limiter.set_quota(quota).map_err(|why| why.to_string())
+            }
+            _ => Err(format!("{rule} counts in another way than {}", self.rule())),
+        }
+    }
+
+    /// The largest rule that there is room for.
+    pub(crate) fn most(&self) -> AnyRule {
+        match self {
+            Limiter::Buckets(_, most) | Limiter::Shared(_, most) => (*most).into(),
+            Limiter::Windows(_, most) => (*most).into(),
+        }
+    }
+
+    /// Forgets a key, and returns the tokens that were left to it, or `None` for a key that is not
+    /// known here.
+    pub(crate) fn forget(&self, key: &Key) -> Option<u64> {
+        let left = self.left(key);
+        let was_known = match self {
+            Limiter::Buckets(limiter, _) => limiter.remove(key),
+            Limiter::Windows(limiter, _) => limiter.remove(key),
+            Limiter::Shared(..) => false,
+        };
+        was_known.then_some(left)
+    }
+
+    /// Charges a new key with its use under another rule, which left it some of all tokens. A
+    /// bucket keeps the tokens left, and a window those used.
+    pub(crate) fn take_over(&self, key: &Key, left: u64, all: u64) {
+        let used = match self {
+            Limiter::Windows(..) => all.saturating_sub(left),
+            _ => self.rule().capacity().saturating_sub(left),
+        };
+        if left < all {
+            self.take(key, used);
+        }
+    }
+
+    /// Takes tokens of a key, as many of them as are left.
+    pub(crate) fn take(&self, key: &Key, tokens: u64) {
+        match self {
+            Limiter::Buckets(limiter, _) => drop(limiter.key(key).n(tokens).acquire_up_to()),
+            Limiter::Windows(limiter, _) => drop(limiter.key(key).n(tokens).acquire_up_to()),
+            Limiter::Shared(..) => {}
+        }
+    }
+
+    pub(crate) fn left(&self, key: &Key) -> u64 {
+        match self {
+            Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),
+            Limiter::Windows(limiter, _) => limiter.peek(key).remaining(),
+            Limiter::Shared(limiter, _) => limiter.known(key).remaining(),
+        }
+    }
+}
+
+/// Returns the limiter of a rule, with the first of some larger rules that there is room for.
+fn with_room<R: Rule>(
+    rule: R,
+    mut larger: impl Iterator<Item = R>,
+    keys: Option<usize>,
+) -> Result<(RateLimiter<Key, R>, R), InvalidRule> {
+    let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
+    let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
+    let builder = match keys {
+        Some(keys) => builder.inline(keys)?,
+        None => builder,
+    };
+    Ok((builder.build(), most))
+}
+
+/// Returns larger quotas, the largest first.
+fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
+    HEADROOM.iter().filter_map(move |times| {
+        let tokens = quota.tokens().checked_mul(*times)?;
+        Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table has a third more slots than it has room for keys.
+    #[test]
+    fn a_limit_with_a_number_of_keys_holds_no_more() {
+        for rule in ["1/h burst 5", "5/h sliding"] {
+            let rule = rule.parse().expect("a rule");
+            let limiter = Limiter::new("a", rule, Some(100), None).expect("no store is asked");
+            for last in 0..10_000_u32 {
+                limiter.take(&Key::Address(std::net::Ipv4Addr::from(last).into()), 1);
+            }
+            let keys = match limiter {
+                Limiter::Buckets(limiter, _) => limiter.len(),
+                Limiter::Windows(limiter, _) => limiter.len(),
+                Limiter::Shared(..) => unreachable!("there is no store"),
+            };
+            assert!((100..200).contains(&keys), "{keys} keys");
+        }
+    }
+}

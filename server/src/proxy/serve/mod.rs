@@ -1,0 +1,8 @@
+//! The work of a proxy that runs.
+
+mod access;
+pub(crate) mod connections;
+pub(crate) mod demo;
+pub(crate) mod introduce;
+pub(crate) mod reload;
+pub(crate) mod sockets;

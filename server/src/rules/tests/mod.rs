@@ -1,0 +1,3 @@
+//! Tests of the load and the lookup.
+
+mod cases;

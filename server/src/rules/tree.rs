@@ -1,0 +1,263 @@
+//! The rules of all domains, and the lookup of the limit of a descriptor.
+//!
+//! Key and value have a map each, so an entry `(a, b_c)` never finds the rule of `(a_b, c)`. A
+//! lookup allocates nothing.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollgate::AnyRule;
+
+use super::fault::Position;
+use super::pattern::Pattern;
+
+/// The most levels of descriptors.
+pub(super) const MAX_LEVELS: usize = 64;
+
+/// The limits of all domains. It never changes: a reload loads another one.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(super) domains: HashMap<Box<str>, Domain>,
+    pub(super) limits: Vec<Arc<RuleLimit>>,
+}
+
+impl Rules {
+    /// Returns a domain, or `None` if no file has it.
+    pub(crate) fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// Returns each limit, in the order of the files. [`RuleLimit::id`] is the index.
+    pub(crate) fn limits(&self) -> impl ExactSizeIterator<Item = &Arc<RuleLimit>> {
+        self.limits.iter()
+    }
+
+    /// Returns whether no domain is loaded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+}
+
+/// The rules of a domain.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(super) at: Position,
+    pub(super) level: Level,
+}
+
+impl Domain {
+    /// Returns the limit at the last entry. There is no way back: a branch that is taken at one
+    /// entry decides about those below it.
+    pub(crate) fn find<'e>(
+        &self,
+        entries: impl Iterator<Item = (&'e str, &'e str)>,
+    ) -> Option<&Arc<RuleLimit>> {
+        let mut level = Some(&self.level);
+        let mut found = None;
+        for (key, value) in entries {
+            let rule = level?.find(key, value)?;
+            level = rule.below.as_deref();
+            found = rule.limit.as_ref();
+        }
+        found
+    }
+}
+
+/// The rules at one level, below a domain or a rule.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    pub(super) keys: HashMap<Box<str>, Values>,
+    /// The rules with a star in their key, with their place in the order of this level.
+    pub(super) by_pattern: Vec<(u32, Pattern, Rule)>,
+    /// The rules of this level so far.
+    pub(super) rules: u32,
+}
+
+impl Level {
+    /// Returns the rule of an entry: that of the value, the first wildcard, or that of the key alone.
+    pub(super) fn find(&self, key: &str, value: &str) -> Option<&Rule> {
+        let values = self.keys.get(key);
+        let exact = values.and_then(|values| values.exact.get(value));
+        exact.or_else(|| self.wildcard(values, key, value)).or_else(|| values?.any.as_deref())
+    }
+
+    /// Returns the first wildcard that matches: of the two lists, the rule that was written first.
+    fn wildcard<'a>(&'a self, values: Option<&'a Values>, key: &str, value: &str) -> Option<&'a Rule> {
+        let matches = |(_, pattern, _): &&(u32, Pattern, Rule)| pattern.matches(value);
+        let of_key = values.and_then(|values| values.by_pattern.iter().find(matches));
+        let before = of_key.map_or(u32::MAX, |&(order, ..)| order);
+        let earlier = self.by_pattern.iter().take_while(|&&(order, ..)| order < before);
+        let mut joined = earlier.filter(|(_, pattern, _)| pattern.matches_joined(key, value));
+        joined.next().or(of_key).map(|(_, _, rule)| rule)
+    }
+}
+
+/// The rules of one key at one level.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    pub(super) exact: HashMap<Box<str>, Rule>,
+    /// The rules with a star in their value, as in [`Level::by_pattern`].
+    pub(super) by_pattern: Vec<(u32, Pattern, Rule)>,
+    pub(super) any: Option<Box<Rule>>,
+}
+
+/// A descriptor of a file.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) at: Position,
+    pub(super) limit: Option<Arc<RuleLimit>>,
+    pub(super) below: Option<Box<Level>>,
+}
+
+/// A limit, and the other fields of its descriptor.
+#[derive(Debug)]
+pub(crate) struct RuleLimit {
+    pub(crate) amount: Amount,
+    /// It is told in `current_limit`, and `replaces` of other limits name it.
+    pub(crate) name: Option<Box<str>>,
+    /// The names of the limits that this one replaces in a request.
+    pub(crate) replaces: Box<[Box<str>]>,
+    /// Counted as ever, but never refused.
+    pub(crate) shadow: bool,
+    /// Over its limit, it refuses a request only if all quotas of the request are over.
+    pub(crate) quota: bool,
+    /// It has one count: each level has one value, or shares the threshold of a wildcard.
+    pub(crate) fixed: bool,
+    /// For each level the pattern that stands for the entry in the key of a count, or `None`. It is
+    /// empty if no level shares its threshold.
+    pub(crate) shared: Box<[Option<Box<str>>]>,
+    pub(crate) statistics: StatisticsName,
+    /// A map.
+    pub(crate) metadata: Option<Box<serde_json::Value>>,
+    pub(crate) at: Position,
+    /// The index in [`Rules::limits`].
+    pub(crate) id: u32,
+}
+
+/// The amount that a limit grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// Not counted.
+    Unlimited,
+    /// Requests in each window of a unit since 1970.
+    Window { unit: Unit, requests: u32 },
+    /// A rule of the library, with its text as it is written.
+    Text(Box<str>, AnyRule),
+}
+
+/// The unit of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Unit {
+    Second = 1,
+    Minute = 2,
+    Hour = 3,
+    Day = 4,
+    Month = 5,
+    Year = 6,
+    Week = 7,
+}
+
+impl Unit {
+    /// All units, by their length.
+    pub(crate) const ALL: [Unit; 7] =
+        [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+
+    /// Returns the length of the window: a month has 30 days, and a year 365.
+    pub(crate) fn seconds(self) -> u32 {
+        match self {
+            Unit::Second => 1,
+            Unit::Minute => 60,
+            Unit::Hour => 3_600,
+            Unit::Day => 86_400,
+            Unit::Week => 604_800,
+            Unit::Month => 2_592_000,
+            Unit::Year => 31_536_000,
+        }
+    }
+
+    /// Returns the number of the protocol.
+    pub(crate) fn wire(self) -> i32 {
+        self as i32
+    }
+
+    /// Returns the unit of a number of the protocol.
+    pub(crate) fn from_wire(number: i32) -> Option<Unit> {
+        Unit::ALL.into_iter().find(|unit| unit.wire() == number)
+    }
+
+    /// Returns the name in a configuration.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Unit::Second => "second",
+            Unit::Minute => "minute",
+            Unit::Hour => "hour",
+            Unit::Day => "day",
+            Unit::Week => "week",
+            Unit::Month => "month",
+            Unit::Year => "year",
+        }
+    }
+
+    /// Returns the name of the protocol, in capitals.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Unit::Second => "SECOND",
+            Unit::Minute => "MINUTE",
+            Unit::Hour => "HOUR",
+            Unit::Day => "DAY",
+            Unit::Week => "WEEK",
+            Unit::Month => "MONTH",
+            Unit::Year => "YEAR",
+        }
+    }
+}
+
+/// The name of a limit in statistics: the domain, and the key and the value of each level.
+///
+/// It may have characters that statistics replace, such as `:`.
+#[derive(Debug)]
+pub(crate) struct StatisticsName {
+    pub(super) text: Box<str>,
+    /// The levels whose entry in the request replaces a part of the text.
+    pub(super) replaced: Box<[ReplacedPart]>,
+}
+
+/// A part of a name that the entry of a request replaces.
+#[derive(Debug)]
+pub(super) struct ReplacedPart {
+    pub(super) level: u32,
+    pub(super) start: u32,
+    pub(super) end: u32,
+}
+
+impl StatisticsName {
+    /// Returns the name as the file has it, which is the one of each request unless a rule says
+    /// `detailed_metric` or `value_to_metric`.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the name for the entries of a request.
+    pub(crate) fn of<'e>(&self, mut entries: impl Iterator<Item = (&'e str, &'e str)>) -> Cow<'_, str> {
+        if self.replaced.is_empty() {
+            return Cow::Borrowed(&self.text);
+        }
+        let mut name = String::with_capacity(self.text.len() + 32);
+        let (mut end, mut level) = (0, 0);
+        for replaced in &self.replaced {
+            name.push_str(&self.text[end..replaced.start as usize]);
+            end = replaced.end as usize;
+            if let Some((key, value)) = entries.nth((replaced.level - level) as usize) {
+                name.push_str(key);
+                if !value.is_empty() {
+                    name.push('_');
+                    name.push_str(value);
+                }
+            }
+            level = replaced.level + 1;
+        }
+        name.push_str(&self.text[end..]);
+        Cow::Owned(name)
+    }
+}

@@ -1,8 +1,0 @@
-//! The work of a proxy that runs.
-
-pub(crate) mod connections;
-pub(crate) mod demo;
-pub(crate) mod introduce;
-pub(crate) mod log;
-pub(crate) mod reload;
-pub(crate) mod sockets;

@@ -1,0 +1,266 @@
+//! The counts of the service, which outlive each configuration.
+//!
+//! The key of a count is a hash of the domain and the entries by a secret of this process, and the
+//! rules are no part of it. So a reload moves no count, a raised limit has the difference at once,
+//! and an override shares the count of its rule.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::Hasher;
+use tollgate::{AnyRule, Clock, Quota};
+
+use super::limiters::{Hits, Taken, TextLimiter, UnitCounts, Windows};
+use super::loaded::{Counter, LoadedRules};
+use super::messages::DescriptorEntry;
+use super::statistics::Statistics;
+use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
+
+/// The most texts with a limiter of their own: each takes some 44 KB.
+const MAX_TEXTS: usize = 256;
+
+/// The arithmetic of `unit` and `requests_per_unit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    #[default]
+    FixedWindow,
+    TokenBucket,
+}
+
+/// The settings that hold for the life of the process.
+#[derive(Clone)]
+pub(crate) struct CountOptions {
+    /// Of each unit, for rules whose values are not all fixed.
+    pub(crate) max_keys: usize,
+    pub(crate) clock: Clock,
+    pub(crate) algorithm: Algorithm,
+}
+
+impl Default for CountOptions {
+    fn default() -> CountOptions {
+        CountOptions { max_keys: 1 << 22, clock: Clock::new(), algorithm: Algorithm::default() }
+    }
+}
+
+/// A reading of the wall clock, in whole seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UnixTime(pub(crate) u64);
+
+/// The result of a count for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) hits: Hits,
+    pub(super) limit: u64,
+    pub(super) is_over: bool,
+    pub(super) remaining: u64,
+    /// Seconds, at least 1.
+    pub(super) reset: u64,
+}
+
+/// All counts, the limiters of texts, and the statistics.
+pub(crate) struct LimitCounts {
+    options: CountOptions,
+    /// A hasher with the secret of this process.
+    hasher: SipHasher13,
+    /// By the number of a unit in messages, from 1 on.
+    units: [UnitCounts; Unit::ALL.len()],
+    texts: RwLock<HashMap<AnyRule, Arc<TextLimiter>>>,
+    pub(crate) statistics: Statistics,
+}
+
+impl LimitCounts {
+    pub(crate) fn new(options: &CountOptions) -> LimitCounts {
+        let secret = RandomState::new();
+        let windows = |unit| UnitCounts::new(unit, options.max_keys, &options.clock);
+        let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
+        LimitCounts {
+            hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
+            units: units.map(|unit| windows(unit).expect("the word of each unit has room for MOST")),
+            texts: RwLock::default(),
+            statistics: Statistics::default(),
+            options: options.clone(),
+        }
+    }
+
+    /// Reads the wall clock.
+    pub(crate) fn now(&self) -> UnixTime {
+        let seconds = &self.of(Unit::Second).fixed;
+        UnixTime(seconds.0.now().as_nanos() / 1_000_000_000)
+    }
+
+    /// Returns the rules with the statistics and the limiters of their limits.
+    ///
+    /// # Errors
+    ///
+    /// A sentence if the rules have more than [`MAX_TEXTS`] texts.
+    pub(crate) fn load(&self, rules: Rules) -> Result<LoadedRules, String> {
+        let texts: HashSet<AnyRule> = rules.limits().filter_map(|limit| self.text(&limit.amount)).collect();
+        if texts.len() > MAX_TEXTS {
+            return Err(format!("{} different texts of `limit`: the most is {MAX_TEXTS}", texts.len()));
+        }
+        self.texts.write().unwrap_or_else(PoisonError::into_inner).retain(|text, _| texts.contains(text));
+        let counter = |limit: &Arc<RuleLimit>| self.counter(limit);
+        let counters = rules.limits().map(counter).collect();
+        Ok(LoadedRules::new(rules, counters, &self.statistics))
+    }
+
+    fn counter(&self, limit: &RuleLimit) -> Counter {
+        match (&limit.amount, self.text(&limit.amount).and_then(|text| self.text_limiter(text))) {
+            (Amount::Text(..), Some(limiter)) => Counter::Text { limiter, least: 1, is_charged_after: false },
+            (_, Some(limiter)) => Counter::Text { limiter, least: 0, is_charged_after: false },
+            (Amount::Window { unit, requests }, None) => {
+                Counter::Window { unit: *unit, requests: *requests, is_fixed: limit.fixed }
+            }
+            (Amount::Unlimited | Amount::Text(..), None) => Counter::Unlimited,
+        }
+    }
+
+    /// Returns the counter of an override, which shares the windows of a rule of the same entries.
+    pub(super) fn counter_of_override(&self, unit: Unit, requests: u32, is_fixed: bool) -> Counter {
+        let text = self.text(&Amount::Window { unit, requests });
+        match text.and_then(|text| self.text_limiter(text)) {
+            Some(limiter) => Counter::Text { limiter, least: 0, is_charged_after: false },
+            None => Counter::Window { unit, requests, is_fixed },
+        }
+    }
+
+    /// Returns the rule of the library for an amount, if no window of this service counts it.
+    fn text(&self, amount: &Amount) -> Option<AnyRule> {
+        match (amount, self.options.algorithm) {
+            (Amount::Text(_, rule), _) => Some(*rule),
+            // No bucket holds 0 tokens. A number that fits no bucket is counted in windows.
+            (Amount::Window { unit, requests: requests @ 1.. }, Algorithm::TokenBucket) => {
+                let (tokens, period) = (u64::from(*requests), Duration::from_secs(unit.seconds().into()));
+                Quota::try_per(tokens, period, tokens).ok().map(AnyRule::Quota)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the limiter of a text; `None` if there are [`MAX_TEXTS`] others.
+    fn text_limiter(&self, text: AnyRule) -> Option<Arc<TextLimiter>> {
+        if let Some(known) = self.texts.read().unwrap_or_else(PoisonError::into_inner).get(&text) {
+            return Some(Arc::clone(known));
+        }
+        let mut texts = self.texts.write().unwrap_or_else(PoisonError::into_inner);
+        if texts.len() >= MAX_TEXTS && !texts.contains_key(&text) {
+            return None;
+        }
+        let new = || Arc::new(TextLimiter::new(text, self.options.max_keys, self.options.clock.clone()));
+        Some(Arc::clone(texts.entry(text).or_insert_with(new)))
+    }
+
+    /// Returns the key of a count. `shared` has the patterns that stand for entries.
+    pub(super) fn key(&self, domain: &str, entries: &[DescriptorEntry], shared: &[Option<Box<str>>]) -> u128 {
+        // Lengths go first, so that no two lists of entries are the same bytes.
+        let mut hasher = self.hasher;
+        let length = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX);
+        hasher.write_u64(length(domain));
+        hasher.write(domain.as_bytes());
+        let mut shared = shared.iter();
+        for entry in entries {
+            let (key, value) = match shared.next() {
+                Some(Some(pattern)) => ("", &**pattern),
+                _ => (&*entry.key, &*entry.value),
+            };
+            hasher.write_u64(length(key) << 32 | length(value));
+            hasher.write(key.as_bytes());
+            hasher.write(value.as_bytes());
+        }
+        hasher.finish128().as_u128()
+    }
+
+    fn of(&self, unit: Unit) -> &UnitCounts {
+        &self.units[unit as usize - 1]
+    }
+
+    fn windows(&self, unit: Unit, is_fixed: bool) -> &Windows {
+        let unit = self.of(unit);
+        if is_fixed { &unit.fixed } else { &unit.open }
+    }
+
+    /// Adds hits to a count. 0 hits look.
+    #[inline]
+    pub(super) fn add(&self, counter: &Counter, key: u128, hits: u64, now: UnixTime) -> Option<Counted> {
+        match counter {
+            Counter::Unlimited => None,
+            _ if hits == 0 => self.look(counter, key, 0, now),
+            Counter::Window { unit, requests, is_fixed } => {
+                let hits = self.windows(*unit, *is_fixed).add(key, hits);
+                Some(Counted::in_window(hits, *requests, *unit, now))
+            }
+            Counter::Text { limiter, is_charged_after: true, .. } => {
+                Some(Counted::by_text(limiter, limiter.charge(key, hits), hits))
+            }
+            Counter::Text { limiter, .. } => Some(Counted::by_text(limiter, limiter.take(key, hits), hits)),
+        }
+    }
+
+    /// Returns the result of hits that are not added.
+    pub(super) fn look(&self, counter: &Counter, key: u128, hits: u64, now: UnixTime) -> Option<Counted> {
+        match counter {
+            Counter::Unlimited => None,
+            Counter::Window { unit, requests, is_fixed } => {
+                let hits = self.windows(*unit, *is_fixed).look(key, hits);
+                Some(Counted::in_window(hits, *requests, *unit, now))
+            }
+            Counter::Text { limiter, least, .. } => {
+                Some(Counted::by_text(limiter, limiter.look(key, hits.max(*least)), 0))
+            }
+        }
+    }
+
+    /// Takes hits from a count, which stays at 0 or above.
+    pub(super) fn give_back(
+        &self,
+        counter: &Counter,
+        key: u128,
+        hits: u64,
+        now: UnixTime,
+    ) -> Option<Counted> {
+        match counter {
+            Counter::Unlimited => None,
+            Counter::Window { unit, requests, is_fixed } => {
+                let hits = self.windows(*unit, *is_fixed).give_back(key, hits);
+                Some(Counted::in_window(hits, *requests, *unit, now))
+            }
+            Counter::Text { limiter, .. } => Some(Counted::by_text(limiter, limiter.give_back(key, hits), 0)),
+        }
+    }
+}
+
+impl Counted {
+    fn in_window(hits: Hits, requests: u32, unit: Unit, now: UnixTime) -> Counted {
+        let limit = u64::from(requests);
+        Counted {
+            hits,
+            limit,
+            is_over: hits.after > limit,
+            remaining: limit.saturating_sub(hits.after),
+            reset: until_reset(unit, now),
+        }
+    }
+
+    /// A refusal of a limiter takes nothing: all its hits are those beyond the limit.
+    fn by_text(limiter: &TextLimiter, taken: Taken, hits: u64) -> Counted {
+        let used = limiter.capacity.saturating_sub(taken.remaining);
+        let hits = match taken.is_granted {
+            true => Hits { before: used.saturating_sub(hits), after: used },
+            false => Hits { before: limiter.capacity, after: limiter.capacity.saturating_add(hits) },
+        };
+        let whole = taken.wait.as_secs() + u64::from(taken.wait.subsec_nanos() > 0);
+        let (is_over, remaining) = (!taken.is_granted, taken.remaining);
+        Counted { hits, limit: limiter.capacity, is_over, remaining, reset: whole.max(1) }
+    }
+}
+
+/// Returns the seconds to the end of the window, which is never over.
+fn until_reset(unit: Unit, now: UnixTime) -> u64 {
+    let period = u64::from(unit.seconds());
+    // Weeks begin on Monday, and 1970 began on a Thursday.
+    let anchor = if unit == Unit::Week { 3 * 86_400 } else { 0 };
+    period - (now.0 + anchor) % period
+}

@@ -1,0 +1,300 @@
+//! The decision on a request: each descriptor finds its limit, and its hits are counted.
+//!
+//! Beside the messages a decision allocates only for `replaces`, for names of statistics that have
+//! values of the request, and where counting stops at a refusal.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::counts::{Counted, LimitCounts, UnixTime};
+use super::loaded::{Counter, LoadedRules};
+use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use super::statistics::Numbers;
+use super::status::{self, HeaderNames};
+use crate::rules::tree::{Domain, RuleLimit, Unit};
+
+/// The part of the settings that decides about answers. It is read again at each reload.
+#[derive(Clone, Debug)]
+pub(crate) struct DecisionOptions {
+    /// The share of a limit from which hits are counted as near it.
+    pub(crate) near_limit_ratio: f32,
+    /// If any descriptor would be over its limit, only those that would be add their hits.
+    pub(crate) stops_when_over: bool,
+    /// The names of the headers; `None` for an answer without.
+    pub(crate) headers: Option<HeaderNames>,
+    /// The whole answer is OK, whatever the statuses tell.
+    pub(crate) is_shadow: bool,
+    /// Each limit is a quota.
+    pub(crate) is_quota: bool,
+    pub(crate) tells_metadata: bool,
+}
+
+impl Default for DecisionOptions {
+    fn default() -> DecisionOptions {
+        DecisionOptions {
+            near_limit_ratio: 0.8,
+            stops_when_over: false,
+            headers: None,
+            is_shadow: false,
+            is_quota: false,
+            tells_metadata: false,
+        }
+    }
+}
+
+/// The reason why a request has no decision: the status UNKNOWN of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    NoDomain,
+    NoDescriptors,
+    /// The caller of [`decide`] finds it: there are no rules yet.
+    NotLoaded,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Problem::NoDomain => "rate limit domain must not be empty",
+            Problem::NoDescriptors => "rate limit descriptor list must not be empty",
+            Problem::NotLoaded => "no rate limit configuration loaded",
+        })
+    }
+}
+
+/// Decides on a request, and counts its hits. It is the one entry to a decision.
+///
+/// # Errors
+///
+/// A [`Problem`] of the request itself, which is counted.
+pub(crate) fn decide(
+    loaded: &LoadedRules,
+    counts: &LimitCounts,
+    options: &DecisionOptions,
+    request: &RateLimitRequest,
+    now: UnixTime,
+) -> Result<RateLimitResponse, Problem> {
+    let problem = match request {
+        RateLimitRequest { domain, .. } if domain.is_empty() => Problem::NoDomain,
+        RateLimitRequest { descriptors, .. } if descriptors.is_empty() => Problem::NoDescriptors,
+        _ => return Ok(Decision::new(loaded, counts, options, request, now).answer()),
+    };
+    counts.statistics.service_error();
+    Err(problem)
+}
+
+/// A request with all that decides about it.
+struct Decision<'a> {
+    loaded: &'a LoadedRules,
+    counts: &'a LimitCounts,
+    options: &'a DecisionOptions,
+    request: &'a RateLimitRequest,
+    domain: Option<&'a Domain>,
+    now: UnixTime,
+}
+
+/// The limit of a descriptor.
+struct Found<'a> {
+    /// `None` for an override.
+    rule: Option<&'a RuleLimit>,
+    counter: Cow<'a, Counter>,
+    key: u128,
+    hits: u64,
+    is_negative: bool,
+}
+
+/// The result of all statuses.
+#[derive(Default)]
+struct Overall {
+    is_refused: bool,
+    quotas: usize,
+    quotas_over: usize,
+}
+
+impl<'a> Decision<'a> {
+    fn new(
+        loaded: &'a LoadedRules,
+        counts: &'a LimitCounts,
+        options: &'a DecisionOptions,
+        request: &'a RateLimitRequest,
+        now: UnixTime,
+    ) -> Decision<'a> {
+        let domain = loaded.rules.domain(&request.domain);
+        if domain.is_none() {
+            counts.statistics.domain_not_found(&request.domain);
+        }
+        Decision { loaded, counts, options, request, domain, now }
+    }
+
+    fn answer(&self) -> RateLimitResponse {
+        let replaced = self.replaced();
+        let adds = self.adding(&replaced);
+        let (mut overall, mut passed) = (Overall::default(), BTreeMap::new());
+        let mut statuses = Vec::with_capacity(self.request.descriptors.len());
+        for (index, descriptor) in self.request.descriptors.iter().enumerate() {
+            statuses.push(match self.find(descriptor, &replaced) {
+                None => status::without_limit(0),
+                Some(found) => {
+                    let is_added = adds.as_ref().is_none_or(|adds| adds[index]);
+                    let status = self.status(descriptor, &found, is_added, &mut overall);
+                    if let Some(metadata) = found.rule.and_then(|rule| rule.metadata.as_deref())
+                        && self.options.tells_metadata
+                        && status.code() == Code::Ok
+                    {
+                        status::merge(&mut passed, metadata);
+                    }
+                    status
+                }
+            });
+        }
+        let names = self.options.headers.as_ref();
+        RateLimitResponse {
+            overall_code: self.overall(&overall).into(),
+            response_headers_to_add: names.map_or(Vec::new(), |names| status::headers(names, &statuses)),
+            dynamic_metadata: self.options.tells_metadata.then(|| status::metadata(self.request, passed)),
+            statuses,
+        }
+    }
+
+    fn overall(&self, overall: &Overall) -> Code {
+        let all_quotas = overall.quotas > 0 && overall.quotas == overall.quotas_over;
+        match (overall.is_refused || all_quotas, self.options.is_shadow) {
+            (false, _) => Code::Ok,
+            (true, false) => Code::OverLimit,
+            (true, true) => {
+                self.counts.statistics.global_shadow();
+                Code::Ok
+            }
+        }
+    }
+
+    /// Returns the rule of a descriptor, also if another one replaces it.
+    fn rule(&self, descriptor: &RateLimitDescriptor) -> Option<&'a RuleLimit> {
+        let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        self.domain?.find(entries).map(|limit| &**limit)
+    }
+
+    /// Returns the names that the limits of this request replace.
+    fn replaced(&self) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        if self.loaded.has_replaces {
+            let rules = self.request.descriptors.iter().filter(|each| override_of(each).is_none());
+            let replaces = rules.filter_map(|each| self.rule(each)).flat_map(|rule| &rule.replaces);
+            names.extend(replaces.map(|name| &**name));
+        }
+        names
+    }
+
+    /// Returns whether each descriptor adds its hits, if counting stops at a refusal and there is
+    /// one.
+    fn adding(&self, replaced: &[&str]) -> Option<Vec<bool>> {
+        let would_be_over = |descriptor: &RateLimitDescriptor| {
+            let found = self.find(descriptor, replaced).filter(|found| !found.is_negative);
+            let look = |found: Found<'_>| self.counts.look(&found.counter, found.key, found.hits, self.now);
+            found.and_then(look).is_some_and(|counted| counted.is_over)
+        };
+        let over: Vec<bool> = match self.options.stops_when_over {
+            true => self.request.descriptors.iter().map(would_be_over).collect(),
+            false => return None,
+        };
+        over.contains(&true).then_some(over)
+    }
+
+    /// Returns the limit of a descriptor: its override, or its rule.
+    #[inline]
+    fn find(&self, descriptor: &'a RateLimitDescriptor, replaced: &[&str]) -> Option<Found<'a>> {
+        self.domain?;
+        let hits = descriptor.hits_addend.unwrap_or_else(|| self.request.hits_addend.max(1).into());
+        let rule = self.rule(descriptor);
+        let (rule, counter, shared) = match override_of(descriptor) {
+            Some((unit, requests)) => {
+                let is_fixed = rule.is_some_and(|rule| rule.fixed && rule.shared.is_empty());
+                (None, Cow::Owned(self.counts.counter_of_override(unit, requests, is_fixed)), &[][..])
+            }
+            None => {
+                let rule = rule?;
+                let counter = self.loaded.counter(rule);
+                let is_replaced = rule.name.as_deref().is_some_and(|name| replaced.contains(&name));
+                if is_replaced && !matches!(counter, Counter::Unlimited) {
+                    return None;
+                }
+                (Some(rule), Cow::Borrowed(counter), &*rule.shared)
+            }
+        };
+        let key = match *counter {
+            Counter::Unlimited => 0,
+            _ => self.counts.key(&self.request.domain, &descriptor.entries, shared),
+        };
+        Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })
+    }
+
+    /// LimitCounts the hits of a descriptor, and returns its status.
+    #[inline]
+    fn status(
+        &self,
+        descriptor: &RateLimitDescriptor,
+        found: &Found<'_>,
+        is_added: bool,
+        overall: &mut Overall,
+    ) -> DescriptorStatus {
+        let Found { rule, ref counter, key, hits, is_negative } = *found;
+        let counted = match (is_negative, is_added) {
+            (true, _) => self.counts.give_back(counter, key, hits, self.now),
+            (false, true) => self.counts.add(counter, key, hits, self.now),
+            (false, false) => self.counts.look(counter, key, 0, self.now),
+        };
+        let Some(counted) = counted else {
+            return status::without_limit(u32::MAX);
+        };
+        let (is_shadow, is_quota) = rule.map_or((false, false), |rule| (rule.shadow, rule.quota));
+        let is_over = counted.is_over && !is_negative;
+        self.record(descriptor, found, &counted, is_shadow);
+        let code = if is_over && !is_shadow { Code::OverLimit } else { Code::Ok };
+        overall.add(code, is_quota || self.options.is_quota);
+        status::counted(&counted, code, counter.told(), rule.and_then(|rule| rule.name.as_deref()))
+    }
+
+    /// LimitCounts the hits of a descriptor in the statistics of its limit.
+    fn record(
+        &self,
+        descriptor: &RateLimitDescriptor,
+        found: &Found<'_>,
+        counted: &Counted,
+        is_shadow: bool,
+    ) {
+        let near = (counted.limit as f32 * self.options.near_limit_ratio) as u64; // As the reference rounds.
+        let count = |numbers: &Numbers| {
+            if found.is_negative {
+                return numbers.given_back(found.hits);
+            }
+            numbers.asked(found.hits);
+            match counted.is_over {
+                true => numbers.over(counted.hits, counted.limit, near, is_shadow),
+                false => numbers.within(counted.hits, near),
+            }
+        };
+        let entries = || descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        match found.rule.map(|rule| (rule, self.loaded.numbers(rule))) {
+            Some((_, Some(numbers))) => count(numbers),
+            Some((rule, None)) => count(&self.counts.statistics.numbers(&rule.statistics.of(entries()))),
+            None => count(&self.counts.statistics.numbers(&status::name(&self.request.domain, entries()))),
+        }
+    }
+}
+
+impl Overall {
+    #[inline]
+    fn add(&mut self, code: Code, is_quota: bool) {
+        let is_over = code == Code::OverLimit;
+        self.is_refused |= is_over && !is_quota;
+        self.quotas += usize::from(is_quota);
+        self.quotas_over += usize::from(is_quota && is_over);
+    }
+}
+
+/// Returns the override of a descriptor, unless its unit is none.
+#[inline]
+fn override_of(descriptor: &RateLimitDescriptor) -> Option<(Unit, u32)> {
+    let limit = descriptor.limit.as_ref()?;
+    Some((Unit::from_wire(limit.unit)?, limit.requests_per_unit))
+}

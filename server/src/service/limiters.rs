@@ -1,0 +1,203 @@
+//! The limiters that count: two tables of windows for each unit, and one limiter for each text.
+
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+use tollgate::{AnyRule, Clock, Granted, InvalidRule, Quota, RateLimiter, Rule, Window};
+
+use crate::rules::tree::Unit;
+
+/// The limit of each window, above that of every rule: a count goes on when it is over its limit.
+pub(crate) const MOST: u64 = (1 << 33) - 2;
+
+/// A hasher for keys that are hashes already, by a secret.
+#[derive(Clone, Copy, Default)]
+pub(super) struct HashedKey(u64);
+
+impl BuildHasher for HashedKey {
+    type Hasher = HashedKey;
+
+    fn build_hasher(&self) -> HashedKey {
+        HashedKey(0)
+    }
+}
+
+impl Hasher for HashedKey {
+    #[inline]
+    fn write_u128(&mut self, key: u128) {
+        self.0 = key as u64; // The lower half of a hash is a hash.
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type HashedKeys<R> = RateLimiter<u128, R, HashedKey>;
+
+/// The hits of a key in the present window, before and after those of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hits {
+    pub(super) before: u64,
+    pub(super) after: u64,
+}
+
+/// The counts of a unit: of rules whose values are all fixed, and of the others.
+pub(super) struct UnitCounts {
+    pub(super) fixed: Windows,
+    pub(super) open: Windows,
+}
+
+impl UnitCounts {
+    pub(super) fn new(unit: Unit, max_keys: usize, clock: &Clock) -> Result<UnitCounts, InvalidRule> {
+        let period = Duration::from_secs(unit.seconds().into());
+        // The window from the first use, of which this is made, has no room for `MOST` in a second.
+        let window = Window::try_per(1, period)?.utc().with_limit(MOST)?;
+        let builder = || RateLimiter::builder(window).hasher(HashedKey::default()).clock(clock.clone());
+        // The keys of fixed values are at most those of the configurations.
+        Ok(UnitCounts {
+            fixed: Windows(builder().build()),
+            open: Windows(builder().max_keys(max_keys).build()),
+        })
+    }
+}
+
+/// Windows that count past any limit.
+pub(super) struct Windows(pub(super) HashedKeys<Window>);
+
+impl Windows {
+    /// Adds hits to the count of a key.
+    #[inline]
+    pub(super) fn add(&self, key: u128, hits: u64) -> Hits {
+        match self.0.try_acquire_n(&key, hits) {
+            Ok(granted) => {
+                let after = MOST - granted.remaining();
+                Hits { before: after - hits, after }
+            }
+            Err(_) => self.add_up_to_most(key, hits),
+        }
+    }
+
+    /// Adds hits to a count that reaches [`MOST`], and stops there.
+    #[cold]
+    fn add_up_to_most(&self, key: u128, hits: u64) -> Hits {
+        let granted: Granted = self.0.key(&key).n(hits).acquire_up_to();
+        let before = MOST - granted.remaining() - granted.tokens();
+        Hits { before, after: before.saturating_add(hits) }
+    }
+
+    /// Returns the count of a key with these hits, and adds none.
+    pub(super) fn look(&self, key: u128, hits: u64) -> Hits {
+        let before = MOST - self.0.peek(&key).remaining();
+        Hits { before, after: before.saturating_add(hits) }
+    }
+
+    /// Takes hits from the count of a key, down to 0.
+    pub(super) fn give_back(&self, key: u128, hits: u64) -> Hits {
+        self.0.refund(&key, hits);
+        self.look(key, 0)
+    }
+}
+
+/// The limiter of a text, or of a unit and a number that are read as one.
+pub(crate) struct TextLimiter {
+    keys: TextKeys,
+    /// The tokens of a period, as `current_limit` tells them.
+    pub(super) tokens: u32,
+    /// The longest unit that is not longer than the period.
+    pub(super) unit: Unit,
+    pub(super) capacity: u64,
+}
+
+enum TextKeys {
+    Buckets(HashedKeys<Quota>),
+    Windows(HashedKeys<Window>),
+}
+
+/// The result of a limiter of a text.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) is_granted: bool,
+    pub(super) remaining: u64,
+    /// The time until the hits are granted if they were refused, else until all tokens are there.
+    pub(super) wait: Duration,
+}
+
+impl TextLimiter {
+    pub(super) fn new(rule: AnyRule, max_keys: usize, clock: Clock) -> TextLimiter {
+        fn build<R: Rule>(rule: R, max_keys: usize, clock: Clock) -> HashedKeys<R> {
+            RateLimiter::builder(rule).hasher(HashedKey::default()).clock(clock).max_keys(max_keys).build()
+        }
+        let is_shorter = |unit: &Unit| u64::from(unit.seconds()) <= rule.period().as_secs();
+        TextLimiter {
+            keys: match rule {
+                AnyRule::Quota(quota) => TextKeys::Buckets(build(quota, max_keys, clock)),
+                AnyRule::Window(window) => TextKeys::Windows(build(window, max_keys, clock)),
+            },
+            tokens: u32::try_from(rule.tokens()).unwrap_or(u32::MAX),
+            unit: Unit::ALL.into_iter().rev().find(is_shorter).unwrap_or(Unit::Second),
+            capacity: rule.capacity(),
+        }
+    }
+
+    /// Takes all hits, or none if they are too many.
+    pub(super) fn take(&self, key: u128, hits: u64) -> Taken {
+        fn take<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) -> Taken {
+            match keys.try_acquire_n(&key, hits) {
+                Ok(granted) => {
+                    let (remaining, wait) = (granted.remaining(), granted.reset_after());
+                    Taken { is_granted: true, remaining, wait }
+                }
+                Err(denied) => {
+                    let wait = denied.retry_after().unwrap_or_else(|| keys.peek(&key).reset_after());
+                    Taken { is_granted: false, remaining: denied.remaining(), wait }
+                }
+            }
+        }
+        match &self.keys {
+            TextKeys::Buckets(keys) => take(keys, key, hits),
+            TextKeys::Windows(keys) => take(keys, key, hits),
+        }
+    }
+
+    /// Returns the result for these hits, and takes none.
+    pub(super) fn look(&self, key: u128, hits: u64) -> Taken {
+        fn look<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) -> Taken {
+            let seen = keys.key(&key).n(hits).peek();
+            let (is_granted, reset) = (seen.remaining() >= hits, seen.reset_after());
+            let wait = if is_granted { reset } else { seen.retry_after().unwrap_or(reset) };
+            Taken { is_granted, remaining: seen.remaining(), wait }
+        }
+        match &self.keys {
+            TextKeys::Buckets(keys) => look(keys, key, hits),
+            TextKeys::Windows(keys) => look(keys, key, hits),
+        }
+    }
+
+    /// Takes hits that come after the fact: the tokens that are not there are owed.
+    pub(super) fn charge(&self, key: u128, hits: u64) -> Taken {
+        fn charge<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) {
+            if let Ok(hold) = keys.key(&key).n(0).hold() {
+                hold.settle(hits);
+            }
+        }
+        let before = self.look(key, hits);
+        match &self.keys {
+            TextKeys::Buckets(keys) => charge(keys, key, hits),
+            TextKeys::Windows(keys) => charge(keys, key, hits),
+        }
+        Taken { is_granted: before.is_granted, ..self.look(key, 0) }
+    }
+
+    pub(super) fn give_back(&self, key: u128, hits: u64) -> Taken {
+        match &self.keys {
+            TextKeys::Buckets(keys) => keys.refund(&key, hits),
+            TextKeys::Windows(keys) => keys.refund(&key, hits),
+        }
+        self.look(key, 0)
+    }
+}

@@ -1,0 +1,165 @@
+//! The messages of `envoy.service.ratelimit.v3` and `grpc.health.v1`, with the fields that are used.
+//!
+//! Names and numbers are those of Envoy's `rls.proto` and `ratelimit.proto`. A field that is not
+//! here is skipped when a message is read.
+
+use std::collections::BTreeMap;
+
+use prost::{Enumeration, Message, Oneof};
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RateLimitRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) domain: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) descriptors: Vec<RateLimitDescriptor>,
+    #[prost(uint32, tag = "3")]
+    pub(crate) hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RateLimitDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) entries: Vec<DescriptorEntry>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) limit: Option<RateLimitOverride>,
+    /// A `google.protobuf.UInt64Value`: 0 looks, and is not the same as none.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    pub(crate) is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DescriptorEntry {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, tag = "2")]
+    pub(crate) value: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct RateLimitOverride {
+    #[prost(uint32, tag = "1")]
+    pub(crate) requests_per_unit: u32,
+    /// The number of a unit in a message; 0 or an unknown one is no override.
+    #[prost(int32, tag = "2")]
+    pub(crate) unit: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RateLimitResponse {
+    #[prost(enumeration = "Code", tag = "1")]
+    pub(crate) overall_code: i32,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) statuses: Vec<DescriptorStatus>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) response_headers_to_add: Vec<HeaderValue>,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) dynamic_metadata: Option<Struct>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DescriptorStatus {
+    #[prost(enumeration = "Code", tag = "1")]
+    pub(crate) code: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) current_limit: Option<CurrentLimit>,
+    #[prost(uint32, tag = "3")]
+    pub(crate) limit_remaining: u32,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) duration_until_reset: Option<WholeSeconds>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CurrentLimit {
+    #[prost(uint32, tag = "1")]
+    pub(crate) requests_per_unit: u32,
+    #[prost(int32, tag = "2")]
+    pub(crate) unit: i32,
+    #[prost(string, tag = "3")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub(crate) enum Code {
+    Unknown = 0,
+    Ok = 1,
+    OverLimit = 2,
+}
+
+/// A `google.protobuf.Duration` without its nanoseconds.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct WholeSeconds {
+    #[prost(int64, tag = "1")]
+    pub(crate) seconds: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HeaderValue {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, tag = "2")]
+    pub(crate) value: String,
+}
+
+/// A `google.protobuf.Struct`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Struct {
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub(crate) fields: BTreeMap<String, Value>,
+}
+
+/// A `google.protobuf.Value`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Value {
+    #[prost(oneof = "ValueKind", tags = "1, 2, 3, 4, 5, 6")]
+    pub(crate) kind: Option<ValueKind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub(crate) enum ValueKind {
+    /// The number is always 0.
+    #[prost(int32, tag = "1")]
+    Null(i32),
+    #[prost(double, tag = "2")]
+    Number(f64),
+    #[prost(string, tag = "3")]
+    Text(String),
+    #[prost(bool, tag = "4")]
+    Bool(bool),
+    #[prost(message, tag = "5")]
+    Struct(Struct),
+    #[prost(message, tag = "6")]
+    List(ListValue),
+}
+
+/// A `google.protobuf.ListValue`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListValue {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) values: Vec<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) service: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct HealthCheckResponse {
+    #[prost(enumeration = "ServingStatus", tag = "1")]
+    pub(crate) status: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub(crate) enum ServingStatus {
+    Unknown = 0,
+    Serving = 1,
+    NotServing = 2,
+    /// Of `Watch` alone: `Check` has the status NOT_FOUND for a service that is not known.
+    ServiceUnknown = 3,
+}

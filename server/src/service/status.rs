@@ -1,0 +1,136 @@
+//! The parts of an answer: the status of a descriptor, the headers and the metadata.
+
+use std::collections::BTreeMap;
+
+use super::counts::Counted;
+use super::messages::{
+    Code, CurrentLimit, DescriptorEntry, DescriptorStatus, HeaderValue, ListValue, RateLimitRequest, Struct,
+    Value, ValueKind, WholeSeconds,
+};
+use crate::rules::tree::Unit;
+
+/// The names of the headers of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct HeaderNames {
+    pub(crate) limit: String,
+    pub(crate) remaining: String,
+    pub(crate) reset: String,
+}
+
+impl Default for HeaderNames {
+    fn default() -> HeaderNames {
+        let [limit, remaining, reset] =
+            ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"].map(String::from);
+        HeaderNames { limit, remaining, reset }
+    }
+}
+
+/// Returns the status of a descriptor that no limit counts.
+pub(super) fn without_limit(limit_remaining: u32) -> DescriptorStatus {
+    DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..DescriptorStatus::default() }
+}
+
+/// Returns the status of a descriptor that was counted.
+#[inline]
+pub(super) fn counted(
+    counted: &Counted,
+    code: Code,
+    told: (u32, Unit),
+    name: Option<&str>,
+) -> DescriptorStatus {
+    let (requests_per_unit, unit) = told;
+    let name = name.unwrap_or_default().to_owned();
+    let remaining = if counted.is_over { 0 } else { counted.remaining };
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: Some(CurrentLimit { requests_per_unit, unit: unit.wire(), name }),
+        limit_remaining: u32::try_from(remaining).unwrap_or(u32::MAX),
+        duration_until_reset: Some(WholeSeconds { seconds: counted.reset as i64 }), // Below 2^63.
+    }
+}
+
+/// Returns the headers of the refusal with the longest wait, or of the status with the fewest left.
+pub(super) fn headers(names: &HeaderNames, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
+    let seconds = |status: &DescriptorStatus| status.duration_until_reset.map_or(0, |reset| reset.seconds);
+    let limited = || statuses.iter().filter(|status| status.current_limit.is_some());
+    let refused =
+        limited().filter(|status| status.code() == Code::OverLimit).max_by_key(|status| seconds(status));
+    let Some(told) = refused.or_else(|| limited().min_by_key(|status| status.limit_remaining)) else {
+        return Vec::new();
+    };
+    let limit = told.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+    let header = |key: &String, value: String| HeaderValue { key: key.clone(), value };
+    vec![
+        header(&names.limit, limit.to_string()),
+        header(&names.remaining, told.limit_remaining.to_string()),
+        header(&names.reset, seconds(told).to_string()),
+    ]
+}
+
+/// Returns the request as metadata, with that of the limits that passed.
+pub(super) fn metadata(request: &RateLimitRequest, limits: BTreeMap<String, Value>) -> Struct {
+    let number = |hits: u64| Value::from(ValueKind::Number(hits as f64)); // JSON has no other numbers.
+    let descriptor = |entries: &[DescriptorEntry], hits: Option<u64>| {
+        let text =
+            |entry: &DescriptorEntry| Value::from(ValueKind::Text(format!("{}={}", entry.key, entry.value)));
+        let entries = ListValue { values: entries.iter().map(text).collect() };
+        let mut fields = BTreeMap::from([("entries".to_owned(), ValueKind::List(entries).into())]);
+        fields.extend(hits.map(|hits| ("hitsAddend".to_owned(), number(hits))));
+        Value::from(ValueKind::Struct(Struct { fields }))
+    };
+    let descriptors = request.descriptors.iter();
+    let values = descriptors.map(|each| descriptor(&each.entries, each.hits_addend)).collect();
+    let mut fields = BTreeMap::from([
+        ("domain".to_owned(), ValueKind::Text(request.domain.clone()).into()),
+        ("descriptors".to_owned(), ValueKind::List(ListValue { values }).into()),
+    ]);
+    if request.hits_addend > 0 {
+        fields.insert("hitsAddend".to_owned(), number(request.hits_addend.into()));
+    }
+    if !limits.is_empty() {
+        fields.insert("metadata".to_owned(), ValueKind::Struct(Struct { fields: limits }).into());
+    }
+    Struct { fields }
+}
+
+/// Returns the name in statistics of the entries of a request.
+pub(super) fn name<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, &'e str)>) -> String {
+    let mut name = domain.to_owned();
+    for (key, value) in entries {
+        name.extend([".", key]);
+        if !value.is_empty() {
+            name.extend(["_", value]);
+        }
+    }
+    name
+}
+
+/// Adds the metadata of a limit to that of those before it, which win.
+pub(super) fn merge(limits: &mut BTreeMap<String, Value>, metadata: &serde_json::Value) {
+    for (key, value) in metadata.as_object().into_iter().flatten() {
+        limits.entry(key.clone()).or_insert_with(|| value.into());
+    }
+}
+
+impl From<ValueKind> for Value {
+    fn from(kind: ValueKind) -> Value {
+        Value { kind: Some(kind) }
+    }
+}
+
+impl From<&serde_json::Value> for Value {
+    fn from(value: &serde_json::Value) -> Value {
+        Value::from(match value {
+            serde_json::Value::Null => ValueKind::Null(0),
+            serde_json::Value::Bool(value) => ValueKind::Bool(*value),
+            serde_json::Value::Number(number) => ValueKind::Number(number.as_f64().unwrap_or_default()),
+            serde_json::Value::String(text) => ValueKind::Text(text.clone()),
+            serde_json::Value::Array(values) => {
+                ValueKind::List(ListValue { values: values.iter().map(Value::from).collect() })
+            }
+            serde_json::Value::Object(fields) => ValueKind::Struct(Struct {
+                fields: fields.iter().map(|(key, value)| (key.clone(), value.into())).collect(),
+            }),
+        })
+    }
+}

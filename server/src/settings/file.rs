@@ -1,0 +1,49 @@
+//! A TOML file of settings: its text, and the places of mistakes in it.
+
+use std::io::Read;
+use std::path::Path;
+
+/// The most bytes of a file.
+const MOST: u64 = 1 << 20;
+
+/// Reads the text of a file.
+pub(crate) fn read(path: &Path) -> Result<String, String> {
+    let cannot_read = |error| format!("cannot read {}: {error}", path.display());
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(cannot_read)?;
+    file.take(MOST + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+    if bytes.len() as u64 > MOST {
+        return Err(format!("{} is over the bound of {MOST} bytes", path.display()));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let (at, before) = (error.utf8_error().valid_up_to(), String::from_utf8_lossy(error.as_bytes()));
+        place(path, &before, at, "a byte that is not UTF-8")
+    })
+}
+
+/// Refuses a file that names no setting, or that may have been cut.
+pub(crate) fn check(path: &Path, text: &str) -> Result<(), String> {
+    if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
+        return Err(place(path, text, 0, "the file is empty: no setting is named"));
+    }
+    // Or `cost = 1` might be the beginning of `cost = 10`.
+    if !text.ends_with('\n') {
+        let what = "the last line does not end with a newline: the file may have been cut";
+        return Err(place(path, text, text.len(), what));
+    }
+    Ok(())
+}
+
+/// `FILE:LINE:COLUMN: ...` for a byte of the text. Columns are counted in characters.
+pub(crate) fn place(path: &Path, text: &str, at: usize, what: &str) -> String {
+    let before = text.get(..at).unwrap_or(text);
+    let line_begins = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = 1 + before.matches('\n').count();
+    let column = 1 + before[line_begins..].chars().count();
+    // A name in the file may have commands to a terminal.
+    let printable = |char: char| match char.is_control() {
+        true => char.escape_default().to_string(),
+        false => char.to_string(),
+    };
+    format!("{}:{line}:{column}: {}", path.display(), what.chars().map(printable).collect::<String>())
+}
