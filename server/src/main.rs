@@ -9,6 +9,7 @@ mod admin;
 mod log;
 mod net;
 mod output;
+mod paths;
 mod proxy;
 #[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
 mod rules;

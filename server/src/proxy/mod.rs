@@ -6,6 +6,5 @@ pub(crate) mod counters;
 pub(crate) mod forward;
 pub(crate) mod limits;
 pub(crate) mod pace;
-pub(crate) mod readings;
 pub(crate) mod run;
 pub(crate) mod serve;

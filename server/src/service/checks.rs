@@ -14,6 +14,7 @@ use tollgate_http::ClientIp;
 
 use super::messages::{Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::paths::{decoded, has_one_reading, without_dots, without_empty, without_parameters};
+use crate::rules::tree::Unit;
 
 mod profile;
 
@@ -73,13 +74,9 @@ impl Check {
 
     /// Returns the message for the request that the headers of a check are about. What they do not
     /// tell is that of the check itself.
-    pub(crate) fn request(
-        &self,
-        peer: IpAddr,
-        own: (&str, &str),
-        headers: &HeaderMap,
-    ) -> RateLimitRequest {
-        let text = |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    pub(crate) fn request(&self, peer: IpAddr, own: (&str, &str), headers: &HeaderMap) -> RateLimitRequest {
+        let text =
+            |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let first = |names: &[&str]| names.iter().find_map(|name| headers.get(*name)?.to_str().ok());
         let (method, target) = own;
         let client = self.client.key_of(peer, headers).unwrap_or(peer);
@@ -145,10 +142,12 @@ impl Check {
         if let Some((status, limit, reset)) = told {
             let name: &str = if limit.name.is_empty() { &self.name } else { &limit.name };
             // A name of the headers has no other characters.
-            let name: String = name.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).collect();
+            let name: String =
+                name.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).collect();
             let (quota, left) = (limit.requests_per_unit, status.limit_remaining);
             headers.push(("ratelimit", format!("\"{name}\";r={left};t={reset}")));
-            let window = super::messages::seconds_of(limit.unit).map_or(String::new(), |w| format!(";w={w}"));
+            let window =
+                Unit::from_wire(limit.unit).map_or(String::new(), |unit| format!(";w={}", unit.seconds()));
             headers.push(("ratelimit-policy", format!("\"{name}\";q={quota}{window}")));
             if is_refused {
                 headers.push(("retry-after", reset.to_string()));

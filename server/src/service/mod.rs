@@ -8,4 +8,5 @@ pub(crate) mod loaded;
 pub(crate) mod messages;
 pub(crate) mod statistics;
 
+pub(crate) mod checks;
 mod status;

@@ -21,7 +21,8 @@ const STEPS: usize = 156;
 const BOTH: usize = 90;
 
 fn cases() -> Vec<Value> {
-    let path = std::env::var("RLS_CASES").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/rls_cases.json").into());
+    let path = std::env::var("RLS_CASES")
+        .unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/rls_cases.json").into());
     let text = fs::read_to_string(path).expect("the file of the cases");
     let file: Value = serde_json::from_str(&text).expect("it is JSON");
     file["cases"].as_array().expect("a list").clone()
@@ -122,7 +123,9 @@ fn run(case: &Value, options: &[&str]) -> Got {
 fn judge(case: &Value, got: &Got) -> Option<String> {
     match (got, case["load"]["error"].as_str()) {
         (Ok(_), Some(error)) => return Some(format!("no error, not {error:?}")),
-        (Err(got), Some(error)) => return (!got.contains(error)).then(|| format!("{got:?} has no {error:?}")),
+        (Err(got), Some(error)) => {
+            return (!got.contains(error)).then(|| format!("{got:?} has no {error:?}"));
+        }
         (Err(got), None) => return Some(got.clone()),
         (Ok(_), None) => (),
     }

@@ -43,7 +43,8 @@ impl Service {
         let mut child = child.expect("it starts");
         let (sender, lines) = mpsc::channel();
         let (out, errors) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-        let pipes: [Box<dyn BufRead + Send>; 2] = [Box::new(BufReader::new(out)), Box::new(BufReader::new(errors))];
+        let pipes: [Box<dyn BufRead + Send>; 2] =
+            [Box::new(BufReader::new(out)), Box::new(BufReader::new(errors))];
         for pipe in pipes {
             let sender = sender.clone();
             thread::spawn(move || pipe.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -112,7 +113,9 @@ impl Service {
         let response = self.runtime.block_on(async {
             let stream = TcpStream::connect(self.addresses[0]).await.expect("the service listens");
             let (mut client, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("HTTP/2");
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .expect("HTTP/2");
             tokio::spawn(connection);
             let response = client.send_request(request).await.expect("a response");
             let (head, body) = response.into_parts();

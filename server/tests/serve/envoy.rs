@@ -43,7 +43,8 @@ impl Edge {
         let runtime = Runtime::new().expect("a runtime");
         let permits = Arc::new(Semaphore::new(0));
         let upstream = runtime.block_on(serve(permits.clone()));
-        let service = Service::start(&example("edge.yaml"), &[], &[]).unwrap_or_else(|error| panic!("{error}"));
+        let service =
+            Service::start(&example("edge.yaml"), &[], &[]).unwrap_or_else(|error| panic!("{error}"));
         let folder = tempfile::tempdir().expect("a folder");
         let text = fs::read_to_string(example("envoy.yaml")).expect("the example");
         let mut text = change(text);
@@ -56,17 +57,29 @@ impl Edge {
         fs::write(&file, text).expect("it is written");
         let admin = folder.path().join("admin");
         let mut command = Command::new(std::env::var_os("ENVOY").expect("the path of Envoy"));
-        command.arg("-c").arg(file).arg("--admin-address-path").arg(&admin).args(["--use-dynamic-base-id", "--concurrency", "1"]);
-        let mut envoy = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        command.arg("-c").arg(file).arg("--admin-address-path").arg(&admin).args([
+            "--use-dynamic-base-id",
+            "--concurrency",
+            "1",
+        ]);
+        let mut envoy = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
         let mut lines = BufReader::new(envoy.stderr.take().expect("piped")).lines().map_while(Result::ok);
-        let started = lines.find(|line| line.contains("starting main dispatch loop") || line.contains("[critical]"));
+        let started =
+            lines.find(|line| line.contains("starting main dispatch loop") || line.contains("[critical]"));
         assert!(started.as_ref().is_some_and(|line| !line.contains("[critical]")), "{started:?}");
         // A pipe that is not read would stop Envoy.
         std::thread::spawn(move || lines.for_each(drop));
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut edge = Edge { envoy, address: SocketAddr::from(([0; 4], 0)), service, permits, client, runtime };
+        let mut edge =
+            Edge { envoy, address: SocketAddr::from(([0; 4], 0)), service, permits, client, runtime };
         edge.address = fs::read_to_string(admin).expect("it listens").parse().expect("an address");
-        let listeners: Value = serde_json::from_str(&edge.get("/listeners?format=json", &[]).2).expect("JSON");
+        let listeners: Value =
+            serde_json::from_str(&edge.get("/listeners?format=json", &[]).2).expect("JSON");
         let port = &listeners["listener_statuses"][0]["local_address"]["socket_address"]["port_value"];
         edge.address.set_port(port.as_u64().expect("a port") as u16);
         edge
@@ -145,7 +158,10 @@ fn a_limit_is_told_in_headers_and_its_end_is_a_429_with_a_time() {
     assert!(number(&headers, "x-ratelimit-remaining") >= 599 && number(&headers, "x-ratelimit-reset") <= 60);
     assert_eq!(edge.statuses("/login", &[]), [200, 200, 200, 200, 200, 429]);
     let (status, headers, _) = edge.get("/login", &[]);
-    assert_eq!((status, &headers["x-ratelimit-limit"]), (429, &"5, 600;w=60, 5;w=3600;name=\"login\"".parse().expect("ASCII")));
+    assert_eq!(
+        (status, &headers["x-ratelimit-limit"]),
+        (429, &"5, 600;w=60, 5;w=3600;name=\"login\"".parse().expect("ASCII"))
+    );
     assert!((1..=3600).contains(&number(&headers, "retry-after")), "{headers:?}");
 }
 
@@ -205,11 +221,21 @@ fn a_route_that_envoy_answers_itself_is_not_limited() {
     let edge = Edge::start(|text| {
         let route = "- match: {prefix: /}\n                          route: *service\n";
         assert!(text.contains(route));
-        text.replace(route, "- match: {prefix: /}\n                          direct_response: {status: 204}\n")
+        text.replace(
+            route,
+            "- match: {prefix: /}\n                          direct_response: {status: 204}\n",
+        )
     });
     assert_eq!(edge.get("/", &[]).0, 204);
     assert_eq!(edge.service.counters()["call.should_rate_limit.total_requests"], Value::Null);
-    assert!(edge.service.counters().as_object().expect("names").keys().all(|name| !name.starts_with("rate_limit.")));
+    assert!(
+        edge.service
+            .counters()
+            .as_object()
+            .expect("names")
+            .keys()
+            .all(|name| !name.starts_with("rate_limit."))
+    );
 }
 
 #[test]

@@ -26,8 +26,20 @@ pub(super) fn difference(expected: &Value, found: &Value) -> Option<String> {
             let same = found.as_f64() == number.as_f64() || (number.as_f64() == Some(0.0) && found.is_null());
             if same { None } else { differs() }
         }
-        Value::String(any) if any == "*" => if found.is_null() { differs() } else { None },
-        _ => if expected == found { None } else { differs() },
+        Value::String(any) if any == "*" => {
+            if found.is_null() {
+                differs()
+            } else {
+                None
+            }
+        }
+        _ => {
+            if expected == found {
+                None
+            } else {
+                differs()
+            }
+        }
     }
 }
 

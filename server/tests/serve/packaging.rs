@@ -21,7 +21,11 @@ fn of_the_manifest() -> Service {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("edge.yaml"), map.replace("\n    ", "\n")).expect("it is written");
     let args = manifest.lines().find_map(|line| line.trim().strip_prefix("args: [serve, /etc/tollgate, "));
-    assert_eq!(args, Some("--admin, \"0.0.0.0:6070\", --admin-public]"), "`Service::start` gives the address");
+    assert_eq!(
+        args,
+        Some("--admin, \"0.0.0.0:6070\", --admin-public]"),
+        "`Service::start` gives the address"
+    );
     let started = Service::start(folder.path(), &["--admin-public"], &[("TOLLGATE_STORE", "memory")]);
     started.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -29,7 +33,8 @@ fn of_the_manifest() -> Service {
 #[test]
 fn the_manifest_serves_and_its_probes_are_answered() {
     let service = of_the_manifest();
-    let request = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}]}]});
+    let request =
+        json!({"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}]}]});
     assert_eq!(service.should_rate_limit(&request)["statuses"][0]["remaining"], 599);
     for probe in ["/readyz", "/healthz"] {
         assert_eq!(service.http(true, "GET", probe, None)["status"], 200, "{probe}");
@@ -39,7 +44,8 @@ fn the_manifest_serves_and_its_probes_are_answered() {
 #[test]
 fn each_metric_of_the_dashboard_is_told() {
     let service = of_the_manifest();
-    let request = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}]}]});
+    let request =
+        json!({"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}]}]});
     service.should_rate_limit(&request);
     let page = service.http(true, "GET", "/metrics", None);
     let told = page["body"].as_str().expect("text");
@@ -47,8 +53,10 @@ fn each_metric_of_the_dashboard_is_told() {
     let mut names = HashSet::new();
     for panel in dashboard["panels"].as_array().expect("panels") {
         for target in panel["targets"].as_array().expect("targets") {
-            let words = target["expr"].as_str().expect("text").split(|c: char| c != '_' && !c.is_alphanumeric());
-            let metrics = words.filter(|word| word.starts_with("ratelimit_") || word.starts_with("tollgate_"));
+            let words =
+                target["expr"].as_str().expect("text").split(|c: char| c != '_' && !c.is_alphanumeric());
+            let metrics =
+                words.filter(|word| word.starts_with("ratelimit_") || word.starts_with("tollgate_"));
             names.extend(metrics.map(str::to_owned));
         }
     }

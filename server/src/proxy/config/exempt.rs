@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use tollgate_http::{Exempt, Head};
 
 use super::settings::Exemptions;
-use crate::proxy::readings::is_plain;
+use crate::paths::is_plain;
 
 impl Exemptions {
     /// Returns whether a request of this client is exempt.

@@ -10,7 +10,7 @@ use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter};
 use tollgate_http::{ClientIp, Head, LimitBy};
 
 use super::settings::{Ban, KeyPart};
-use crate::proxy::readings::has_one_reading;
+use crate::paths::has_one_reading;
 use crate::settings::values::{self, DAY, number};
 
 /// The most connections, requests or bytes: far below what a semaphore can count.

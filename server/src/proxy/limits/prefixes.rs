@@ -4,8 +4,8 @@ use std::cmp::{Ordering, Reverse};
 
 use tollgate::AnyRule;
 
+use crate::paths::{decoded, marks, readings, without_dots, without_empty};
 use crate::proxy::config::settings::Route;
-use crate::proxy::readings::{decoded, marks, readings, without_dots, without_empty};
 
 /// The prefixes of the routes.
 ///

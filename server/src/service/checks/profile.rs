@@ -7,14 +7,15 @@ use std::ops::Range;
 use hyper::StatusCode;
 use hyper::http::HeaderName;
 use ipnet::IpNet;
+use tollgate_http::ClientIp;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use tollgate_http::ClientIp;
 
 use super::{Check, Part, Template};
 use crate::settings::fault::unknown;
 
-const NAMES: [&str; 7] = ["domain", "from", "client", "trust_proxy", "refuse", "descriptors", "case_sensitive"];
+const NAMES: [&str; 7] =
+    ["domain", "from", "client", "trust_proxy", "refuse", "descriptors", "case_sensitive"];
 const PLACEHOLDERS: [&str; 5] = ["client", "method", "path", "host", "header:NAME"];
 
 /// A mistake, with its place in the text of the settings.
@@ -30,12 +31,15 @@ impl Check {
                 return Err((key.span(), unknown(key.get_ref(), &NAMES)));
             }
         }
-        let needed = |field: &str| fields.get(field).ok_or_else(|| (at.clone(), format!("check.{name} has no `{field}`")));
+        let needed = |field: &str| {
+            fields.get(field).ok_or_else(|| (at.clone(), format!("check.{name} has no `{field}`")))
+        };
         let from = networks(needed("from")?)?;
         let proxies = fields.get("trust_proxy").map(networks).transpose()?.unwrap_or_default();
         let client = fields.get("client").map_or(Ok(ClientIp::peer()), |value| client(value, proxies))?;
         let refuse = fields.get("refuse").map_or(Ok(StatusCode::TOO_MANY_REQUESTS), refuse)?;
-        let descriptors = list(needed("descriptors")?)?.iter().map(descriptor).collect::<Result<Vec<_>, _>>()?;
+        let descriptors =
+            list(needed("descriptors")?)?.iter().map(descriptor).collect::<Result<Vec<_>, _>>()?;
         if descriptors.is_empty() {
             return Err((at, format!("check.{name} has an empty list `descriptors`")));
         }
@@ -76,9 +80,10 @@ fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Fault> {
 fn client(value: &Value<'_>, proxies: Vec<IpNet>) -> Result<ClientIp, Fault> {
     match text(value)? {
         "peer" => Ok(ClientIp::peer()),
-        "xff" if proxies.is_empty() => {
-            Err((value.span(), "client = \"xff\" needs `trust_proxy`, the networks of the proxies".to_owned()))
-        }
+        "xff" if proxies.is_empty() => Err((
+            value.span(),
+            "client = \"xff\" needs `trust_proxy`, the networks of the proxies".to_owned(),
+        )),
         "xff" => ClientIp::peer().xff_trusted(proxies).map_err(|error| (value.span(), error.to_string())),
         name => {
             let header = HeaderName::try_from(name);
@@ -116,7 +121,8 @@ fn descriptor(value: &Value<'_>) -> Result<Vec<(String, Template)>, Fault> {
 fn template(text: &str) -> Result<Template, String> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some((before, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}').ok_or_else(|| format!("{text:?} has a '{{' without a '}}'"))?;
+        let (name, after) =
+            after.split_once('}').ok_or_else(|| format!("{text:?} has a '{{' without a '}}'"))?;
         if !before.is_empty() {
             parts.push(Part::Text(before.to_owned()));
         }

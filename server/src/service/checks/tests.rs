@@ -54,7 +54,8 @@ fn a_request_is_read_from_the_headers_of_each_proxy() {
 
 #[test]
 fn a_path_has_one_reading_and_is_asked_for_as_sent_where_servers_differ() {
-    let check = check("domain='edge'\nfrom=[]\ndescriptors=[{p='{path}'}, {m='{method}'}]").expect("it is right");
+    let check =
+        check("domain='edge'\nfrom=[]\ndescriptors=[{p='{path}'}, {m='{method}'}]").expect("it is right");
     for (sent, wanted) in [
         ("/login", &["p=/login", "m=GET"][..]),
         ("http://h/login?x", &["p=/login", "m=GET"]),
@@ -84,7 +85,9 @@ fn a_long_value_is_cut_and_no_byte_of_it_panics() {
 #[test]
 fn only_the_networks_of_the_profile_may_ask() {
     let check = check(EDGE).expect("it is right");
-    for (address, may) in [("127.0.0.1", true), ("::ffff:10.1.2.3", true), ("127.0.0.2", false), ("::1", false)] {
+    for (address, may) in
+        [("127.0.0.1", true), ("::ffff:10.1.2.3", true), ("127.0.0.2", false), ("::1", false)]
+    {
         assert_eq!(check.may_ask(address.parse().expect("an address")), may, "{address}");
     }
 }
@@ -99,7 +102,8 @@ fn an_answer_tells_the_limit_that_decides() {
         duration_until_reset: Some(WholeSeconds { seconds }),
     };
     let answer = |overall: Code, statuses: Vec<DescriptorStatus>| {
-        let response = RateLimitResponse { overall_code: overall as i32, statuses, ..RateLimitResponse::default() };
+        let response =
+            RateLimitResponse { overall_code: overall as i32, statuses, ..RateLimitResponse::default() };
         let (status, headers) = check.answer(&response);
         let headers = headers.iter().map(|(name, value)| format!("{name}: {value}"));
         (status.as_u16(), headers.collect::<Vec<_>>())
@@ -107,8 +111,13 @@ fn an_answer_tells_the_limit_that_decides() {
     let few = vec![status(Code::Ok, 5, 60, "a"), status(Code::Ok, 2, 30, ""), status(Code::Ok, 2, 10, "c")];
     let wanted = ["ratelimit: \"edge\";r=2;t=30", "ratelimit-policy: \"edge\";q=9;w=60"].map(str::to_owned);
     assert_eq!(answer(Code::Ok, few), (200, wanted.to_vec()));
-    let over = vec![status(Code::OverLimit, 0, 7, "a\"\n"), status(Code::OverLimit, 0, 3, "b"), status(Code::Ok, 0, 99, "c")];
-    let wanted = ["ratelimit: \"a\";r=0;t=7", "ratelimit-policy: \"a\";q=9;w=60", "retry-after: 7"].map(str::to_owned);
+    let over = vec![
+        status(Code::OverLimit, 0, 7, "a\"\n"),
+        status(Code::OverLimit, 0, 3, "b"),
+        status(Code::Ok, 0, 99, "c"),
+    ];
+    let wanted =
+        ["ratelimit: \"a\";r=0;t=7", "ratelimit-policy: \"a\";q=9;w=60", "retry-after: 7"].map(str::to_owned);
     assert_eq!(answer(Code::OverLimit, over), (429, wanted.to_vec()));
     assert_eq!(answer(Code::Ok, vec![]), (200, vec![]));
 }

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::paths::{MAX_BYTES, MAX_READINGS, has_one_reading};
 use crate::proxy::config::exempt::has;
-use crate::proxy::readings::{MAX_BYTES, MAX_READINGS, has_one_reading};
 
 fn route(prefix: &str, quota: &str, cost: u64) -> Route {
     let rule = quota.parse().expect("a quota");

@@ -159,7 +159,7 @@ fn without_authority(path: &[u8]) -> Vec<u8> {
 }
 
 /// Turns `/a;b=1/c` into `/a/c`.
-fn without_parameters(path: &[u8]) -> Vec<u8> {
+pub(crate) fn without_parameters(path: &[u8]) -> Vec<u8> {
     let bare = |segment: &[u8]| segment.iter().copied().take_while(|byte| *byte != b';').collect();
     path.split(|byte| *byte == b'/').map(bare).collect::<Vec<Vec<u8>>>().join(&b'/')
 }
