@@ -150,8 +150,3 @@ pub use response::refusal::{Bare, Problem, Refusal, Reject};
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/guide.md")]
 pub mod _guide {}
-
-/// The programs for users of tower_governor run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/from-tower-governor.md")]
-mod from_tower_governor {}

@@ -58,3 +58,7 @@ mod faq {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../http/README.md")]
 mod readme_of_http {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../http/docs/from-tower-governor.md")]
+mod from_tower_governor {}

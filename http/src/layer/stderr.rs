@@ -10,6 +10,6 @@ pub(crate) fn report(policy: &str, check: Check) {
     let _ = writeln!(
         io::stderr(),
         "tollgate: limit \"{policy}\": {check}. Said once; `.silence(Check::{check:?})` silences it, docs/checks.md \
-         explains it."
+         of tollgate-http explains it."
     );
 }
