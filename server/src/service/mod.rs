@@ -9,3 +9,6 @@ pub(crate) mod messages;
 pub(crate) mod statistics;
 
 mod status;
+
+#[cfg(test)]
+mod tests;

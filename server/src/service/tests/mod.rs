@@ -1,0 +1,3 @@
+//! The tests of a decision: all cases of the reference, tables, and a random walk beside a model.
+
+mod cases;
