@@ -2,4 +2,5 @@
 
 mod cases;
 mod model;
+mod rules;
 mod walk;

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Value, json};
-
+use super::rules::{Amount, Rule, UNITS};
 use crate::service::decide::DecisionOptions;
 use crate::service::limiters::MOST;
 use crate::service::messages::{RateLimitDescriptor, RateLimitRequest};
@@ -15,75 +14,6 @@ pub(super) enum Fault {
     RefusalDoesNotCount,
     NegativeHitsBelowZero,
     ResetOfAnUnusedKey,
-}
-
-/// A descriptor of a configuration.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rule {
-    pub(super) key: &'static str,
-    /// Empty for any value. A star is at the end.
-    pub(super) value: &'static str,
-    pub(super) limit: Option<Amount>,
-    pub(super) name: &'static str,
-    pub(super) replaces: &'static str,
-    pub(super) shadow: bool,
-    pub(super) quota: bool,
-    pub(super) detailed: bool,
-    pub(super) shares: bool,
-    pub(super) below: Vec<Rule>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Amount {
-    Unlimited,
-    /// An index of [`UNITS`], and a number of requests.
-    Window(usize, u32),
-}
-
-/// The names of units, their numbers in messages, and their seconds.
-pub(super) const UNITS: [(&str, i32, u64); 7] = [
-    ("second", 1, 1),
-    ("minute", 2, 60),
-    ("hour", 3, 3_600),
-    ("day", 4, 86_400),
-    ("week", 7, 604_800),
-    ("month", 5, 2_592_000),
-    ("year", 6, 31_536_000),
-];
-
-impl Rule {
-    fn is_fixed(&self) -> bool {
-        self.shares || !(self.value.is_empty() || self.value.ends_with('*'))
-    }
-
-    fn text(&self) -> String {
-        joined(self.key, self.value)
-    }
-
-    /// Returns the rule as a configuration has it. JSON is YAML.
-    pub(super) fn json(&self) -> Value {
-        let mut json = json!({"key": self.key, "value": self.value, "shadow_mode": self.shadow});
-        json["quota_mode"] = self.quota.into();
-        json["detailed_metric"] = self.detailed.into();
-        json["share_threshold"] = self.shares.into();
-        json["descriptors"] = self.below.iter().map(Rule::json).collect();
-        if let Some(amount) = self.limit {
-            let mut limit = match amount {
-                Amount::Unlimited => json!({"unlimited": true}),
-                Amount::Window(unit, n) => json!({"unit": UNITS[unit].0, "requests_per_unit": n}),
-            };
-            limit["name"] = self.name.into();
-            if !self.replaces.is_empty() {
-                limit["replaces"] = json!([{"name": self.replaces}]);
-            }
-            json["rate_limit"] = limit;
-        }
-        json
-    }
-
-    fn matches(&self, value: &str) -> bool {
-        self.value.strip_suffix('*').is_some_and(|start| value.starts_with(start))
-    }
 }
 
 /// The code of a status, its limit, the hits left, and the seconds until the reset.
@@ -273,7 +203,9 @@ impl Model {
         let rule = (*rule?).clone();
         let of_level = |by_text: &dyn Fn(&Rule) -> bool| -> Vec<String> {
             let levels = path.iter().zip(as_asked());
-            levels.map(|(level, asked)| if by_text(level) { level.text() } else { asked }).collect()
+            levels
+                .map(|(level, asked)| if by_text(level) { joined(level.key, level.value) } else { asked })
+                .collect()
         };
         let unit = if let Some(Amount::Window(unit, _)) = rule.limit { unit } else { 0 };
         let key = (format!("{:?}", of_level(&|level| level.shares)), is_fixed, unit);

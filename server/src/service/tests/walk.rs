@@ -7,7 +7,8 @@ use serde_json::json;
 use tollgate::{Clock, MockClock};
 use tollgate_testing::Random;
 
-use super::model::{Amount, Answer, Fault, Model, Rule, UNITS};
+use super::model::{Answer, Fault, Model};
+use super::rules::{UNITS, json_of, level, number};
 use crate::rules::load::{LoadOptions, load};
 use crate::service::counts::{Algorithm, CountOptions, LimitCounts};
 use crate::service::decide::{DecisionOptions, decide};
@@ -108,9 +109,9 @@ impl Walk {
     }
 
     fn reload(&mut self) {
-        let rules = self.level(0);
-        let text = json!({"domain": "d", "descriptors": rules.iter().map(Rule::json).collect::<Vec<_>>()})
-            .to_string();
+        let rules = level(&mut self.random, 0);
+        let text =
+            json!({"domain": "d", "descriptors": rules.iter().map(json_of).collect::<Vec<_>>()}).to_string();
         let loaded = load(&[("d.yaml".to_owned(), text)], LoadOptions::default()).unwrap();
         let is_named = |name: &str| !name.is_empty();
         let names: HashSet<String> = loaded
@@ -132,44 +133,6 @@ impl Walk {
             is_quota: one_in(5),
             tells_metadata: false,
         };
-    }
-
-    fn level(&mut self, depth: u32) -> Vec<Rule> {
-        let mut rules = Vec::new();
-        for key in ["a", "b"] {
-            for value in ["", "x*", "x", "y", "x1*"] {
-                if self.random.below(2) == 0 {
-                    continue;
-                }
-                let mut rule = Rule { key, value, ..Rule::default() };
-                let mut one_in = |n| self.random.below(n) == 0;
-                (rule.shadow, rule.quota, rule.detailed) = (one_in(6), one_in(6), one_in(4));
-                rule.shares = value.ends_with('*') && one_in(2);
-                if one_in(3) {
-                    rule.name = if one_in(2) { "n" } else { "m" };
-                } else if one_in(4) {
-                    rule.replaces = if one_in(2) { "n" } else { "m" };
-                }
-                let amount = match self.random.below(8) {
-                    0 => Amount::Unlimited,
-                    _ => Amount::Window(self.random.below(7) as usize, self.number()),
-                };
-                rule.limit = (self.random.below(5) > 0).then_some(amount);
-                if depth < 2 && self.random.below(3) == 0 {
-                    rule.below = self.level(depth + 1);
-                }
-                rules.push(rule);
-            }
-        }
-        rules
-    }
-
-    fn number(&mut self) -> u32 {
-        match self.random.below(12) {
-            0 => 0,
-            1 => u32::MAX,
-            _ => self.random.below(12) as u32,
-        }
     }
 
     fn request(&mut self) -> RateLimitRequest {
@@ -195,7 +158,7 @@ impl Walk {
         let limit = (self.random.below(8) == 0).then(|| {
             let unit = self.random.pick(&[0, 99]);
             let unit = if self.random.below(4) == 0 { unit } else { UNITS[self.random.below(7) as usize].1 };
-            RateLimitOverride { requests_per_unit: self.number(), unit }
+            RateLimitOverride { requests_per_unit: number(&mut self.random), unit }
         });
         RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits: self.random.below(6) == 0 }
     }
