@@ -10,3 +10,6 @@ pub(crate) mod statistics;
 
 pub(crate) mod checks;
 mod status;
+
+#[cfg(test)]
+mod tests;
