@@ -82,8 +82,18 @@ impl Level {
         exact.or_else(|| self.wildcard(values, key, value)).or_else(|| values?.any.as_deref())
     }
 
+    /// Returns each rule of this level.
+    pub(super) fn each(&self) -> impl Iterator<Item = &Rule> {
+        self.by_pattern.iter().map(|(_, _, rule)| rule).chain(self.keys.values().flat_map(Values::each))
+    }
+
     /// Returns the first wildcard that matches: of the two lists, the rule that was written first.
-    fn wildcard<'a>(&'a self, values: Option<&'a Values>, key: &str, value: &str) -> Option<&'a Rule> {
+    pub(super) fn wildcard<'a>(
+        &'a self,
+        values: Option<&'a Values>,
+        key: &str,
+        value: &str,
+    ) -> Option<&'a Rule> {
         let matches = |(_, pattern, _): &&(u32, Pattern, Rule)| pattern.matches(value);
         let of_key = values.and_then(|values| values.by_pattern.iter().find(matches));
         let before = of_key.map_or(u32::MAX, |&(order, ..)| order);
@@ -100,6 +110,13 @@ pub(super) struct Values {
     /// The rules with a star in their value, as in [`Level::by_pattern`].
     pub(super) by_pattern: Vec<(u32, Pattern, Rule)>,
     pub(super) any: Option<Box<Rule>>,
+}
+
+impl Values {
+    fn each(&self) -> impl Iterator<Item = &Rule> {
+        let by_pattern = self.by_pattern.iter().map(|(_, _, rule)| rule);
+        by_pattern.chain(self.exact.values()).chain(self.any.as_deref())
+    }
 }
 
 /// A descriptor of a file.
