@@ -1,6 +1,7 @@
 //! The table `[check.NAME]` of the settings.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -23,9 +24,23 @@ pub(crate) type Fault = (Range<usize>, String);
 type Value<'i> = Spanned<DeValue<'i>>;
 
 impl Check {
-    /// Reads a profile.
-    pub(crate) fn read(name: &str, table: &Spanned<DeTable<'_>>) -> Result<Check, Fault> {
-        let (fields, at) = (table.get_ref(), table.span());
+    /// Reads all profiles of the settings: the tables below `check`.
+    pub(crate) fn all(root: &DeTable<'_>) -> Result<BTreeMap<String, Check>, Fault> {
+        let Some(tables) = root.get("check") else { return Ok(BTreeMap::new()) };
+        let expected = |value: &Value<'_>| (value.span(), "expected a table such as [check.edge]".to_owned());
+        let DeValue::Table(names) = tables.get_ref() else { return Err(expected(tables)) };
+        let profile = |(name, value): (&Spanned<Cow<'_, str>>, &Value<'_>)| match value.get_ref() {
+            DeValue::Table(fields) => {
+                let name = name.get_ref().to_string();
+                Check::read(&name, fields, value.span()).map(|check| (name, check))
+            }
+            _ => Err(expected(value)),
+        };
+        names.iter().map(profile).collect()
+    }
+
+    /// Reads a profile, whose table is `at` in the text.
+    fn read(name: &str, fields: &DeTable<'_>, at: Range<usize>) -> Result<Check, Fault> {
         for key in fields.keys() {
             if !NAMES.contains(&&**key.get_ref()) {
                 return Err((key.span(), unknown(key.get_ref(), &NAMES)));

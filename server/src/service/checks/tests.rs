@@ -18,8 +18,10 @@ descriptors = [
 "#;
 
 fn check(text: &str) -> Result<Check, String> {
-    let table = DeTable::parse(text).expect("TOML");
-    Check::read("edge", &table).map_err(|(at, what)| format!("{what} at {:?}", &text[at]))
+    let text = format!("[check.edge]\n{text}");
+    let table = DeTable::parse(&text).expect("TOML");
+    let profiles = Check::all(table.get_ref()).map_err(|(at, what)| format!("{what} at {:?}", &text[at]));
+    Ok(profiles?.remove("edge").expect("its table"))
 }
 
 /// The descriptors as text, for a request to the check that nginx sends.

@@ -1,0 +1,107 @@
+//! The report of a replay: JSON, and the same as text.
+
+use std::fmt::Write;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::{Replay, Side};
+use crate::rules::tree::{Amount, RuleLimit};
+
+/// The most refused keys that are named for each limit.
+const MOST_REFUSED: usize = 20;
+/// The shares of refusals for which the smallest limit is told.
+const SHARES: [(&str, f64); 3] = [("under 1 %", 0.01), ("under 0.1 %", 0.001), ("none", 0.0)];
+/// The width of the row of blocks.
+const COLUMNS: usize = 60;
+
+impl Replay {
+    pub(super) fn report(&self) -> Value {
+        json!({
+            "requests": self.requests,
+            "unreadable": self.unreadable,
+            "late": self.ordered.late,
+            "refused_only_by": if self.sides.len() == 2 { json!(self.only) } else { Value::Null },
+            "sides": self.sides.iter().map(Side::report).collect::<Vec<_>>(),
+        })
+    }
+
+    pub(super) fn text(&self, report: &Value) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "{} requests, {} lines that cannot be read, {} later than 60 s", self.requests, self.unreadable, self.ordered.late);
+        let _ = writeln!(text, "refused over time: [{}]", self.timeline.blocks(COLUMNS));
+        for (index, side) in report["sides"].as_array().into_iter().flatten().enumerate() {
+            if self.sides.len() == 2 {
+                let _ = writeln!(text, "\n== {}: {} that the other one grants", ["first", "--against"][index], self.only[index]);
+            }
+            let _ = writeln!(text, "{} refused{}", side["refused"], share(&side["refused"], &json!(self.requests)));
+            for limit in side["limits"].as_array().into_iter().flatten() {
+                write_limit(&mut text, limit);
+            }
+        }
+        text
+    }
+}
+
+impl Side {
+    fn report(&self) -> Value {
+        let limits = self.loaded.rules.limits().zip(&self.tallies).map(|(limit, tally)| {
+            let (keys, keys_refused) = tally.keys();
+            let minute = Duration::from_secs(tally.worst.0 * 60);
+            let worst = (tally.worst.1 > 0).then(|| {
+                json!({"at": humantime::format_rfc3339_seconds(UNIX_EPOCH + minute).to_string(), "refused": tally.worst.1})
+            });
+            let most = tally.most_refused(MOST_REFUSED);
+            json!({
+                "at": limit.at.to_string(),
+                "limit": amount(limit),
+                "requests": tally.requests,
+                "refused": tally.refused,
+                "keys": keys,
+                "keys_refused": keys_refused,
+                "worst_minute": worst,
+                "most_refused": most.iter().map(|(key, n)| json!({"key": key, "refused": n})).collect::<Vec<_>>(),
+                "smallest": SHARES.iter().map(|(name, share)| ((*name).to_owned(), json!(tally.smallest(*share)))).collect::<serde_json::Map<_, _>>(),
+            })
+        });
+        json!({"refused": self.refused, "limits": limits.collect::<Vec<_>>()})
+    }
+}
+
+fn amount(limit: &RuleLimit) -> String {
+    match &limit.amount {
+        Amount::Unlimited => "unlimited".to_owned(),
+        Amount::Window { unit, requests } => format!("{requests} a {}", unit.text()),
+        Amount::Text(text, _) => text.to_string(),
+    }
+}
+
+fn share(part: &Value, of: &Value) -> String {
+    let (part, of) = (part.as_f64().unwrap_or(0.0), of.as_f64().unwrap_or(0.0));
+    if of > 0.0 { format!(" ({:.2} %)", 100.0 * part / of) } else { String::new() }
+}
+
+fn write_limit(text: &mut String, limit: &Value) {
+    let words = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let _ = writeln!(text, "\n{}: {}", words(&limit["at"]), words(&limit["limit"]));
+    let _ = writeln!(
+        text,
+        "  {} requests, {} refused{}; {} keys, {} of them refused",
+        limit["requests"],
+        limit["refused"],
+        share(&limit["refused"], &limit["requests"]),
+        limit["keys"],
+        limit["keys_refused"],
+    );
+    if limit["requests"] == 0 {
+        return;
+    }
+    if let Some(worst) = limit["worst_minute"].as_object() {
+        let _ = writeln!(text, "  worst minute: {} refused at {}", worst["refused"], words(&worst["at"]));
+    }
+    let smallest = SHARES.iter().map(|(name, _)| format!("{name}: {}", words(&limit["smallest"][name])));
+    let _ = writeln!(text, "  smallest limit that refuses {}", smallest.collect::<Vec<_>>().join(", "));
+    for refused in limit["most_refused"].as_array().into_iter().flatten() {
+        let _ = writeln!(text, "  {:>9} {}", refused["refused"], words(&refused["key"]));
+    }
+}

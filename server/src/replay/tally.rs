@@ -1,0 +1,169 @@
+//! The account of a limit over a log: its refusals, its keys, and the limits that would have
+//! refused fewer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use tollgate::{AnyRule, Clock, Quota, RateLimiter, Window};
+
+use crate::rules::tree::{Amount, RuleLimit};
+
+/// The most names of refused keys of a limit. Further keys are counted without a name.
+const MAX_NAMES: usize = 100_000;
+/// The multiples of a limit of text form that are tried side by side.
+const MULTIPLES: [(u64, u64); 12] =
+    [(1, 4), (1, 2), (1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (512, 1)];
+
+/// A request of a limit.
+pub(super) struct Hit<'a> {
+    pub(super) key: u128,
+    pub(super) at: Duration,
+    pub(super) is_refused: bool,
+    pub(super) name: &'a dyn Fn() -> String,
+}
+
+/// The account of one limit.
+pub(super) struct Tally {
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+    keys: HashMap<u128, Key>,
+    names: HashMap<u128, String>,
+    /// The minute that runs, and the one with the most refusals: since 1970, and its refusals.
+    minute: (u64, u64),
+    pub(super) worst: (u64, u64),
+    others: Others,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Key {
+    window: u32,
+    hits: u32,
+    refused: u32,
+}
+
+/// The limits that the same requests would have met.
+enum Others {
+    None,
+    /// The hits of each window that has ended, and the number of such windows.
+    Windows { period: u64, ended: BTreeMap<u32, u64> },
+    /// Limiters of multiples, each with its refusals.
+    Multiples(Vec<(AnyRule, Multiple, u64)>),
+}
+
+enum Multiple {
+    Quota(RateLimiter<u128>),
+    Window(RateLimiter<u128, Window>),
+}
+
+impl Tally {
+    pub(super) fn new(limit: &RuleLimit, clock: &Clock) -> Tally {
+        let others = match &limit.amount {
+            Amount::Unlimited => Others::None,
+            Amount::Window { unit, .. } => {
+                Others::Windows { period: unit.seconds().into(), ended: BTreeMap::new() }
+            }
+            Amount::Text(_, rule) => Others::Multiples(multiples(*rule, clock)),
+        };
+        let (keys, names) = (HashMap::new(), HashMap::new());
+        Tally { requests: 0, refused: 0, keys, names, minute: (0, 0), worst: (0, 0), others }
+    }
+
+    pub(super) fn add(&mut self, hit: &Hit<'_>) {
+        self.requests += 1;
+        let key = self.keys.entry(hit.key).or_default();
+        match &mut self.others {
+            Others::None => (),
+            Others::Windows { period, ended } => {
+                let window = u32::try_from(hit.at.as_secs() / *period).unwrap_or(u32::MAX);
+                if key.window != window && key.hits > 0 {
+                    *ended.entry(key.hits).or_default() += 1;
+                    key.hits = 0;
+                }
+                key.window = window;
+                key.hits += 1;
+            }
+            Others::Multiples(multiples) => {
+                for (_, limiter, refused) in multiples {
+                    let is_granted = match limiter {
+                        Multiple::Quota(limiter) => limiter.try_acquire(&hit.key).is_ok(),
+                        Multiple::Window(limiter) => limiter.try_acquire(&hit.key).is_ok(),
+                    };
+                    *refused += u64::from(!is_granted);
+                }
+            }
+        }
+        if hit.is_refused {
+            self.refused += 1;
+            key.refused += 1;
+            if self.names.len() < MAX_NAMES || self.names.contains_key(&hit.key) {
+                self.names.entry(hit.key).or_insert_with(hit.name);
+            }
+            let minute = hit.at.as_secs() / 60;
+            self.minute = if self.minute.0 == minute { (minute, self.minute.1 + 1) } else { (minute, 1) };
+            if self.minute.1 > self.worst.1 {
+                self.worst = self.minute;
+            }
+        }
+    }
+
+    /// Returns the number of keys, and of those that were refused.
+    pub(super) fn keys(&self) -> (usize, usize) {
+        (self.keys.len(), self.keys.values().filter(|key| key.refused > 0).count())
+    }
+
+    /// Returns the keys with the most refusals, with their number.
+    pub(super) fn most_refused(&self, most: usize) -> Vec<(&str, u32)> {
+        let mut refused: Vec<_> = self.names.iter().map(|(key, name)| (&**name, self.keys[key].refused)).collect();
+        refused.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+        refused.truncate(most);
+        refused
+    }
+
+    /// Returns the smallest limit that refuses less than a share of the requests, `None` if no limit
+    /// that was tried does. A share of 0 is that of no refusal.
+    pub(super) fn smallest(&self, share: f64) -> Option<String> {
+        let is_enough = |refused: u64| refused == 0 || (refused as f64) < share * self.requests as f64;
+        match &self.others {
+            Others::None => None,
+            Others::Windows { ended, .. } => {
+                let mut windows = ended.clone();
+                for key in self.keys.values() {
+                    *windows.entry(key.hits).or_default() += 1;
+                }
+                let refused_by = |limit: u32| {
+                    windows.range(limit..).map(|(hits, windows)| u64::from(hits - limit) * windows).sum()
+                };
+                // A larger limit refuses no more, and the fullest window is refused nothing by its own.
+                let (mut low, mut high) = (0, windows.keys().next_back().copied().unwrap_or(0));
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if is_enough(refused_by(middle)) { high = middle } else { low = middle + 1 }
+                }
+                Some(low.to_string())
+            }
+            Others::Multiples(multiples) => {
+                let enough = multiples.iter().find(|(_, _, refused)| is_enough(*refused));
+                enough.map(|(rule, _, _)| rule.to_string())
+            }
+        }
+    }
+}
+
+/// The multiples of a rule that are rules as well, with a limiter each.
+fn multiples(rule: AnyRule, clock: &Clock) -> Vec<(AnyRule, Multiple, u64)> {
+    let times = |tokens: u64, (up, down): (u64, u64)| (tokens.saturating_mul(up) / down).max(1);
+    let multiple = |factor| match rule {
+        AnyRule::Quota(quota) => {
+            let (tokens, burst) = (times(quota.tokens(), factor), times(quota.capacity(), factor));
+            let quota = Quota::try_per(tokens, quota.period(), burst).ok()?;
+            let limiter = RateLimiter::builder(quota).clock(clock.clone()).build();
+            Some((AnyRule::Quota(quota), Multiple::Quota(limiter), 0))
+        }
+        AnyRule::Window(window) => {
+            let window = window.with_limit(times(window.limit(), factor)).ok()?;
+            let limiter = RateLimiter::builder(window).clock(clock.clone()).build();
+            Some((AnyRule::Window(window), Multiple::Window(limiter), 0))
+        }
+    };
+    MULTIPLES.into_iter().filter_map(multiple).collect()
+}
