@@ -17,10 +17,10 @@ type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 pub(crate) struct LogHandle(reload::Handle<Lines, Registry>);
 
 impl LogHandle {
-    /// Starts to write each event of the process to stderr.
-    pub(crate) fn start(json: bool) -> LogHandle {
+    /// Starts to write each event of the process, from the level on, to stderr.
+    pub(crate) fn start(json: bool, level: Level) -> LogHandle {
         let (lines, handle) = reload::Layer::new(lines(json));
-        let filter = Targets::new().with_default(Level::INFO);
+        let filter = Targets::new().with_default(level);
         tracing_subscriber::registry().with(lines).with(DynFilterFn::new(is_logged)).with(filter).init();
         LogHandle(handle)
     }

@@ -1,5 +1,7 @@
 //! `tollgate`: servers on the rate limiter of that name.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,14 +13,13 @@ mod net;
 mod output;
 mod paths;
 mod proxy;
-#[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
 mod rules;
-#[allow(dead_code, reason = "the command `serve` calls it, and is not here yet")]
 mod service;
 mod settings;
 
 use proxy::config::options::Options;
 use proxy::run;
+use service::options::ServeOptions;
 use settings::fault::sentence;
 
 #[cfg(not(unix))]
@@ -36,6 +37,8 @@ struct Tollgate {
 enum Command {
     /// A reverse proxy that limits each client
     Proxy(Box<Options>),
+    /// A rate limit service for Envoy, from the YAML of envoyproxy/ratelimit
+    Serve(Box<ServeOptions>),
     /// Say what a file of settings means, or its first mistake
     Check(Box<Options>),
 }
@@ -43,8 +46,9 @@ enum Command {
 /// Returns the exit code: 0 if each request was answered, 1 if some were cut, 2 if the start
 /// failed.
 fn main() -> ExitCode {
-    let outcome = match Tollgate::try_parse() {
-        Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(*options),
+    let outcome = match Tollgate::try_parse_from(arguments()) {
+        Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(run::run(*options)),
+        Ok(Tollgate { command: Some(Command::Serve(options)) }) => serve(service::run::run(*options)),
         Ok(Tollgate { command: Some(Command::Check(options)) }) => run::check(&options),
         Ok(Tollgate { command: None }) => {
             Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))
@@ -62,9 +66,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: Options) -> Result<bool, String> {
+/// Returns the arguments. A program of the name `ratelimit` is `tollgate serve`.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.first().is_some_and(|name| Path::new(name).file_name() == Some("ratelimit".as_ref())) {
+        arguments.insert(1, "serve".into());
+    }
+    arguments
+}
+
+fn serve(server: impl Future<Output = Result<bool, String>>) -> Result<bool, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
-    let outcome = runtime.block_on(run::run(options));
+    let outcome = runtime.block_on(server);
     // Connections that are still open are cut here. A file or a name server that hangs does not
     // delay the end.
     runtime.shutdown_timeout(Duration::from_millis(100));

@@ -2,6 +2,7 @@
 
 pub(crate) mod crowd;
 pub(crate) mod fields;
+pub(crate) mod files;
 pub(crate) mod header;
 pub(crate) mod io;
 pub(crate) mod open;

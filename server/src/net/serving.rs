@@ -43,17 +43,22 @@ impl Connections {
         self.closing.load(Relaxed)
     }
 
+    /// Waits for the end of the silence after a stop.
+    pub(crate) async fn late(&self) {
+        // The sender lives as long as this value.
+        let _ = self.late.subscribe().wait_for(|late| *late).await;
+    }
+
     /// Waits until the connection is open, but not beyond the silence after a stop, and not if it
     /// is to leave for a newcomer.
     pub(crate) async fn open(&self, socket: Socket, door: &Door) -> Option<(Stream, Peer)> {
-        let mut late = self.late.subscribe();
         tokio::select! {
             opened = open(socket, door) => opened,
             () = door.activity.dismissed() => {
                 (door.count)(Closed::Idle);
                 None
             }
-            _ = late.wait_for(|late| *late) => None,
+            () = self.late() => None,
         }
     }
 }

@@ -4,9 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::pki_types::PrivateKeyDer;
+use rustls::client::verify_server_name;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::{Error, ServerConfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{Error, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -19,36 +23,95 @@ pub(crate) struct Certificate {
     pub(crate) key: PathBuf,
 }
 
+/// The clients of which a certificate is asked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Clients {
+    /// The certificates of their authorities, a PEM file.
+    pub(crate) authority: PathBuf,
+    /// The names of which a certificate has one. None are any.
+    pub(crate) names: Vec<String>,
+}
+
 /// The certificate of new connections, for TLS 1.2 and 1.3. ALPN selects HTTP/2 or HTTP/1.1.
-pub(crate) struct Tls(RwLock<Arc<ServerConfig>>);
+pub(crate) struct Tls(RwLock<Terms>);
+
+#[derive(Clone)]
+struct Terms {
+    config: Arc<ServerConfig>,
+    /// The names of which the client's certificate has one. None are any.
+    names: Arc<[ServerName<'static>]>,
+}
 
 impl Tls {
     /// Reads both files. The error is one sentence that names the file and its fault.
     pub(crate) fn read(files: &Certificate) -> Result<Tls, String> {
-        Ok(Tls(RwLock::new(config(files)?)))
+        Tls::read_for(files, None)
+    }
+
+    /// Reads the files of this server, and of the authorities of its clients.
+    pub(crate) fn read_for(files: &Certificate, clients: Option<&Clients>) -> Result<Tls, String> {
+        Ok(Tls(RwLock::new(terms(files, clients)?)))
     }
 
     /// Reads both files again, for new connections. An error changes nothing.
     pub(crate) fn replace(&self, files: &Certificate) -> Result<(), String> {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config(files)?;
+        self.replace_for(files, None)
+    }
+
+    /// Reads the files again, as [`read_for`](Self::read_for) does.
+    pub(crate) fn replace_for(&self, files: &Certificate, clients: Option<&Clients>) -> Result<(), String> {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = terms(files, clients)?;
         Ok(())
     }
 
     pub(super) async fn accept<T: Io>(&self, io: T) -> io::Result<TlsStream<T>> {
-        let config = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-        TlsAcceptor::from(config).accept(io).await
+        let Terms { config, names } = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let stream = TlsAcceptor::from(config).accept(io).await?;
+        let certificates = stream.get_ref().1.peer_certificates();
+        match names.is_empty() || certificates.is_some_and(|chain| has_name(chain, &names)) {
+            true => Ok(stream),
+            false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "the client has none of the names")),
+        }
     }
 }
 
-fn config(files: &Certificate) -> Result<Arc<ServerConfig>, String> {
+/// Returns whether the first certificate, which is the client's own, has one of the names.
+fn has_name(chain: &[CertificateDer<'_>], names: &[ServerName<'_>]) -> bool {
+    let own = chain.first().and_then(|own| ParsedCertificate::try_from(own).ok());
+    own.is_some_and(|own| names.iter().any(|name| verify_server_name(&own, name).is_ok()))
+}
+
+fn terms(files: &Certificate, clients: Option<&Clients>) -> Result<Terms, String> {
+    let names = clients.map_or(&[][..], |clients| &clients.names).iter().map(|name| {
+        ServerName::try_from(name.clone()).map_err(|_| format!("{name:?} is no name of a certificate"))
+    });
+    Ok(Terms { names: names.collect::<Result<_, _>>()?, config: config(files, clients)? })
+}
+
+/// Returns the verifier of clients by their authorities.
+fn verifier(clients: &Clients, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let at = clients.authority.display();
+    let mut roots = RootCertStore::empty();
+    for certificate in read_pem::<CertificateDer<'_>>(&clients.authority, "certificate", "")? {
+        roots.add(certificate).map_err(|error| format!("the certificate in {at} is malformed: {error}"))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+    verifier.map_err(|error| format!("cannot use the certificates in {at}: {error}"))
+}
+
+fn config(files: &Certificate, clients: Option<&Clients>) -> Result<Arc<ServerConfig>, String> {
     let chain = read_pem(&files.chain, "certificate", "")?;
     let mut keys: Vec<PrivateKeyDer<'_>> = read_pem(&files.key, "private key", "unencrypted ")?;
     let key = keys.swap_remove(0);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("cannot set up TLS: {error}"))?;
-    let mut config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(|error| {
+    let builder = match clients {
+        Some(clients) => builder.with_client_cert_verifier(verifier(clients, provider)?),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
         let (chain, key) = (files.chain.display(), files.key.display());
         match error {
             Error::InconsistentKeys(_) => {

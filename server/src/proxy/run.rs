@@ -35,7 +35,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let (stops, hangups) = (Stops::caught()?, caught(SignalKind::hangup())?);
     let settings = options::load(&options)?;
     options::check_upstream(&options, &settings)?;
-    let log = LogHandle::start(settings.log.json);
+    let log = LogHandle::start(settings.log.json, tracing::Level::INFO);
     let tls = settings.tls.as_ref().map(Tls::read).transpose();
     let tls = tls.map_err(|why| options::in_tls(&options, why))?.map(Arc::new);
     let fleet = Fleet::open(settings.store.as_ref(), None)?;

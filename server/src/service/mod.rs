@@ -1,4 +1,17 @@
-//! The rate limit service: the messages of Envoy, and a decision on each.
+//! The rate limit service: Envoy's protocol, and a decision on each of its messages.
+
+mod admin;
+mod environment;
+mod front;
+mod grpc;
+mod http;
+pub(crate) mod options;
+mod pages;
+mod reload;
+pub(crate) mod run;
+mod settings;
+mod sources;
+mod state;
 
 pub(crate) mod counts;
 pub(crate) mod decide;

@@ -1,5 +1,6 @@
 //! The share of each side in the sockets that the process may open.
 
+use crate::net::files::open_files_limit;
 use crate::proxy::config::settings::{IN_FLIGHT, Settings};
 
 /// The number of sockets that the process may open.
@@ -40,16 +41,6 @@ impl Sockets {
         }
         bounded
     }
-}
-
-/// Raises the soft limit on open files to the hard one. The soft one is low only for `select`.
-fn open_files_limit() -> usize {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    let soft = limit.current;
-    limit.current = limit.maximum;
-    let limit = if setrlimit(Resource::Nofile, limit).is_ok() { limit.current } else { soft };
-    limit.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

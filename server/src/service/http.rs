@@ -1,0 +1,70 @@
+//! The answers over HTTP: `/json`, `/healthcheck`, and the listener for Prometheus.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use tokio::time::timeout;
+use tonic::body::Body;
+
+use super::json;
+use super::messages::Code;
+use super::pages;
+use super::state::{MESSAGE, Service};
+
+/// The longest time for the body of a request.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers a request of the HTTP listener.
+pub(super) async fn answer(service: Arc<Service>, request: Request<Incoming>) -> Response<Body> {
+    match request.uri().path() {
+        "/json" => decision(&service, request.into_body()).await,
+        "/healthcheck" if service.is_healthy() => of(StatusCode::OK, "text/plain; charset=utf-8", "OK"),
+        "/healthcheck" => of(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", ""),
+        _ => not_found("There are /json and /healthcheck.\n"),
+    }
+}
+
+/// Answers a request of the listener for Prometheus.
+pub(super) fn metrics(service: &Service, request: &Request<Incoming>) -> Response<Body> {
+    let settings = &service.in_force().settings;
+    match request.uri().path() {
+        path if path == settings.prometheus_path => {
+            of(StatusCode::OK, "text/plain; version=0.0.4", pages::metrics(service))
+        }
+        _ => not_found("Another path has the metrics.\n"),
+    }
+}
+
+async fn decision(service: &Service, body: Incoming) -> Response<Body> {
+    let body = timeout(PATIENCE, Limited::new(body, MESSAGE).collect()).await;
+    let body = body.map_err(|_| "the body did not come in time".to_owned());
+    let body = body.and_then(|body| body.map_err(|error| error.to_string()));
+    let request = body.and_then(|body| json::request(&body.to_bytes()));
+    let answer = request.and_then(|request| service.ask(&request).map_err(|why| format!("{why:?}")));
+    match answer {
+        Ok(answer) => {
+            let is_refused = answer.overall_code() == Code::OverLimit;
+            let status = if is_refused { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+            of(status, "application/json", json::response(&answer))
+        }
+        Err(why) => {
+            tracing::debug!("/json: {why}");
+            of(StatusCode::BAD_REQUEST, "text/plain; charset=utf-8", "Bad Request\n")
+        }
+    }
+}
+
+fn not_found(line: &'static str) -> Response<Body> {
+    of(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", line)
+}
+
+fn of(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::new(body.into())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

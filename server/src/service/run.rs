@@ -1,0 +1,109 @@
+//! The start and the end of the service.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind};
+use tokio::sync::oneshot;
+
+use super::admin::Pages;
+use super::environment;
+use super::front::{Front, Protocol};
+use super::options::ServeOptions;
+use super::reload::Source;
+use super::settings::ServeSettings;
+use super::sources;
+use super::state::{Health, Service};
+use crate::admin;
+use crate::log::LogHandle;
+use crate::net::files::open_files_limit;
+use crate::net::serving;
+use crate::net::signals::{Stops, caught};
+use crate::net::socket::Listener;
+use crate::net::tls::Tls;
+use crate::output::say;
+use crate::settings::values::Address;
+
+/// The most connections of a listener.
+const CONNECTIONS: usize = 10_000;
+/// The files of the process that are no connection of a client.
+const OWN_FILES: usize = 64 + admin::SOCKETS;
+
+/// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
+/// were cut. An error is one sentence.
+pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
+    // The signals are caught before the first line is printed: its reader may send a signal at
+    // once.
+    let (stops, hangups) = (Stops::caught()?, caught(SignalKind::hangup())?);
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+        .collect();
+    let warnings = environment::check(&environment)?;
+    let settings = sources::load(&options, &environment)?;
+    let log = LogHandle::start(settings.log_json, settings.log_level);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let tls = settings.tls().map(|(files, clients)| Tls::read_for(&files, clients.as_ref()));
+    let tls = tls.transpose()?.map(Arc::new);
+    let service = Arc::new(Service::new(settings.clone()));
+    let source = Arc::new(Source::new(options, environment, service.clone(), tls.clone(), log));
+    if let Err(why) = source.reload()
+        && !settings.starts_without
+    {
+        return Err(why);
+    }
+    let fronts = bind(&settings, &service, tls)?;
+    let (listener, address) = admin::bind(settings.admin).await?;
+    say(format_args!("debug pages on http://{address}/"));
+    tokio::spawn(admin::serve(listener, Pages(source.clone())));
+    tokio::spawn(reload_at_each(hangups, source.clone()));
+    source.watch().map_err(|error| format!("cannot start threads: {error}"))?;
+    Ok(serve(stops, &service, fronts).await)
+}
+
+/// Listens at all addresses, and prints them.
+fn bind(
+    settings: &ServeSettings,
+    service: &Arc<Service>,
+    tls: Option<Arc<Tls>>,
+) -> Result<Vec<(Arc<Front>, Listener)>, String> {
+    let mut places = vec![(Protocol::Grpc, settings.grpc()), (Protocol::Http, Address::Tcp(settings.http))];
+    places.extend(settings.prometheus().map(|at| (Protocol::Prometheus, Address::Tcp(at))));
+    let each = (open_files_limit().saturating_sub(OWN_FILES) / places.len()).clamp(1, CONNECTIONS);
+    let mut fronts = Vec::new();
+    for (protocol, at) in places {
+        let listener = Listener::bind(&at)?;
+        let (name, tls) = match protocol {
+            Protocol::Grpc => ("gRPC", tls.clone()),
+            Protocol::Http => ("HTTP", None),
+            Protocol::Prometheus => ("Prometheus", None),
+        };
+        say(format_args!("{name} on {}", listener.address()));
+        fronts.push((Front::new(service, protocol, tls, each)?, listener));
+    }
+    Ok(fronts)
+}
+
+async fn serve(stops: Stops, service: &Service, fronts: Vec<(Arc<Front>, Listener)>) -> bool {
+    let (mut stop, mut serving) = (Vec::new(), tokio::task::JoinSet::new());
+    for (front, listener) in fronts {
+        let (sender, stopped) = oneshot::channel();
+        stop.push(sender);
+        serving.spawn(serving::serve(front, listener, stopped));
+    }
+    let begin = || -> Duration {
+        service.health.send_replace(Health::Stopping);
+        service.in_force().settings.lame_duck
+    };
+    let all = async { serving.join_all().await.into_iter().all(|whole| whole) };
+    let stop = || stop.into_iter().for_each(|sender| sender.send(()).unwrap_or_default());
+    stops.end(all, begin, stop).await.unwrap_or(false)
+}
+
+async fn reload_at_each(mut hangups: Signal, source: Arc<Source>) {
+    while hangups.recv().await.is_some() {
+        let source = source.clone();
+        // The outcome is logged.
+        let _ = tokio::task::spawn_blocking(move || source.reload()).await;
+    }
+}

@@ -1,0 +1,127 @@
+//! The state of the service, which all listeners share, and the bounds of a request.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::counts::{CountOptions, LimitCounts};
+use super::decide::{Problem, decide};
+use super::loaded::LoadedRules;
+use super::messages::{RateLimitRequest, RateLimitResponse};
+use super::settings::ServeSettings;
+
+/// The most bytes of a message, of gRPC and of `/json`.
+pub(super) const MESSAGE: usize = 64 << 10;
+const DESCRIPTORS: usize = 256;
+const ENTRIES: usize = 64;
+/// The most bytes of a key, of a value and of a domain.
+const TEXT: usize = 4 << 10;
+
+/// The service, for the life of the process.
+pub(crate) struct Service {
+    pub(super) counts: LimitCounts,
+    in_force: RwLock<Arc<InForce>>,
+    pub(super) health: watch::Sender<Health>,
+}
+
+/// The settings and the rules at a time: a request sees those of one time.
+pub(crate) struct InForce {
+    pub(super) settings: ServeSettings,
+    /// `None` until a configuration is loaded.
+    pub(super) loaded: Option<LoadedRules>,
+}
+
+/// The answer of the health checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Serving,
+    NotServing,
+    /// A signal has said stop.
+    Stopping,
+}
+
+/// The reason why a request has no decision.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Undecided {
+    /// It is over a bound of the service.
+    TooLarge(String),
+    Problem(Problem),
+}
+
+impl Service {
+    /// Returns a service without rules.
+    pub(super) fn new(settings: ServeSettings) -> Service {
+        let ServeSettings { max_keys, algorithm, .. } = settings;
+        let counts = LimitCounts::new(&CountOptions { max_keys, algorithm, ..CountOptions::default() });
+        let in_force = RwLock::new(Arc::new(InForce { settings, loaded: None }));
+        let service = Service { counts, in_force, health: watch::Sender::new(Health::NotServing) };
+        service.check_health();
+        service
+    }
+
+    pub(super) fn in_force(&self) -> Arc<InForce> {
+        self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts other settings and rules in force, for requests from now on.
+    pub(super) fn set(&self, in_force: InForce) {
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+        self.check_health();
+    }
+
+    fn check_health(&self) {
+        let InForce { settings, loaded } = &*self.in_force();
+        let has_domain = loaded.as_ref().is_some_and(|loaded| !loaded.rules.is_empty());
+        let is_healthy = has_domain || !settings.needs_domain;
+        let health = if is_healthy { Health::Serving } else { Health::NotServing };
+        self.health.send_if_modified(|now| {
+            let changes = *now != Health::Stopping && *now != health;
+            if changes {
+                *now = health;
+            }
+            changes
+        });
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        *self.health.borrow() == Health::Serving
+    }
+
+    /// Decides on a request, and counts its hits, its time, and that it has no decision.
+    pub(super) fn ask(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
+        let (began, statistics) = (Instant::now(), &self.counts.statistics);
+        let outcome = self.decide(request);
+        if let Err(Undecided::TooLarge(_) | Undecided::Problem(Problem::NotLoaded)) = outcome {
+            statistics.service_error();
+        }
+        statistics.call(began.elapsed());
+        outcome
+    }
+
+    fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
+        check(request).map_err(Undecided::TooLarge)?;
+        let in_force = self.in_force();
+        let loaded = in_force.loaded.as_ref().ok_or(Undecided::Problem(Problem::NotLoaded))?;
+        let options = &in_force.settings.decision;
+        decide(loaded, &self.counts, options, request, self.counts.now()).map_err(Undecided::Problem)
+    }
+}
+
+/// Checks the bounds of a request. The error names the number and the bound.
+fn check(request: &RateLimitRequest) -> Result<(), String> {
+    let within = |what: &str, number: usize, most: usize| match number {
+        number if number > most => Err(format!("{number} {what}, the most is {most}")),
+        _ => Ok(()),
+    };
+    within("bytes of a domain", request.domain.len(), TEXT)?;
+    within("descriptors", request.descriptors.len(), DESCRIPTORS)?;
+    for descriptor in &request.descriptors {
+        within("entries of a descriptor", descriptor.entries.len(), ENTRIES)?;
+        for entry in &descriptor.entries {
+            within("bytes of a key", entry.key.len(), TEXT)?;
+            within("bytes of a value", entry.value.len(), TEXT)?;
+        }
+    }
+    Ok(())
+}
