@@ -35,7 +35,7 @@ fn report(files: &[(String, String)], strict: bool, options: LoadOptions) -> (St
     let (files, limits) = (count(files.len(), "file"), count(rules.limits().len(), "limit"));
     let (failed, warned) = (count(errors.len(), "error"), count(warnings.len(), "warning"));
     let _ = writeln!(text, "{files}, {limits}: {failed}, {warned}");
-    (text, errors.is_empty() && !(strict && !warnings.is_empty()))
+    (text, errors.is_empty() && (!strict || warnings.is_empty()))
 }
 
 /// Returns each file with its text, in the order in which a server loads them.
