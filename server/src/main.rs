@@ -1,24 +1,28 @@
 //! `tollgate`: servers on the rate limiter of that name.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 mod admin;
+mod check;
 mod log;
 mod net;
 mod output;
 mod paths;
 mod proxy;
+mod replay;
 mod rules;
 mod service;
 mod settings;
 
 use proxy::config::options::Options;
 use proxy::run;
+use replay::command::ReplayOptions;
+use rules::load::LoadOptions;
 use service::options::ServeOptions;
 use settings::fault::sentence;
 
@@ -39,8 +43,23 @@ enum Command {
     Proxy(Box<Options>),
     /// A rate limit service for Envoy, from the YAML of envoyproxy/ratelimit
     Serve(Box<ServeOptions>),
-    /// Say what a file of settings means, or its first mistake
-    Check(Box<Options>),
+    /// Say what a file of settings means, or the mistakes in the limits of `tollgate serve`
+    Check(Box<CheckOptions>),
+    /// Say what the limits of `tollgate serve` would have refused of an access log
+    Replay(Box<ReplayOptions>),
+}
+
+/// The files of the service, or the options of the proxy.
+#[derive(Args)]
+struct CheckOptions {
+    /// Files of the limits of `tollgate serve`, or folders of them
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// A warning is an error
+    #[arg(long, requires = "paths")]
+    strict: bool,
+    #[command(flatten)]
+    proxy: Options,
 }
 
 /// Returns the exit code: 0 if each request was answered, 1 if some were cut, 2 if the start
@@ -49,7 +68,11 @@ fn main() -> ExitCode {
     let outcome = match Tollgate::try_parse_from(arguments()) {
         Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(run::run(*options)),
         Ok(Tollgate { command: Some(Command::Serve(options)) }) => serve(service::run::run(*options)),
-        Ok(Tollgate { command: Some(Command::Check(options)) }) => run::check(&options),
+        Ok(Tollgate { command: Some(Command::Check(options)) }) => match &*options {
+            CheckOptions { paths, proxy, .. } if paths.is_empty() => run::check(proxy),
+            CheckOptions { paths, strict, .. } => check::run(paths, *strict, LoadOptions::default()),
+        },
+        Ok(Tollgate { command: Some(Command::Replay(options)) }) => replay::command::run(&options),
         Ok(Tollgate { command: None }) => {
             Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))
         }
