@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod admin;
+#[cfg_attr(not(test), expect(dead_code))]
+mod check;
 mod config;
 mod counters;
 mod forward;
