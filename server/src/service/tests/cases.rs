@@ -1,4 +1,4 @@
-//! The file of all cases, without a process: each call is decided, and each text of `/json` as well.
+//! The file of all cases, without a process: each call and each text of `/json` is decided.
 
 use std::time::Duration;
 
