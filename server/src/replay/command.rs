@@ -14,6 +14,7 @@ use crate::rules::load::{LoadOptions, load};
 use crate::service::checks::Check;
 use crate::service::counts::{Algorithm, CountOptions};
 use crate::settings::file;
+use crate::settings::values::choice;
 
 /// The options of `tollgate replay`.
 #[derive(Args)]
@@ -34,7 +35,7 @@ pub(crate) struct ReplayOptions {
     #[arg(long, value_name = "WHAT=FIELD")]
     field: Vec<String>,
     /// How `unit` and `requests_per_unit` are counted: fixed_window or token_bucket
-    #[arg(long, default_value = "fixed_window")]
+    #[arg(long, default_value = "fixed_window", value_parser = |text: &str| choice(text, &Algorithm::NAMES))]
     algorithm: Algorithm,
     /// The most keys of each unit
     #[arg(long, default_value_t = 1 << 22)]

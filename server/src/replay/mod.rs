@@ -37,6 +37,8 @@ struct Side {
     loaded: LoadedRules,
     counts: LimitCounts,
     clock: MockClock,
+    /// The time of the clock.
+    reached: Duration,
     tallies: Vec<Tally>,
     refused: u64,
 }
@@ -46,13 +48,13 @@ impl Side {
         let (clock, mock) = Clock::mock();
         let counts = LimitCounts::new(&CountOptions { clock: clock.clone(), ..options });
         let tallies = rules.limits().map(|limit| Tally::new(limit, &clock)).collect();
-        Ok(Side { loaded: counts.load(rules)?, counts, clock: mock, tallies, refused: 0 })
+        Ok(Side { loaded: counts.load(rules)?, counts, clock: mock, reached: Duration::ZERO, tallies, refused: 0 })
     }
 
     /// Decides on a request, and returns whether it is refused.
     fn decide(&mut self, at: Duration, request: &RateLimitRequest) -> bool {
-        let since = at.saturating_sub(Duration::from_nanos(self.counts.clock_nanos()));
-        self.clock.advance(since);
+        self.clock.advance(at.saturating_sub(self.reached));
+        self.reached = at;
         let options = DecisionOptions::default();
         let Ok(response) = decide(&self.loaded, &self.counts, &options, request, self.counts.now()) else {
             return false;
@@ -102,11 +104,11 @@ impl Replay {
     }
 
     /// Takes all lines of a log. `seen` is told of the bytes of each line.
-    fn read(&mut self, log: &mut dyn BufRead, seen: &mut dyn FnMut(usize)) -> io::Result<()> {
+    fn read(&mut self, mut log: &mut dyn BufRead, seen: &mut dyn FnMut(usize)) -> io::Result<()> {
         let mut line = Vec::new();
         loop {
             line.clear();
-            if log.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            if Read::take(&mut log, MAX_LINE).read_until(b'\n', &mut line)? == 0 {
                 return Ok(());
             }
             seen(line.len());

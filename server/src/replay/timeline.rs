@@ -6,7 +6,9 @@ use std::time::Duration;
 /// The most steps. With more, two become one.
 const STEPS: usize = 240;
 /// The size of the picture, and the room for its texts.
-const [WIDTH, HEIGHT, ROOM]: [usize; 3] = [960, 320, 60];
+const WIDTH: usize = 960;
+const HEIGHT: usize = 320;
+const ROOM: usize = 60;
 
 /// Requests and refusals of each step.
 pub(super) struct Timeline {

@@ -31,6 +31,12 @@ pub(crate) enum Algorithm {
     TokenBucket,
 }
 
+impl Algorithm {
+    /// The names of the settings.
+    pub(crate) const NAMES: [(&str, Algorithm); 2] =
+        [("fixed_window", Algorithm::FixedWindow), ("token_bucket", Algorithm::TokenBucket)];
+}
+
 /// The settings that hold for the life of the process.
 #[derive(Clone)]
 pub(crate) struct CountOptions {
@@ -185,7 +191,7 @@ impl LimitCounts {
     }
 
     /// Returns the key of a count. `shared` has the patterns that stand for entries.
-    pub(super) fn key(&self, domain: &str, entries: &[DescriptorEntry], shared: &[Option<Box<str>>]) -> u128 {
+    pub(crate) fn key(&self, domain: &str, entries: &[DescriptorEntry], shared: &[Option<Box<str>>]) -> u128 {
         // Lengths go first, so that no two lists of entries are the same bytes.
         let mut hasher = self.hasher;
         let length = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX);
