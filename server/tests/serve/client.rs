@@ -49,9 +49,10 @@ impl Service {
             let sender = sender.clone();
             thread::spawn(move || pipe.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         }
+        drop(sender);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let mut service = Service { child, lines, addresses: [SocketAddr::from(([0; 4], 0)); 3], runtime };
-        for (index, before) in ["gRPC on ", "HTTP on ", "admin page on "].into_iter().enumerate() {
+        for (index, before) in ["gRPC on ", "HTTP on ", "debug pages on "].into_iter().enumerate() {
             let line = service.line_with(before)?;
             let address = line.split_once(before).expect("as above").1.trim_start_matches("http://");
             let address = address.split([' ', '/']).next().and_then(|text| text.parse().ok());
