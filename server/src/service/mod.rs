@@ -22,3 +22,6 @@ pub(crate) mod messages;
 pub(crate) mod statistics;
 
 mod status;
+
+#[cfg(test)]
+mod tests;

@@ -47,10 +47,11 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     let tls = tls.transpose()?.map(Arc::new);
     let service = Arc::new(Service::new(settings.clone()));
     let source = Arc::new(Source::new(options, environment, service.clone(), tls.clone(), log));
-    if let Err(why) = source.reload()
-        && !settings.starts_without
-    {
-        return Err(why);
+    if settings.starts_without {
+        // The outcome is logged.
+        let _ = source.reload();
+    } else {
+        source.load()?;
     }
     let fronts = bind(&settings, &service, tls)?;
     let (listener, address) = admin::bind(settings.admin).await?;
