@@ -1,13 +1,14 @@
 //! `tollgate`: servers on the rate limiter of that name.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod admin;
+mod check;
 mod log;
 mod net;
 mod output;
@@ -18,6 +19,7 @@ mod settings;
 
 use proxy::config::options::Options;
 use proxy::run;
+use rules::load::LoadOptions;
 use service::options::ServeOptions;
 use settings::fault::sentence;
 
@@ -38,8 +40,20 @@ enum Command {
     Proxy(Box<Options>),
     /// A rate limit service for Envoy, from the YAML of envoyproxy/ratelimit
     Serve(Box<ServeOptions>),
-    /// Say what a file of settings means, or its first mistake
-    Check(Box<Options>),
+    /// Say what a file of settings means, or its first mistake; or all mistakes of rate limits
+    Check(Box<CheckOptions>),
+}
+
+#[derive(clap::Args)]
+struct CheckOptions {
+    /// Files and folders of a rate limit service, which are checked instead of the settings
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// A warning about them is a mistake as well
+    #[arg(long, requires = "paths")]
+    strict: bool,
+    #[command(flatten)]
+    settings: Options,
 }
 
 /// Returns the exit code: 0 if each request was answered, 1 if some were cut, 2 if the start
@@ -48,7 +62,12 @@ fn main() -> ExitCode {
     let outcome = match Tollgate::try_parse_from(arguments()) {
         Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(run::run(*options)),
         Ok(Tollgate { command: Some(Command::Serve(options)) }) => serve(service::run::run(*options)),
-        Ok(Tollgate { command: Some(Command::Check(options)) }) => run::check(&options),
+        Ok(Tollgate { command: Some(Command::Check(options)) }) if options.paths.is_empty() => {
+            run::check(&options.settings)
+        }
+        Ok(Tollgate { command: Some(Command::Check(options)) }) => {
+            check::run(&options.paths, options.strict, LoadOptions::default())
+        }
         Ok(Tollgate { command: None }) => {
             Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))
         }

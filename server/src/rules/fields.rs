@@ -50,13 +50,15 @@ impl Report {
         self.warnings.push(Finding { at: self.position(at), what });
     }
 
-    /// Takes an element of a list that is no map.
-    fn not_a_map(&mut self, item: &Node<'_>) {
+    /// Returns whether an element of a list is a map, and takes the error if it is not.
+    pub(super) fn check_map(&mut self, item: &Node<'_>) -> bool {
         let what = match item.kind() {
+            Content::Map(_) => return true,
             Content::Scalar { text, .. } => text,
-            _ => "a list",
+            Content::List(_) => "a list",
         };
         self.error(item.at, format!("config error, yaml file contains list of type other than map: {what}"));
+        false
     }
 
     fn fraction(&mut self, at: Spot, text: &str) {
@@ -78,13 +80,14 @@ pub(super) struct Fields<'n, 't> {
 }
 
 impl<'n, 't> Fields<'n, 't> {
-    /// Returns the fields of a map whose names are checked. A node that is no map has none.
-    pub(super) fn of(node: &'n Node<'t>, section: &Section, report: &mut Report) -> Fields<'n, 't> {
+    /// Returns the fields of a map whose names are checked. Nothing is a map without fields.
+    pub(super) fn of(node: &'n Node<'t>, section: &Section, report: &mut Report) -> Option<Fields<'n, 't>> {
         let Content::Map(pairs) = node.kind() else {
-            if !node.is_null() {
-                report.error(node.at, format!("error loading config file: {} is a map", section.name));
+            if node.is_null() {
+                return Some(Fields { at: node.at, pairs: &[] });
             }
-            return Fields { at: node.at, pairs: &[] };
+            report.error(node.at, format!("error loading config file: {} is a map", section.name));
+            return None;
         };
         for (key, value) in pairs {
             if let Some(name) = known(key, report)
@@ -96,7 +99,7 @@ impl<'n, 't> Fields<'n, 't> {
                 }
             }
         }
-        Fields { at: node.at, pairs }
+        Some(Fields { at: node.at, pairs })
     }
 
     /// Returns a field that is there and not null.
@@ -162,24 +165,14 @@ impl<'n, 't> Fields<'n, 't> {
         Some(0)
     }
 
-    /// Returns the maps of a list.
-    pub(super) fn maps(
-        &self,
-        name: &str,
-        report: &mut Report,
-    ) -> impl Iterator<Item = &'n Node<'t>> + use<'n, 't> {
-        let mut maps: &[Node<'t>] = &[];
-        if let Some(node) = self.get(name) {
-            match node.kind() {
-                Content::List(items) => maps = items,
-                _ => report.error(node.at, format!("error loading config file: '{name}' is a list")),
-            }
-        }
-        let is_map = |node: &Node<'_>| matches!(node.kind(), Content::Map(_));
-        for item in maps.iter().filter(|item| !is_map(item)) {
-            report.not_a_map(item);
-        }
-        maps.iter().filter(move |item| is_map(item))
+    /// Returns the items of a list.
+    pub(super) fn list(&self, name: &str, report: &mut Report) -> &'n [Node<'t>] {
+        let Some(node) = self.get(name) else { return &[] };
+        let Content::List(items) = node.kind() else {
+            report.error(node.at, format!("error loading config file: '{name}' is a list"));
+            return &[];
+        };
+        items
     }
 }
 
@@ -209,9 +202,8 @@ fn check(value: &Node<'_>, report: &mut Report) {
         Content::Scalar { .. } => (),
         Content::List(items) => {
             for item in items {
-                match item.kind() {
-                    Content::Map(_) => check(item, report),
-                    _ => report.not_a_map(item),
+                if report.check_map(item) {
+                    check(item, report);
                 }
             }
         }

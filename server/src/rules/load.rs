@@ -1,7 +1,7 @@
 //! The load: files to rules, or all errors of all files at once.
 
-use std::collections::HashSet;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tollgate::{AnyRule, InvalidRule, Quota};
@@ -56,29 +56,41 @@ pub(crate) struct Loaded {
 }
 
 /// Returns the rules of files, each a path and its text, or all errors of all files.
+#[cfg(test)]
 pub(crate) fn load(files: &[(String, String)], options: LoadOptions) -> Result<Rules, Vec<Finding>> {
-    let Loaded { rules, errors, .. } = load_all(files, options);
+    let Loaded { rules, errors, .. } = read(files, options);
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
 /// Returns the rules of files with all errors and warnings, each in the order of the files.
 pub(crate) fn load_all(files: &[(String, String)], options: LoadOptions) -> Loaded {
+    let mut loaded = read(files, options);
+    if loaded.errors.is_empty() {
+        warnings::of(&loaded.rules, &mut loaded.warnings);
+        sort(&mut loaded.warnings, files);
+    }
+    loaded
+}
+
+fn read(files: &[(String, String)], options: LoadOptions) -> Loaded {
     let mut loader = Loader { options, ..Loader::default() };
     for (path, text) in files {
         loader.report.file = path.as_str().into();
         loader.file(text);
     }
-    let Loader { rules, report: Report { mut errors, warnings: mut found, .. }, .. } = loader;
-    if errors.is_empty() {
-        warnings::of(&rules, &mut found);
-    }
-    let index = |fault: &Finding| files.iter().position(|(path, _)| **path == *fault.at.file);
-    for faults in [&mut errors, &mut found] {
-        faults.sort_by_cached_key(|fault| (index(fault), fault.at.line, fault.at.column));
-        // A node with aliases is read at each of them.
-        faults.dedup();
-    }
-    Loaded { rules, errors, warnings: found }
+    let Loader { rules, report: Report { mut errors, mut warnings, .. }, .. } = loader;
+    sort(&mut errors, files);
+    sort(&mut warnings, files);
+    Loaded { rules, errors, warnings }
+}
+
+/// Sorts findings by their places. A node with aliases is read at each of them, and told once.
+fn sort(findings: &mut Vec<Finding>, files: &[(String, String)]) {
+    let order: HashMap<&str, usize> =
+        files.iter().enumerate().map(|(index, (path, _))| (&**path, index)).collect();
+    findings
+        .sort_by_cached_key(|found| (order.get(&*found.at.file).copied(), found.at.line, found.at.column));
+    findings.dedup();
 }
 
 #[derive(Default)]
@@ -92,14 +104,16 @@ struct Loader {
 
 impl Loader {
     fn file(&mut self, text: &str) {
-        let document = match yaml::read(text) {
+        let mut document = match yaml::read(text) {
             Ok(document) => document,
             Err((at, what)) => return self.report.error(at, format!("error loading config file: {what}")),
         };
         if let Some(at) = document.second {
             self.report.warn(at, "a second document in a file is not read".to_owned());
         }
-        let root = Fields::of(&document.root, &ROOT, &mut self.report);
+        // Each of them is dropped once it is read, so rules take the memory of nodes.
+        let own = document.root.take_list("descriptors");
+        let Some(root) = Fields::of(&document.root, &ROOT, &mut self.report) else { return };
         let name = root.text("domain", &mut self.report);
         if name.is_empty() {
             let what = "config file cannot have empty domain; its first line is domain: NAME".to_owned();
@@ -120,23 +134,25 @@ impl Loader {
             }
         };
         self.descent = Descent { text: name.to_owned(), steps: Vec::new() };
-        self.descriptors(&root, &mut domain.level);
-        self.rules.domains.insert(name.into(), domain);
-    }
-
-    fn descriptors(&mut self, parent: &Fields<'_, '_>, level: &mut Level) {
-        for node in parent.maps("descriptors", &mut self.report) {
-            self.descriptor(node, level);
+        for node in own {
+            self.descriptor(&node, &mut domain.level);
         }
+        for node in root.list("descriptors", &mut self.report) {
+            self.descriptor(node, &mut domain.level);
+        }
+        self.rules.domains.insert(name.into(), domain);
     }
 
     fn descriptor(&mut self, node: &Node<'_>, level: &mut Level) {
         let Loader { descent, report, .. } = self;
+        if !report.check_map(node) {
+            return;
+        }
         if descent.steps.len() == MAX_LEVELS {
             return report
                 .error(node.at, format!("config error, more than {MAX_LEVELS} levels of descriptors"));
         }
-        let fields = Fields::of(node, &DESCRIPTOR, report);
+        let Some(fields) = Fields::of(node, &DESCRIPTOR, report) else { return };
         let (key, value) = (fields.text("key", report), fields.text("value", report));
         if key.is_empty() {
             report.error(node.at, "descriptor has empty key; it needs key: NAME".to_owned());
@@ -151,7 +167,9 @@ impl Loader {
         }
         let limit = self.limit(&fields);
         let mut below = Level::default();
-        self.descriptors(&fields, &mut below);
+        for node in fields.list("descriptors", &mut self.report) {
+            self.descriptor(node, &mut below);
+        }
         let below = (below.rules > 0).then(|| Box::new(below));
         let rule = Rule { at: self.report.position(node.at), limit, below };
         if let Some(first) = level.insert(key, value, rule) {
@@ -175,7 +193,21 @@ impl Loader {
                 None
             }
         });
-        let fields = Fields::of(descriptor.get("rate_limit")?, &RATE_LIMIT, report);
+        let Some(node) = descriptor.get("rate_limit") else {
+            for name in ["shadow_mode", "quota_mode", "detailed_metric", "metadata"] {
+                if descriptor.get(name).is_some() {
+                    report
+                        .warn(descriptor.place(name), format!("'{name}' has no effect without 'rate_limit'"));
+                }
+            }
+            return None;
+        };
+        if detailed && !self.descent.steps.iter().all(LevelStep::is_fixed) {
+            let what =
+                "'detailed_metric' makes statistics for each value of a request: at most 10000, then 'other'";
+            report.warn(descriptor.place("detailed_metric"), what.to_owned());
+        }
+        let fields = Fields::of(node, &RATE_LIMIT, report)?;
         let name = fields.text("name", report);
         let replaces = replaced_names(&fields, name, report);
         let amount = self.amount(&fields)?;
@@ -210,6 +242,7 @@ impl Loader {
             if let Some((other, _)) = others.into_iter().find(|(_, is_there)| *is_there) {
                 report.error(fields.place(other), format!("'{other}' cannot stand beside 'limit'"));
             }
+            report.warn(node.at, "'limit' is of tollgate: envoyproxy/ratelimit refuses the file".to_owned());
             let text = fields.text("limit", report);
             return self.rule(text, node.at);
         }
@@ -257,8 +290,11 @@ impl Loader {
 /// Returns the names that a limit of a name replaces.
 fn replaced_names(fields: &Fields<'_, '_>, own: &str, report: &mut Report) -> Box<[Box<str>]> {
     let mut names = Vec::new();
-    for node in fields.maps("replaces", report) {
-        let name = Fields::of(node, &REPLACES, report).text("name", report);
+    for node in fields.list("replaces", report) {
+        if !report.check_map(node) {
+            continue;
+        }
+        let name = Fields::of(node, &REPLACES, report).map_or("", |fields| fields.text("name", report));
         if name.is_empty() {
             report.error(node.at, "should not have an empty replaces entry; it needs name: NAME".to_owned());
         } else if name == own {

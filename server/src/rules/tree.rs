@@ -79,17 +79,27 @@ impl Level {
     pub(super) fn find(&self, key: &str, value: &str) -> Option<&Rule> {
         let values = self.keys.get(key);
         let exact = values.and_then(|values| values.exact.get(value));
-        exact.or_else(|| self.wildcard(values, key, value)).or_else(|| values?.any.as_deref())
+        let wildcard = || self.wildcard(values, key, value).map(|(_, _, rule)| rule);
+        exact.or_else(wildcard).or_else(|| values?.any.as_deref())
+    }
+
+    /// Returns each rule of this level.
+    pub(super) fn each(&self) -> impl Iterator<Item = &Rule> {
+        self.by_pattern.iter().map(|(_, _, rule)| rule).chain(self.keys.values().flat_map(Values::each))
     }
 
     /// Returns the first wildcard that matches: of the two lists, the rule that was written first.
-    fn wildcard<'a>(&'a self, values: Option<&'a Values>, key: &str, value: &str) -> Option<&'a Rule> {
-        let matches = |(_, pattern, _): &&(u32, Pattern, Rule)| pattern.matches(value);
-        let of_key = values.and_then(|values| values.by_pattern.iter().find(matches));
+    pub(super) fn wildcard<'a>(
+        &'a self,
+        values: Option<&'a Values>,
+        key: &str,
+        value: &str,
+    ) -> Option<&'a (u32, Pattern, Rule)> {
+        let of_key =
+            values.and_then(|values| values.by_pattern.iter().find(|(_, found, _)| found.matches(value)));
         let before = of_key.map_or(u32::MAX, |&(order, ..)| order);
-        let earlier = self.by_pattern.iter().take_while(|&&(order, ..)| order < before);
-        let mut joined = earlier.filter(|(_, pattern, _)| pattern.matches_joined(key, value));
-        joined.next().or(of_key).map(|(_, _, rule)| rule)
+        let mut earlier = self.by_pattern.iter().take_while(|&&(order, ..)| order < before);
+        earlier.find(|(_, pattern, _)| pattern.matches_joined(key, value)).or(of_key)
     }
 }
 
@@ -100,6 +110,13 @@ pub(super) struct Values {
     /// The rules with a star in their value, as in [`Level::by_pattern`].
     pub(super) by_pattern: Vec<(u32, Pattern, Rule)>,
     pub(super) any: Option<Box<Rule>>,
+}
+
+impl Values {
+    fn each(&self) -> impl Iterator<Item = &Rule> {
+        let by_pattern = self.by_pattern.iter().map(|(_, _, rule)| rule);
+        by_pattern.chain(self.exact.values()).chain(self.any.as_deref())
+    }
 }
 
 /// A descriptor of a file.

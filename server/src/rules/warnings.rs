@@ -1,7 +1,124 @@
-//! Rules that are valid, and probably not meant.
+//! Rules that are valid and have no effect, or one that is probably not meant.
+//!
+//! The load itself warns of fields. These warnings compare rules with each other.
 
-use super::fault::Finding;
-use super::tree::Rules;
+use std::collections::{HashMap, HashSet};
+
+use super::fault::{Finding, Position};
+use super::pattern::Pattern;
+use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules, Values};
 
 /// Adds the warnings of a tree.
-pub(super) fn of(_rules: &Rules, _found: &mut Vec<Finding>) {}
+pub(super) fn of(rules: &Rules, found: &mut Vec<Finding>) {
+    let mut names: HashMap<&str, &Position> = HashMap::new();
+    for limit in rules.limits() {
+        let name = limit.statistics.text();
+        if let Some(first) = names.insert(name, &limit.at) {
+            let what = format!(
+                "the limit at {first} has the name '{name}' as well: they share their statistics, and the \
+                 reference takes both for one"
+            );
+            warn(found, &limit.at, what);
+        }
+    }
+    for domain in rules.domains.values() {
+        check_domain(domain, found);
+    }
+}
+
+fn warn(found: &mut Vec<Finding>, at: &Position, what: String) {
+    found.push(Finding { at: at.clone(), what });
+}
+
+fn check_domain(domain: &Domain, found: &mut Vec<Finding>) {
+    let mut limits = Vec::new();
+    collect(&domain.level, &mut limits);
+    let names: HashSet<&str> = limits.iter().filter_map(|limit| limit.name.as_deref()).collect();
+    for limit in &limits {
+        for name in limit.replaces.iter().filter(|name| !names.contains(&***name)) {
+            warn(found, &limit.at, format!("replaces '{name}', and no limit of the domain has this name"));
+        }
+    }
+    check_level(&domain.level, found);
+}
+
+/// Adds the limits of a level and of those below.
+fn collect<'a>(level: &'a Level, limits: &mut Vec<&'a RuleLimit>) {
+    for rule in level.each() {
+        limits.extend(rule.limit.as_deref());
+        if let Some(below) = &rule.below {
+            collect(below, limits);
+        }
+    }
+}
+
+fn check_level(level: &Level, found: &mut Vec<Finding>) {
+    for (index, (_, pattern, rule)) in level.by_pattern.iter().enumerate() {
+        let earlier = &level.by_pattern[..index];
+        if let Some((_, first, by)) = earlier.iter().find(|(_, first, _)| first.matches(pattern.text())) {
+            warn_of_cover(rule, first, by, found);
+        }
+        check_rule(rule, level.rules > 1, found);
+    }
+    for (key, values) in &level.keys {
+        check_values(level, key, values, found);
+    }
+}
+
+/// Checks the rules of a key. A star in the text of a rule matches only a star of a pattern, so a
+/// pattern that matches that text takes each request of the rule.
+fn check_values(level: &Level, key: &str, values: &Values, found: &mut Vec<Finding>) {
+    let joined_before = |order: u32, value: &str| {
+        let mut earlier = level.by_pattern.iter().take_while(move |&&(other, ..)| other < order);
+        earlier.find(|(_, pattern, _)| pattern.matches_joined(key, value))
+    };
+    for (index, (order, pattern, rule)) in values.by_pattern.iter().enumerate() {
+        let mut earlier = values.by_pattern[..index].iter();
+        let first = earlier.find(|(_, first, _)| first.matches(pattern.text()));
+        if let Some((_, first, by)) = first.or_else(|| joined_before(*order, pattern.text())) {
+            warn_of_cover(rule, first, by, found);
+        }
+        let has_later = values.by_pattern.len() > index + 1 || !level.by_pattern.is_empty();
+        check_rule(rule, has_later || values.any.is_some(), found);
+    }
+    if let Some(rule) = &values.any {
+        let first = values.by_pattern.iter().find(|(_, first, _)| first.matches("*"));
+        if let Some((_, first, by)) = first.or_else(|| joined_before(u32::MAX, "*")) {
+            warn_of_cover(rule, first, by, found);
+        }
+        check_rule(rule, false, found);
+    }
+    for (value, rule) in &values.exact {
+        let exempts = values.any.is_some() || level.wildcard(Some(values), key, value).is_some();
+        check_rule(rule, exempts, found);
+    }
+}
+
+fn warn_of_cover(rule: &Rule, pattern: &Pattern, by: &Rule, found: &mut Vec<Finding>) {
+    let what = format!("no request reaches this rule: '{}' at {} takes each of them", pattern.text(), by.at);
+    warn(found, &rule.at, what);
+}
+
+/// Checks a rule, which may exempt its value from a rule that would match as well.
+fn check_rule(rule: &Rule, exempts: bool, found: &mut Vec<Finding>) {
+    let Some(below) = &rule.below else {
+        if rule.limit.is_none() && !exempts {
+            warn(
+                found,
+                &rule.at,
+                "a rule without a limit, and no other rule that it exempts from".to_owned(),
+            );
+        }
+        return;
+    };
+    let mut limits = Vec::new();
+    collect(below, &mut limits);
+    if limits.is_empty() {
+        return warn(found, &rule.at, "no rule below this one has a limit".to_owned());
+    }
+    if rule.limit.as_ref().is_some_and(|limit| limit.amount != Amount::Unlimited) {
+        let what = "this limit is for requests that end here: one with an entry more passes it by".to_owned();
+        warn(found, &rule.at, what);
+    }
+    check_level(below, found);
+}

@@ -23,7 +23,7 @@ const MAX_COPIES: usize = 100_000;
 #[derive(Clone, Debug)]
 pub(super) struct Node<'t> {
     pub(super) at: Spot,
-    held: NodeBody<'t>,
+    body: NodeBody<'t>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,9 +49,19 @@ pub(super) enum Content<'t> {
 impl<'t> Node<'t> {
     /// Returns the content, of the anchor if the node is an alias.
     pub(super) fn kind(&self) -> &Content<'t> {
-        match &self.held {
+        match &self.body {
             NodeBody::Here(kind) => kind,
             NodeBody::Anchored(node) => node.kind(),
+        }
+    }
+
+    /// Takes the items of a list out of a map. An alias is not a list here.
+    pub(super) fn take_list(&mut self, name: &str) -> Vec<Node<'t>> {
+        let NodeBody::Here(Content::Map(pairs)) = &mut self.body else { return Vec::new() };
+        let is_it = |key: &Node<'_>| matches!(key.kind(), Content::Scalar { text, .. } if text == name);
+        match pairs.iter_mut().find(|(key, _)| is_it(key)).map(|(_, value)| &mut value.body) {
+            Some(NodeBody::Here(Content::List(items))) => std::mem::take(items),
+            _ => Vec::new(),
         }
     }
 
@@ -73,7 +83,8 @@ pub(super) type Mistake = (Spot, String);
 
 /// Reads the first document of a text.
 pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
-    let mut parser = Parser::new_from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut parser = Parser::new_from_str(text);
     let mut reader = Reader::default();
     let mut ended = false;
     while let Some(event) = parser.next_event() {
@@ -87,6 +98,12 @@ pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
         match event {
             Event::DocumentStart(_) if ended => return Ok(reader.document(Some(at))),
             Event::DocumentEnd => ended = true,
+            Event::Scalar(scalar, style, anchor, tag) => {
+                // The parser copies plain scalars. The memory of a large file is mostly theirs.
+                let written = text.get(span.start.index()..).and_then(|rest| rest.get(..scalar.len()));
+                let scalar = written.filter(|text| *text == scalar).map_or(scalar, Cow::Borrowed);
+                reader.take(Event::Scalar(scalar, style, anchor, tag), at)?;
+            }
             event => reader.take(event, at)?,
         }
     }
@@ -129,7 +146,7 @@ impl<'t> Reader<'t> {
     fn document(self, second: Option<Spot>) -> Document<'t> {
         let nothing = Content::Scalar { text: Cow::Borrowed(""), plain: true };
         let at = Spot { line: 1, column: 1 };
-        let root = self.root.unwrap_or(Node { at, held: NodeBody::Here(nothing) });
+        let root = self.root.unwrap_or(Node { at, body: NodeBody::Here(nothing) });
         Document { root, second }
     }
 
@@ -137,7 +154,7 @@ impl<'t> Reader<'t> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = is_plain(style, tag.as_deref());
-                let node = Node { at, held: NodeBody::Here(Content::Scalar { text, plain }) };
+                let node = Node { at, body: NodeBody::Here(Content::Scalar { text, plain }) };
                 self.end(node, anchor, LEAF)
             }
             Event::SequenceStart(anchor, _) => self.start(at, anchor, Content::List(Vec::new())),
@@ -146,9 +163,11 @@ impl<'t> Reader<'t> {
                 let Some(Open { at, anchor, extent, mut kind, .. }) = self.open.pop() else { return Ok(()) };
                 if let Content::Map(pairs) = &mut kind {
                     complete(pairs)?;
+                    // The spare places of many small maps are most of the memory of a load.
+                    pairs.shrink_to_fit();
                 }
                 let extent = Extent { nodes: extent.nodes + 1, depth: extent.depth + 1 };
-                self.end(Node { at, held: NodeBody::Here(kind) }, anchor, extent)
+                self.end(Node { at, body: NodeBody::Here(kind) }, anchor, extent)
             }
             Event::Alias(anchor) => self.alias(anchor, at),
             _ => Ok(()),
@@ -170,7 +189,7 @@ impl<'t> Reader<'t> {
             return Err((at, format!("aliases make more than {MAX_COPIES} nodes")));
         }
         self.check_depth(at, extent.depth)?;
-        self.push(Node { at: node.at, held: NodeBody::Anchored(node) }, extent);
+        self.push(Node { at: node.at, body: NodeBody::Anchored(node) }, extent);
         Ok(())
     }
 
@@ -188,7 +207,7 @@ impl<'t> Reader<'t> {
         } else {
             let node = Rc::new(node);
             self.anchors.insert(anchor, (node.clone(), extent));
-            self.push(Node { at: node.at, held: NodeBody::Anchored(node) }, extent);
+            self.push(Node { at: node.at, body: NodeBody::Anchored(node) }, extent);
         }
         Ok(())
     }

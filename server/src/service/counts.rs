@@ -5,6 +5,7 @@
 //! and an override shares the count of its rule.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -99,12 +100,38 @@ impl LimitCounts {
     pub(crate) fn load(&self, rules: Rules) -> Result<LoadedRules, String> {
         let texts: HashSet<AnyRule> = rules.limits().filter_map(|limit| self.text(&limit.amount)).collect();
         if texts.len() > MAX_TEXTS {
-            return Err(format!("{} different texts of `limit`: the most is {MAX_TEXTS}", texts.len()));
+            return Err(format!(
+                "{} different rules of token buckets and texts of `limit`: the most is {MAX_TEXTS}",
+                texts.len()
+            ));
         }
-        self.texts.write().unwrap_or_else(PoisonError::into_inner).retain(|text, _| texts.contains(text));
+        {
+            // Overrides have the room that rules leave.
+            let mut limiters = self.texts.write().unwrap_or_else(PoisonError::into_inner);
+            limiters.retain(|text, _| texts.contains(text));
+            texts.into_iter().for_each(|text| {
+                limiters.entry(text).or_insert_with(|| self.new_text_limiter(text));
+            });
+        }
         let counter = |limit: &Arc<RuleLimit>| self.counter(limit);
         let counters = rules.limits().map(counter).collect();
         Ok(LoadedRules::new(rules, counters, &self.statistics))
+    }
+
+    /// Returns the statistics, and the keys that are held, in the text format of Prometheus.
+    pub(crate) fn prometheus(&self, in_milliseconds: bool) -> String {
+        let mut text = self.statistics.prometheus(in_milliseconds);
+        let (keys, shared) = ("tollgate_serve_keys", "tollgate_serve_shared_total");
+        let _ = writeln!(text, "# TYPE {keys} gauge");
+        let mut sum = 0;
+        for unit in Unit::ALL {
+            let tables = self.of(unit);
+            let (fixed, open) = (tables.fixed.0.stats(), tables.open.0.stats());
+            let _ = writeln!(text, "{keys}{{unit=\"{}\"}} {}", unit.text(), fixed.keys + open.keys);
+            sum += fixed.shared + open.shared;
+        }
+        let _ = writeln!(text, "# TYPE {shared} counter\n{shared} {sum}");
+        text
     }
 
     fn counter(&self, limit: &RuleLimit) -> Counter {
@@ -114,6 +141,7 @@ impl LimitCounts {
             (Amount::Window { unit, requests }, None) => {
                 Counter::Window { unit: *unit, requests: *requests, is_fixed: limit.fixed }
             }
+            // The load has made the limiter of each text.
             (Amount::Unlimited | Amount::Text(..), None) => Counter::Unlimited,
         }
     }
@@ -149,8 +177,11 @@ impl LimitCounts {
         if texts.len() >= MAX_TEXTS && !texts.contains_key(&text) {
             return None;
         }
-        let new = || Arc::new(TextLimiter::new(text, self.options.max_keys, self.options.clock.clone()));
-        Some(Arc::clone(texts.entry(text).or_insert_with(new)))
+        Some(Arc::clone(texts.entry(text).or_insert_with(|| self.new_text_limiter(text))))
+    }
+
+    fn new_text_limiter(&self, text: AnyRule) -> Arc<TextLimiter> {
+        Arc::new(TextLimiter::new(text, self.options.max_keys, self.options.clock.clone()))
     }
 
     /// Returns the key of a count. `shared` has the patterns that stand for entries.

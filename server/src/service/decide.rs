@@ -228,7 +228,7 @@ impl<'a> Decision<'a> {
         Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })
     }
 
-    /// LimitCounts the hits of a descriptor, and returns its status.
+    /// Counts the hits of a descriptor, and returns its status.
     #[inline]
     fn status(
         &self,
@@ -254,7 +254,7 @@ impl<'a> Decision<'a> {
         status::counted(&counted, code, counter.told(), rule.and_then(|rule| rule.name.as_deref()))
     }
 
-    /// LimitCounts the hits of a descriptor in the statistics of its limit.
+    /// Counts the hits of a descriptor in the statistics of its limit.
     fn record(
         &self,
         descriptor: &RateLimitDescriptor,
@@ -262,7 +262,8 @@ impl<'a> Decision<'a> {
         counted: &Counted,
         is_shadow: bool,
     ) {
-        let near = (counted.limit as f32 * self.options.near_limit_ratio) as u64; // As the reference rounds.
+        // In the arithmetic of the reference, rounded down.
+        let near = (counted.limit as f32 * self.options.near_limit_ratio) as u64;
         let count = |numbers: &Numbers| {
             if found.is_negative {
                 return numbers.given_back(found.hits);

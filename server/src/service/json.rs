@@ -1,7 +1,7 @@
 //! Requests and responses as proto3 JSON.
 //!
-//! A name of a field is read in both of its spellings, and `null` is the default of a field. A field
-//! that the protocol does not have is an error.
+//! A name of a field is read in both of its spellings, and `null` is the default of a field. A
+//! field that the protocol does not have is an error.
 
 use serde_json::{Map, Value as Json, json};
 

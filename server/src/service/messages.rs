@@ -1,4 +1,4 @@
-//! The messages of `envoy.service.ratelimit.v3` and `grpc.health.v1`, with the fields that are used.
+//! The messages of `envoy.service.ratelimit.v3` and `grpc.health.v1`, with the fields in use.
 //!
 //! Names and numbers are those of Envoy's `rls.proto` and `ratelimit.proto`. A field that is not
 //! here is skipped when a message is read.

@@ -45,17 +45,17 @@ impl Numbers {
         .map(|(name, count)| (name, count.load(Relaxed)))
     }
 
-    /// LimitCounts the hits that a request asked for.
+    /// Counts the hits that a request asked for.
     pub(super) fn asked(&self, hits: u64) {
         self.total.fetch_add(hits, Relaxed);
     }
 
-    /// LimitCounts hits that were given back.
+    /// Counts hits that were given back.
     pub(super) fn given_back(&self, hits: u64) {
         self.negative.fetch_add(hits, Relaxed);
     }
 
-    /// LimitCounts hits that are within the limit. Those above `near` are near it as well.
+    /// Counts hits that are within the limit. Those above `near` are near it as well.
     pub(super) fn within(&self, Hits { before, after }: Hits, near: u64) {
         let hits = after - before;
         self.within.fetch_add(hits, Relaxed);
@@ -64,7 +64,7 @@ impl Numbers {
         }
     }
 
-    /// LimitCounts hits of which some are over the limit.
+    /// Counts hits of which some are over the limit.
     pub(super) fn over(&self, Hits { before, after }: Hits, limit: u64, near: u64, is_shadow: bool) {
         let over = after - limit.max(before);
         self.over.fetch_add(over, Relaxed);
@@ -98,22 +98,22 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    /// LimitCounts a configuration that was loaded.
+    /// Counts a configuration that was loaded.
     pub(crate) fn config_loaded(&self) {
         self.loads.fetch_add(1, Relaxed);
     }
 
-    /// LimitCounts a configuration that was refused.
+    /// Counts a configuration that was refused.
     pub(crate) fn config_refused(&self) {
         self.load_errors.fetch_add(1, Relaxed);
     }
 
-    /// LimitCounts a request that was answered by an error.
+    /// Counts a request that was answered by an error.
     pub(crate) fn service_error(&self) {
         self.service_errors.fetch_add(1, Relaxed);
     }
 
-    /// LimitCounts a call of ShouldRateLimit, which took this time.
+    /// Counts a call of ShouldRateLimit, which took this time.
     pub(crate) fn call(&self, took: Duration) {
         let micros = took.as_micros();
         let slot = TIMES.iter().position(|bound| micros <= u128::from(*bound)).unwrap_or(TIMES.len());
@@ -121,12 +121,12 @@ impl Statistics {
         self.total_time.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// LimitCounts a refusal that the shadow mode of the service overruled.
+    /// Counts a refusal that the shadow mode of the service overruled.
     pub(super) fn global_shadow(&self) {
         self.global_shadow.fetch_add(1, Relaxed);
     }
 
-    /// LimitCounts a request in a domain that is not known.
+    /// Counts a request in a domain that is not known.
     pub(super) fn domain_not_found(&self, domain: &str) {
         let mut domains = self.unknown_domains.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = domains.len() < MAX_NAMES || domains.contains_key(domain);

@@ -69,7 +69,8 @@ pub(super) fn headers(names: &HeaderNames, statuses: &[DescriptorStatus]) -> Vec
 
 /// Returns the request as metadata, with that of the limits that passed.
 pub(super) fn metadata(request: &RateLimitRequest, limits: BTreeMap<String, Value>) -> Struct {
-    let number = |hits: u64| Value::from(ValueKind::Number(hits as f64)); // JSON has no other numbers.
+    // A `Struct` has no other numbers.
+    let number = |hits: u64| Value::from(ValueKind::Number(hits as f64));
     let descriptor = |entries: &[DescriptorEntry], hits: Option<u64>| {
         let text =
             |entry: &DescriptorEntry| Value::from(ValueKind::Text(format!("{}={}", entry.key, entry.value)));

@@ -1,10 +1,18 @@
-//! Tests of the service as a whole: its settings, its reloads, and its calls over sockets.
+//! Tests of a decision: all cases of the reference, tables, and a random walk beside a model. And
+//! tests of the service as a whole: its settings, its reloads, and its calls over sockets.
 
 mod calls;
+mod cases;
 mod client;
 mod connections;
+mod messages;
+mod model;
 mod reload;
+mod rules;
 mod settings;
+mod statistics;
+mod table;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,0 +1,136 @@
+//! Texts that are large, deep or random: an error or rules, and never a panic.
+
+use std::fmt::Write;
+
+use proptest::prelude::*;
+
+use super::lookup::{entries, found, rules};
+use super::{errors, load_files};
+
+#[test]
+fn aliases_are_bounded_by_the_nodes_that_they_make() {
+    // Each level has the one before it ten times: 10^12 nodes.
+    let mut text = "domain: d\nmetadata: {}\ndescriptors:\n- {key: k, metadata: &m0 {a: b}}\n".to_owned();
+    for level in 1..=12 {
+        let aliases = vec![format!("*m{}", level - 1); 10].join(", ");
+        writeln!(text, "- {{key: k{level}, metadata: &m{level} {{a: [{aliases}]}}}}").unwrap();
+    }
+    assert_eq!(errors(&text), "9:37: error loading config file: aliases make more than 100000 nodes");
+    // A limit for each of many rules is within the bound.
+    let mut text = "- {key: k0, rate_limit: &l {unit: day, requests_per_unit: 1}}\n".to_owned();
+    (1..10_000).for_each(|rule| writeln!(text, "- {{key: k{rule}, rate_limit: *l}}").unwrap());
+    assert_eq!(found(&rules(&text), "k9999=v"), Some(1));
+}
+
+#[test]
+fn levels_are_bounded() {
+    let nested = |levels: usize| {
+        let mut text = "domain: d\n".to_owned();
+        for level in 0..levels {
+            let indent = " ".repeat(2 * level);
+            writeln!(text, "{indent}descriptors:\n{indent}- key: k").unwrap();
+        }
+        let indent = " ".repeat(2 * levels);
+        writeln!(text, "{indent}rate_limit: {{unit: day, requests_per_unit: 1}}").unwrap();
+        text
+    };
+    let loaded = load_files(&[("a.yaml", &nested(64))]);
+    assert_eq!(loaded.errors, []);
+    assert_eq!(found(&loaded.rules, &vec!["k=v"; 64].join(",")), Some(1));
+    assert_eq!(errors(&nested(65)), "131:131: config error, more than 64 levels of descriptors");
+    assert!(errors(&nested(5_000)).contains("more than 136 lists and maps inside each other"));
+    let flow = |open: &str, shut: &str| {
+        format!("domain: d\ndescriptors: {}{}\n", open.repeat(5_000), shut.repeat(5_000))
+    };
+    for text in [
+        flow("[", "]"),
+        flow("{a: ", "}"),
+        flow("[", ""),
+        format!("domain: d\ndescriptors: {}\n", "- ".repeat(5_000)),
+    ] {
+        assert!(!errors(&text).is_empty());
+    }
+}
+
+#[test]
+fn ten_thousand_rules_load() {
+    // The lookup reads the wildcards of a key one after the other.
+    for (value, count) in [("v", 10_000), ("'v*'", 1_000), ("'*v'", 1_000)] {
+        let descriptor = |rule: u32| {
+            let value = value.replace('v', &format!("v{rule}_"));
+            format!("- {{key: k, value: {value}, rate_limit: {{unit: hour, requests_per_unit: {rule}}}}}\n")
+        };
+        let rules = rules(&(0..count).map(descriptor).collect::<String>());
+        assert_eq!(found(&rules, &format!("k=v{}_", count - 1)), Some(count - 1), "{value}");
+    }
+}
+
+#[test]
+fn limits_have_at_most_256_distinct_texts() {
+    let file = |texts: u32| {
+        let descriptor =
+            |n| format!("- {{key: k{n}, rate_limit: {{limit: {}/s burst 300}}}}\n", n % texts + 1);
+        (0..300).map(descriptor).collect::<String>()
+    };
+    assert_eq!(rules(&file(256)).limits().len(), 300);
+    let told = errors(&format!("domain: d\ndescriptors:\n{}", file(257)));
+    assert_eq!(told, "259:35: more than 256 distinct texts of 'limit': each has a limiter of its own");
+}
+
+/// A text that looks like a configuration: pieces of one, with indents of chance.
+fn almost_rules() -> impl Strategy<Value = String> {
+    let pieces = "domain: |descriptors:|key: |value: |rate_limit: |unit: day|requests_per_unit: |unlimited: |name: |\
+                  replaces: |share_threshold: |metadata: |limit: 5/s|<<: |- |&a |*a |!!str |? |: |[|]|{|}|, |'|\"|a*|k|5|0.5|\
+                  true|~|---|...|#|%YAML|\t| ";
+    let pieces: Vec<_> = pieces.split('|').collect();
+    let line = (0..9_usize, prop::collection::vec(prop::sample::select(pieces), 0..6));
+    prop::collection::vec(line, 0..30).prop_map(|lines| {
+        let line = |(indent, pieces): &(usize, Vec<&str>)| " ".repeat(*indent) + &pieces.concat() + "\n";
+        lines.iter().map(line).collect()
+    })
+}
+
+/// A descriptor with stars and levels, in the flow form.
+fn descriptor() -> impl Strategy<Value = String> {
+    let leaf = ("[ab*_]{1,3}", "[ab*_]{0,4}", any::<[bool; 3]>()).prop_map(|(key, value, [shares, detailed, limited])| {
+        let limit = if limited { ", rate_limit: {unit: day, requests_per_unit: 1}" } else { "" };
+        format!("key: '{key}', value: '{value}', share_threshold: {shares}, detailed_metric: {detailed}{limit}")
+    });
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        (inner.clone(), prop::collection::vec(inner, 0..3)).prop_map(|(own, below)| {
+            let below: Vec<_> = below.iter().map(|below| format!("{{{below}}}")).collect();
+            if own.contains("descriptors") {
+                own
+            } else {
+                format!("{own}, descriptors: [{}]", below.join(", "))
+            }
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_rules_or_errors(bytes in prop::collection::vec(any::<u8>(), 0..200), text in almost_rules()) {
+        for text in [&*String::from_utf8_lossy(&bytes), &text] {
+            let loaded = load_files(&[("a.yaml", text)]);
+            if let Some(domain) = loaded.rules.domain("k") {
+                domain.find(entries("k=a,a*=5"));
+            }
+        }
+    }
+
+    /// A lookup of what was accepted returns a limit of the domain, and its name.
+    #[test]
+    fn any_descriptors_are_looked_up(
+        below in prop::collection::vec(descriptor(), 0..4),
+        asked in prop::collection::vec(("[ab*_]{0,4}", "[ab*_]{0,4}"), 1..4),
+    ) {
+        let below: String = below.iter().map(|below| format!("- {{{below}}}\n")).collect();
+        let loaded = load_files(&[("a.yaml", &format!("domain: d\ndescriptors:\n{below}"))]);
+        let asked = || asked.iter().map(|(key, value)| (&**key, &**value));
+        if let Some(limit) = loaded.rules.domain("d").unwrap().find(asked()) {
+            prop_assert!(limit.statistics.of(asked()).starts_with("d."));
+            prop_assert!(limit.shared.is_empty() || limit.shared.len() == asked().count());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The rule that a descriptor finds, and the fields of its limit.
+
+use super::load_files;
+use crate::rules::tree::{Amount, Rules};
+
+/// Returns the rules of a domain `d` with these descriptors.
+pub(super) fn rules(descriptors: &str) -> Rules {
+    let loaded = load_files(&[("a.yaml", &format!("domain: d\ndescriptors:\n{descriptors}"))]);
+    assert_eq!(loaded.errors, []);
+    loaded.rules
+}
+
+/// Returns the entries of a text such as `a=1,b=2`.
+pub(super) fn entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(',').map(|entry| entry.split_once('=').unwrap())
+}
+
+/// Returns the number of requests of the limit that entries find.
+pub(super) fn found(rules: &Rules, asked: &str) -> Option<u32> {
+    rules.domain("d").unwrap().find(entries(asked)).map(|limit| match limit.amount {
+        Amount::Window { requests, .. } => requests,
+        _ => u32::MAX,
+    })
+}
+
+/// Rules of any level, each with a number that the tests name.
+const RULES: &str = "
+- {key: path, value: '/api/*', rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: path, value: /api/login, rate_limit: {unit: hour, requests_per_unit: 2}}
+- {key: path, rate_limit: {unit: hour, requests_per_unit: 3}}
+- {key: multi, value: '/v*/users/*/keys', rate_limit: {unit: hour, requests_per_unit: 4}}
+- {key: 'ten*', value: 'x*', rate_limit: {unit: hour, requests_per_unit: 5}}
+- {key: tenant, value: '*', rate_limit: {unit: hour, requests_per_unit: 6}}
+- {key: 'tenant*', rate_limit: {unit: hour, requests_per_unit: 7}}
+- {key: a, value: b_c, rate_limit: {unit: hour, requests_per_unit: 8}}
+- {key: plan, value: free, descriptors: [{key: op, value: write, rate_limit: {unit: hour, requests_per_unit: 9}}]}
+- {key: plan, descriptors: [{key: op, value: read, rate_limit: {unit: hour, requests_per_unit: 10}}]}
+- {key: any*, value: v, rate_limit: {unit: hour, requests_per_unit: 11}}
+";
+
+#[test]
+fn an_entry_finds_its_value_then_the_first_wildcard_then_its_key() {
+    let rules = rules(RULES);
+    let rows = [
+        ("path=/api/login", Some(2)),
+        ("path=/api/", Some(1)),
+        ("path=/api", Some(3)),
+        ("path=", Some(3)),
+        ("Path=/api/login", None),
+        ("path=/api/x,method=GET", None),
+        ("multi=/v1/users/7/keys", Some(4)),
+        ("multi=/v/users//keys", Some(4)),
+        ("multi=/v1/users/keys", None),
+        ("multi=/v1/users/7/keys/", None),
+        // The rule of `ten*` was written before those of `tenant`.
+        ("tenant=x1", Some(5)),
+        ("tent=x1", Some(5)),
+        ("ten_t=x1", Some(5)),
+        ("tent=y", None),
+        ("ten=x1", Some(5)),
+        ("ten=s_x1", Some(5)),
+        ("tenant=s_x1", Some(5)),
+        ("tenant=y", Some(6)),
+        ("tenants=y", Some(7)),
+        ("a=b_c", Some(8)),
+        ("a_b=c", None),
+        ("plan=free,op=write", Some(9)),
+        ("plan=free,op=read", None),
+        ("plan=paid,op=read", Some(10)),
+        ("plan=free", None),
+        ("anything=v", Some(11)),
+        ("anything=v_v", Some(11)),
+        ("anything=w", None),
+    ];
+    for (asked, wanted) in rows {
+        assert_eq!(found(&rules, asked), wanted, "{asked}");
+    }
+    assert!(rules.domain("e").is_none() && rules.domain("d").unwrap().find(std::iter::empty()).is_none());
+}
+
+#[test]
+fn a_limit_has_its_name_in_statistics_and_the_patterns_of_its_key() {
+    let limit = "rate_limit: {unit: hour}";
+    let rows = [
+        (format!("{{key: k, {limit}}}"), "k=v", "d.k", false),
+        (format!("{{key: k, value: v, {limit}}}"), "k=v", "d.k_v", true),
+        (format!("{{key: k, value: v, detailed_metric: true, {limit}}}"), "k=v", "d.k_v", true),
+        (format!("{{key: k, detailed_metric: true, {limit}}}"), "k=v", "d.k_v", false),
+        (format!("{{key: k, detailed_metric: true, {limit}}}"), "k=", "d.k", false),
+        (format!("{{key: k, value: 'f/*', value_to_metric: true, {limit}}}"), "k=f/1", "d.k_f/1", false),
+        (
+            format!("{{key: k, value: 'f/*', share_threshold: true, value_to_metric: true, {limit}}}"),
+            "k=f/1",
+            "d.k_f/*",
+            true,
+        ),
+        (
+            format!(
+                "{{key: a, value_to_metric: true, descriptors: [{{key: b, descriptors: [{{key: c, value_to_metric: true, {limit}}}]}}]}}"
+            ),
+            "a=1,b=2,c=3",
+            "d.a_1.b.c_3",
+            false,
+        ),
+    ];
+    for (descriptor, asked, name, fixed) in rows {
+        let rules = rules(&format!("- {descriptor}\n"));
+        let limit = rules.domain("d").unwrap().find(entries(asked)).unwrap();
+        assert_eq!((&*limit.statistics.of(entries(asked)), limit.fixed), (name, fixed), "{descriptor}");
+        assert_eq!(limit.id, 0);
+    }
+    let below = rules(
+        "- {key: r, value: 'a*', share_threshold: true, descriptors: [{key: m, rate_limit: {unit: day}}]}\n",
+    );
+    let limit = below.limits().next().unwrap();
+    assert_eq!(*limit.shared, [Some("r_a*".into()), None]);
+    assert!(!limit.fixed);
+}

@@ -1,0 +1,82 @@
+//! Each warning of a load, with its place.
+
+use super::warnings;
+
+#[test]
+fn each_warning_has_its_place() {
+    let rows = [
+        (
+            "descriptors: [{key: k, rate_limit: {unit: day}}]",
+            "2:36: a limit without 'requests_per_unit' refuses each request",
+        ),
+        (
+            "descriptors: [{key: k, shadow_mode: true, metadata: {}}, {key: k, value: v}]",
+            "2:15: a rule without a limit, and no other rule that it exempts from\n2:37: 'shadow_mode' has no effect without 'rate_limit'\n2:53: 'metadata' has no effect without 'rate_limit'",
+        ),
+        (
+            "unit: day\nname: {domain: 5, metadata: {x: 1}}",
+            "2:1: 'unit' has no effect in the document\n3:1: 'name' has no effect in the document",
+        ),
+        (
+            "descriptors: [{key: k, rate_limit: {unlimited: true, requests_per_unit: 5}}]",
+            "2:73: 'requests_per_unit' has no effect beside 'unlimited'",
+        ),
+        (
+            "descriptors: [{key: k, rate_limit: {limit: 5/s}}]",
+            "2:44: 'limit' is of tollgate: envoyproxy/ratelimit refuses the file",
+        ),
+        (
+            "descriptors: [{key: k, detailed_metric: true, rate_limit: {unlimited: true}}]",
+            "2:41: 'detailed_metric' makes statistics for each value of a request: at most 10000, then 'other'",
+        ),
+        ("descriptors: [{key: k, value: v, detailed_metric: true, rate_limit: {unlimited: true}}]", ""),
+        (
+            "descriptors: [{key: k, value: v}]",
+            "2:15: a rule without a limit, and no other rule that it exempts from",
+        ),
+        ("descriptors: [{key: k, value: v}, {key: k, rate_limit: {unlimited: true}}]", ""),
+        ("descriptors: [{key: k, value: v}, {key: 'k_*', rate_limit: {unlimited: true}}]", ""),
+        ("descriptors: [{key: k, descriptors: [{key: l}]}]", "2:15: no rule below this one has a limit"),
+        (
+            "descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}, descriptors: [{key: l, rate_limit: {unlimited: true}}]}]",
+            "2:15: this limit is for requests that end here: one with an entry more passes it by",
+        ),
+        (
+            "descriptors: [{key: k, rate_limit: {unlimited: true, replaces: [{name: n}]}}]",
+            "2:15: replaces 'n', and no limit of the domain has this name",
+        ),
+        (
+            "descriptors: [{key: k, rate_limit: {unlimited: true, replaces: [{name: n}]}}, {key: l, rate_limit: {unlimited: true, name: n}}]",
+            "",
+        ),
+        (
+            "descriptors: [{key: k, value: 'a*', rate_limit: {unlimited: true}}, {key: k, value: 'a*b*', rate_limit: {unlimited: true}}]",
+            "2:69: no request reaches this rule: 'a*' at 2:15 takes each of them",
+        ),
+        (
+            "descriptors: [{key: k, value: 'ab*', rate_limit: {unlimited: true}}, {key: k, value: 'a*', rate_limit: {unlimited: true}}]",
+            "",
+        ),
+        (
+            "descriptors: [{key: k, value: '*', rate_limit: {unlimited: true}}, {key: k, rate_limit: {unlimited: true}}]",
+            "2:68: no request reaches this rule: '*' at 2:15 takes each of them",
+        ),
+        (
+            "descriptors: [{key: 'k*', rate_limit: {unlimited: true}}, {key: k, value: 'a*', rate_limit: {unlimited: true}}, {key: k, rate_limit: {unlimited: true}}, {key: 'kk*', rate_limit: {unlimited: true}}]",
+            "2:59: no request reaches this rule: 'k*' at 2:15 takes each of them\n2:113: no request reaches this rule: 'k*' at 2:15 takes each of them\n2:154: no request reaches this rule: 'k*' at 2:15 takes each of them",
+        ),
+        (
+            "descriptors: [{key: a, value: b_c, rate_limit: {unlimited: true}}, {key: a_b, value: c, rate_limit: {unlimited: true}}]",
+            "2:68: the limit at 2:15 has the name 'd.a_b_c' as well: they share their statistics, and the reference takes both for one",
+        ),
+        ("---\ndomain: e", "2:1: a second document in a file is not read"),
+        ("descriptors: [{key: k, value: 'a*'}, {key: k, rate_limit: {unlimited: true}}]", ""),
+        (
+            "descriptors: [{key: k, value: 'a*'}]",
+            "2:15: a rule without a limit, and no other rule that it exempts from",
+        ),
+    ];
+    for (text, told) in rows {
+        assert_eq!(warnings(&format!("domain: d\n{text}\n")), told, "{text}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The messages as bytes and as JSON.
+
+use prost::Message;
+
+use crate::service::json;
+use crate::service::messages::*;
+
+/// The bytes are written by hand, after the numbers of Envoy's `rls.proto` and `ratelimit.proto`.
+#[test]
+fn the_fields_have_the_numbers_of_the_protocol() {
+    let entry = DescriptorEntry { key: "k".to_owned(), value: "v".to_owned() };
+    let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 7 });
+    let descriptors = vec![RateLimitDescriptor {
+        entries: vec![entry],
+        limit,
+        hits_addend: Some(0),
+        is_negative_hits: true,
+    }];
+    let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 3 };
+    // An entry, an override, an empty UInt64Value and a bool.
+    let descriptor = b"\x0a\x06\x0a\x01k\x12\x01v\x12\x04\x08\x05\x10\x07\x1a\x00\x20\x01";
+    let bytes = [&b"\x0a\x01d\x12\x12"[..], descriptor, b"\x18\x03"].concat();
+    assert_eq!(request.encode_to_vec(), bytes);
+    // A field that is not known: number 15, a text.
+    assert_eq!(RateLimitRequest::decode(&*[&bytes[..], b"\x7a\x01x"].concat()), Ok(request));
+
+    let current_limit = Some(CurrentLimit { requests_per_unit: 5, unit: 7, name: "n".to_owned() });
+    let duration_until_reset = Some(WholeSeconds { seconds: 9 });
+    let status = DescriptorStatus { code: 2, current_limit, limit_remaining: 4, duration_until_reset };
+    let header = HeaderValue { key: "k".to_owned(), value: "v".to_owned() };
+    let fields = [("m".to_owned(), Value { kind: Some(ValueKind::Bool(true)) })];
+    let response = RateLimitResponse {
+        overall_code: 1,
+        statuses: vec![status],
+        response_headers_to_add: vec![header],
+        dynamic_metadata: Some(Struct { fields: fields.into() }),
+    };
+    let status = b"\x08\x02\x12\x07\x08\x05\x10\x07\x1a\x01n\x18\x04\x22\x02\x08\x09";
+    let rest = b"\x1a\x06\x0a\x01k\x12\x01v\x32\x09\x0a\x07\x0a\x01m\x12\x02\x20\x01";
+    assert_eq!(response.encode_to_vec(), [&b"\x08\x01\x12\x11"[..], status, rest].concat());
+    assert_eq!(HealthCheckRequest { service: "s".to_owned() }.encode_to_vec(), b"\x0a\x01s");
+    assert_eq!(HealthCheckResponse { status: ServingStatus::Serving.into() }.encode_to_vec(), b"\x08\x01");
+}
+
+#[test]
+fn a_request_is_read_in_both_spellings() {
+    let camel = r#"{"domain": "d", "hitsAddend": "3", "descriptors": [{"entries": [{"key": "k", "value": "v"}],
+        "limit": {"requestsPerUnit": 5, "unit": "WEEK"}, "hitsAddend": "18446744073709551615", "isNegativeHits": true}]}"#;
+    let snake = r#"{"domain": "d", "hits_addend": 3, "descriptors": [{"entries": [{"key": "k", "value": "v"}],
+        "limit": {"requests_per_unit": 5, "unit": 7}, "hits_addend": 18446744073709551615, "is_negative_hits": true}]}"#;
+    let request = json::request(camel.as_bytes()).unwrap();
+    assert_eq!(json::request(snake.as_bytes()), Ok(request.clone()));
+    assert_eq!(request.descriptors[0].hits_addend, Some(u64::MAX));
+    let nulls = r#"{"domain": null, "hits_addend": null, "descriptors": [{"entries": null, "limit": null,
+        "hits_addend": null, "is_negative_hits": null}]}"#;
+    let empty =
+        RateLimitRequest { descriptors: vec![RateLimitDescriptor::default()], ..RateLimitRequest::default() };
+    assert_eq!(json::request(nulls.as_bytes()), Ok(empty));
+}
+
+#[test]
+fn a_request_that_the_protocol_does_not_have_is_one_error() {
+    for (text, error) in [
+        ("}", "this is no JSON: expected value at line 1 column 1"),
+        ("[]", "a request is an object, not []"),
+        (r#"{"domains": "d"}"#, "a request has no field `domains`"),
+        (r#"{"domain": 1}"#, "domain: 1 is no string"),
+        (r#"{"hitsAddend": -1}"#, "hitsAddend: -1 is no whole number from 0 to 4294967295"),
+        (
+            r#"{"hits_addend": "4294967296"}"#,
+            "hits_addend: \"4294967296\" is no whole number from 0 to 4294967295",
+        ),
+        (r#"{"descriptors": {}}"#, "descriptors: {} is no list"),
+        (
+            r#"{"descriptors": [{"entries": [{"k": "v"}]}]}"#,
+            "descriptors: entries: an entry has no field `k`",
+        ),
+        (
+            r#"{"descriptors": [{"isNegativeHits": 1}]}"#,
+            "descriptors: isNegativeHits: 1 is neither true nor false",
+        ),
+        (
+            r#"{"descriptors": [{"limit": {"unit": "hour"}}]}"#,
+            "descriptors: limit: unit: \"hour\" is no unit",
+        ),
+    ] {
+        assert_eq!(json::request(text.as_bytes()).unwrap_err(), error);
+    }
+    let deep = "[".repeat(10_000);
+    assert!(json::request(deep.as_bytes()).unwrap_err().starts_with("this is no JSON: recursion limit"));
+}

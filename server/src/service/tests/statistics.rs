@@ -1,0 +1,102 @@
+//! The names of statistics, their bound, and the lines of both pages.
+
+use std::time::Duration;
+
+use crate::service::limiters::Hits;
+use crate::service::statistics::Statistics;
+
+fn has_line(text: &str, line: &str) -> bool {
+    text.lines().any(|each| each == line)
+}
+
+#[test]
+fn a_name_has_no_character_that_means_something_in_a_line() {
+    let statistics = Statistics::default();
+    for (name, told) in [
+        ("d.ip_192.0.2.17", "d.ip_192_0_2_17"),
+        ("d.10.0.0.1.x", "d.10_0_0_1.x"),
+        ("d.v1.2.3", "d.v1.2.3"),
+        ("d.a:b|c", "d.a_b_c"),
+        ("d.é\n", "d.é_"),
+    ] {
+        statistics.numbers(name).asked(1);
+        let lines = statistics.lines();
+        assert!(
+            has_line(&lines, &format!("ratelimit.service.rate_limit.{told}.total_hits: 1")),
+            "{name}: {lines}"
+        );
+    }
+}
+
+#[test]
+fn names_of_requests_are_bounded() {
+    let statistics = Statistics::default();
+    let rules = [Some("d.rule".to_owned())];
+    let numbers = statistics.name_rules(&rules);
+    for n in 0..10_100 {
+        statistics.numbers(&format!("d.{n}")).asked(1);
+        statistics.domain_not_found(&format!("d{n}"));
+    }
+    statistics.numbers("d.5").asked(1);
+    statistics.numbers("d.rule").asked(7);
+    assert_eq!(numbers.len(), 1);
+    let lines = statistics.lines();
+    for line in [
+        "rate_limit.d.5.total_hits: 2",
+        "rate_limit.d.rule.total_hits: 7",
+        "rate_limit.other.total_hits: 100",
+        "rate_limit.other.domain_not_found: 100",
+    ] {
+        assert!(has_line(&lines, &format!("ratelimit.service.{line}")), "{line}");
+    }
+    // The first 10,000 names, the rule and `other`, with six lines each; the domains; four more.
+    assert_eq!(lines.lines().count(), 6 * 10_002 + 10_001 + 4);
+}
+
+#[test]
+fn a_load_keeps_the_counters_of_a_name() {
+    let statistics = Statistics::default();
+    let named = |names: &[&str]| names.iter().map(|name| Some((*name).to_owned())).collect::<Vec<_>>();
+    let total = |name: &str| {
+        let start = format!("ratelimit.service.rate_limit.{name}.total_hits: ");
+        statistics.lines().lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok())
+    };
+    statistics.name_rules(&named(&["d.a", "d.b"]))[0].as_ref().unwrap().asked(3);
+    statistics.numbers("d.c").asked(4);
+    // Two rules of one name have the same counters.
+    let again = statistics.name_rules(&named(&["d.c", "d.a", "d.a"]));
+    again[1].as_ref().unwrap().asked(1);
+    again[2].as_ref().unwrap().asked(1);
+    assert_eq!((total("d.a"), total("d.b"), total("d.c")), (Some(5), None, Some(4)));
+}
+
+#[test]
+fn prometheus_has_the_names_of_the_reference() {
+    let statistics = Statistics::default();
+    statistics.numbers("d.k_v.m.user_\"x").over(Hits { before: 3, after: 7 }, 5, 4, true);
+    statistics.config_loaded();
+    statistics.config_refused();
+    statistics.service_error();
+    statistics.call(Duration::from_micros(700));
+    statistics.call(Duration::from_secs(3));
+    let text = statistics.prometheus(false);
+    let labels = r#"{domain="d",key1="k_v",key2="m.user_\"x"}"#;
+    let method = r#"grpc_method="ShouldRateLimit""#;
+    for line in [
+        format!("ratelimit_service_rate_limit_over_limit{labels} 2"),
+        format!("ratelimit_service_rate_limit_near_limit{labels} 1"),
+        format!("ratelimit_service_rate_limit_shadow_mode{labels} 2"),
+        "ratelimit_service_config_load_success 1".to_owned(),
+        "ratelimit_service_config_load_error 1".to_owned(),
+        r#"ratelimit_service_should_rate_limit_error{err_type="service_error"} 1"#.to_owned(),
+        format!("ratelimit_service_total_requests{{{method}}} 2"),
+        format!("ratelimit_service_response_time_seconds_bucket{{{method},le=\"0.0005\"}} 0"),
+        format!("ratelimit_service_response_time_seconds_bucket{{{method},le=\"0.001\"}} 1"),
+        format!("ratelimit_service_response_time_seconds_bucket{{{method},le=\"+Inf\"}} 2"),
+        format!("ratelimit_service_response_time_seconds_sum{{{method}}} 3.0007"),
+    ] {
+        assert!(has_line(&text, &line), "{line} in\n{text}");
+    }
+    let bound = format!("ratelimit_service_response_time_seconds_bucket{{{method},le=\"0.5\"}} 0");
+    assert!(has_line(&statistics.prometheus(true), &bound));
+}

@@ -1,0 +1,206 @@
+//! Decisions as tables: what the cases of the reference and the walk leave out.
+
+use std::time::Duration;
+
+use tollgate::{Clock, MockClock};
+
+use crate::rules::load::{LoadOptions, load};
+use crate::service::counts::{Algorithm, CountOptions, LimitCounts};
+use crate::service::decide::{DecisionOptions, Problem, decide};
+use crate::service::json;
+use crate::service::loaded::LoadedRules;
+use crate::service::messages::{Code, RateLimitRequest, RateLimitResponse};
+
+use Algorithm::{FixedWindow, TokenBucket};
+use Code::{Ok as Pass, OverLimit};
+
+/// A service on a mock clock, which stands at a Monday, noon UTC.
+struct Service {
+    counts: LimitCounts,
+    rules: LoadedRules,
+    options: DecisionOptions,
+    clock: MockClock,
+}
+
+/// 2026-09-21 12:00 UTC.
+const MONDAY_NOON: u64 = 1_789_992_000;
+
+impl Service {
+    fn new(yaml: &str, algorithm: Algorithm) -> Service {
+        let (clock, mock) = Clock::mock();
+        mock.advance(Duration::from_secs(MONDAY_NOON));
+        let counts = LimitCounts::new(&CountOptions { max_keys: 1_000, clock, algorithm });
+        let rules =
+            counts.load(load(&[("a.yaml".to_owned(), yaml.to_owned())], LoadOptions::default()).unwrap());
+        Service { rules: rules.unwrap(), counts, options: DecisionOptions::default(), clock: mock }
+    }
+
+    fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
+        decide(&self.rules, &self.counts, &self.options, request, self.counts.now())
+    }
+
+    /// Returns the code, the hits left and the reset of a descriptor of one entry.
+    fn ask(&self, key: &str, descriptor: &str) -> (Code, u32, i64) {
+        let text = format!(
+            r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "{key}", "value": "v"}}]{descriptor}}}]}}"#
+        );
+        let response = self.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
+        let status = &response.statuses[0];
+        (status.code(), status.limit_remaining, status.duration_until_reset.map_or(0, |reset| reset.seconds))
+    }
+}
+
+/// Returns a file of limits, each with a key that is a letter of the alphabet.
+fn yaml(limits: &[&str]) -> String {
+    let rule = |(key, limit): (char, &&str)| format!("  - {{key: {key}, rate_limit: {{{limit}}}}}\n");
+    "domain: d\ndescriptors:\n".to_owned() + &('a'..).zip(limits).map(rule).collect::<String>()
+}
+
+#[test]
+fn each_unit_tells_the_time_to_its_end_and_begins_anew_there() {
+    for (unit, left) in [
+        ("second", 1),
+        ("minute", 60),
+        ("hour", 3_600),
+        ("day", 43_200),
+        ("week", 561_600),
+        ("month", 2_592_000 - MONDAY_NOON as i64 % 2_592_000),
+        ("year", 31_536_000 - MONDAY_NOON as i64 % 31_536_000),
+    ] {
+        let service = Service::new(&yaml(&[&format!("unit: {unit}, requests_per_unit: 5")]), FixedWindow);
+        let look = r#", "hits_addend": 0"#;
+        assert_eq!(service.ask("a", look), (Pass, 5, left), "a {unit} without hits");
+        assert_eq!(service.ask("a", ""), (Pass, 4, left), "{unit}");
+        service.clock.advance(Duration::from_secs(left as u64) - Duration::from_nanos(1));
+        assert_eq!(service.ask("a", look), (Pass, 4, 1), "the last moment of a {unit}");
+        service.clock.advance(Duration::from_nanos(1));
+        assert_eq!(service.ask("a", look).1, 5, "the next {unit}");
+    }
+}
+
+/// A count that goes back with the clock would mint hits.
+#[test]
+fn a_count_goes_on_when_the_clock_is_set_back_over_an_edge() {
+    let service = Service::new(&yaml(&["unit: minute, requests_per_unit: 5"]), FixedWindow);
+    assert_eq!(service.ask("a", r#", "hits_addend": 4"#), (Pass, 1, 60));
+    service.clock.rewind(Duration::from_secs(1));
+    assert_eq!(service.ask("a", ""), (Pass, 0, 1));
+    assert_eq!(service.ask("a", ""), (OverLimit, 0, 1));
+}
+
+#[test]
+fn a_limit_that_is_a_text_is_the_limiter_of_the_library() {
+    let service = Service::new(
+        &yaml(&["limit: 2/m burst 3", "limit: 5/90m fixed", "limit: 7/10s sliding"]),
+        FixedWindow,
+    );
+    for (hits, wait, expected) in [
+        (r#", "hits_addend": 2"#, 0, (Pass, 1, 60)),
+        // A refusal takes nothing.
+        (r#", "hits_addend": 2"#, 0, (OverLimit, 0, 30)),
+        ("", 0, (Pass, 0, 90)),
+        (r#", "hits_addend": 0"#, 0, (OverLimit, 0, 30)),
+        (r#", "hits_addend": 0"#, 30, (Pass, 1, 60)),
+        (r#", "hits_addend": 4"#, 0, (OverLimit, 0, 60)),
+        (r#", "hits_addend": 9, "is_negative_hits": true"#, 0, (Pass, 3, 1)),
+    ] {
+        service.clock.advance(Duration::from_secs(wait));
+        assert_eq!(service.ask("a", hits), expected, "{hits}");
+    }
+    for (key, told) in [("a", (2, 2)), ("b", (5, 3)), ("c", (7, 1))] {
+        let text = format!(r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "{key}"}}]}}]}}"#);
+        let response = service.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
+        let limit = response.statuses[0].current_limit.clone().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit), told, "{key}");
+    }
+}
+
+#[test]
+fn the_algorithm_of_buckets_reads_a_unit_as_a_text() {
+    let limits =
+        ["unit: minute, requests_per_unit: 6", "unit: hour", "unit: second, requests_per_unit: 4294967295"];
+    let service = Service::new(&yaml(&limits), TokenBucket);
+    assert_eq!(service.ask("a", r#", "hits_addend": 6"#), (Pass, 0, 60));
+    assert_eq!(service.ask("a", r#", "hits_addend": 0"#), (Pass, 0, 60), "a look at the limit");
+    assert_eq!(service.ask("a", ""), (OverLimit, 0, 10));
+    service.clock.advance(Duration::from_secs(10));
+    assert_eq!(service.ask("a", ""), (Pass, 0, 60));
+    assert_eq!(service.ask("b", "").0, OverLimit, "a limit of 0 refuses");
+    assert_eq!(service.ask("c", r#", "hits_addend": "4294967294""#), (Pass, 1, 1));
+    // An override has a bucket of its own rule.
+    let limit = r#", "limit": {"requests_per_unit": 2, "unit": "MINUTE"}"#;
+    assert_eq!(service.ask("a", limit), (Pass, 1, 30));
+}
+
+/// Each text has a limiter of some 44 KB.
+#[test]
+fn overrides_beyond_the_limiters_that_may_be_are_counted_in_windows() {
+    let service = Service::new(&yaml(&["unit: hour, requests_per_unit: 1"]), TokenBucket);
+    for requests in 1..400 {
+        let limit = format!(r#", "limit": {{"requests_per_unit": {requests}, "unit": "DAY"}}"#);
+        let (code, left, _) = service.ask("x", &limit);
+        assert_eq!(code, Pass, "{requests}");
+        // The first 255 have a bucket each, and the others share the window of the entries.
+        assert_eq!(left, if requests < 256 { requests - 1 } else { 255 }, "{requests}");
+    }
+}
+
+/// The flood has the other table of the unit, and its keys share beyond the bound.
+#[test]
+fn no_flood_of_values_reaches_a_limit_of_fixed_values() {
+    let flooded = "domain: d\ndescriptors:\n  - {key: a, value: v, rate_limit: {unit: year, requests_per_unit: 3}}\n  \
+                   - {key: ip, rate_limit: {unit: year, requests_per_unit: 3}}\n";
+    let service = Service::new(flooded, FixedWindow);
+    assert_eq!(service.ask("a", "").1, 2);
+    for client in 0..5_000 {
+        let text = format!(
+            r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "ip", "value": "{client}"}}]}}]}}"#
+        );
+        service.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
+    }
+    assert_eq!((service.ask("a", "").1, service.ask("a", "").1), (1, 0));
+    // The bound is 1,000 keys, beside the one of the fixed rule.
+    let pages = service.counts.prometheus(false);
+    assert!(pages.contains("tollgate_serve_keys{unit=\"year\"} 1001\n"), "{pages}");
+    assert!(pages.ends_with("tollgate_serve_shared_total 4000\n"), "{pages}");
+    assert_eq!(service.ask("a", "").0, OverLimit);
+}
+
+#[test]
+fn metadata_is_that_of_the_limits_that_passed_and_the_first_wins() {
+    let rule = |key: &str, requests: u32, metadata: &str| {
+        format!(
+            "  - {{key: {key}, metadata: {metadata}, rate_limit: {{unit: hour, requests_per_unit: {requests}}}}}\n"
+        )
+    };
+    let text = "domain: d\ndescriptors:\n".to_owned()
+        + &rule("a", 0, "{x: refused}")
+        + &rule("b", 9, "{x: 1, y: {z: [true, null]}}")
+        + &rule("c", 9, "{x: 2, w: 0.5}");
+    let mut service = Service::new(&text, FixedWindow);
+    service.options.tells_metadata = true;
+    let descriptors = r#"[{"entries": [{"key": "a"}]}, {"entries": [{"key": "b"}]}, {"entries": [{"key": "c", "value": "v"}]}]"#;
+    let request = format!(r#"{{"domain": "d", "descriptors": {descriptors}}}"#);
+    let response = service.decide(&json::request(request.as_bytes()).unwrap()).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&json::response(&response)).unwrap();
+    let expected = serde_json::json!({
+        "domain": "d",
+        "descriptors": [{"entries": ["a="]}, {"entries": ["b="]}, {"entries": ["c=v"]}],
+        "metadata": {"x": 1, "y": {"z": [true, null]}, "w": 0.5},
+    });
+    assert_eq!(told["dynamicMetadata"], expected);
+}
+
+#[test]
+fn more_texts_than_limiters_may_be_are_refused_by_the_load() {
+    let (clock, _mock) = Clock::mock();
+    let counts = LimitCounts::new(&CountOptions { max_keys: 10, clock, algorithm: TokenBucket });
+    let rules = |rules: u32| {
+        let rule = |n: u32| format!("  - {{key: k{n}, rate_limit: {{unit: day, requests_per_unit: {n}}}}}\n");
+        let text = "domain: d\ndescriptors:\n".to_owned() + &(1..=rules).map(rule).collect::<String>();
+        load(&[("a.yaml".to_owned(), text)], LoadOptions::default()).unwrap()
+    };
+    assert!(counts.load(rules(256)).is_ok());
+    let error = counts.load(rules(257)).err().unwrap();
+    assert_eq!(error, "257 different rules of token buckets and texts of `limit`: the most is 256");
+}
