@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::options::ServeOptions;
 use super::settings::ServeSettings;
 use super::sources;
-use super::state::{InForce, Service};
+use super::state::{Configured, Service};
 use crate::log::LogHandle;
 use crate::net::tls::Tls;
 use crate::rules::load::{LoadOptions, Loaded, load_all};
@@ -92,7 +92,7 @@ impl Source {
             tls.replace_for(&files, clients.as_ref())?;
         }
         self.log.set_format(settings.log_json);
-        self.service.set(InForce { settings, loaded: Some(loaded) });
+        self.service.set(Configured { settings, loaded: Some(loaded) });
         Ok(listing)
     }
 

@@ -14,7 +14,7 @@ use super::options::ServeOptions;
 use super::reload::Source;
 use super::settings::ServeSettings;
 use super::sources;
-use super::state::{Health, Service};
+use super::state::{Condition, Service};
 use crate::admin;
 use crate::log::LogHandle;
 use crate::net::files::open_files_limit;
@@ -93,7 +93,7 @@ async fn serve(stops: Stops, service: &Service, fronts: Vec<(Arc<Front>, Listene
         serving.spawn(serving::serve(front, listener, stopped));
     }
     let begin = || -> Duration {
-        service.health.send_replace(Health::Stopping);
+        service.health.send_replace(Condition::Stopping);
         service.in_force().settings.lame_duck
     };
     let all = async { serving.join_all().await.into_iter().all(|whole| whole) };

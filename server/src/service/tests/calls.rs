@@ -7,7 +7,7 @@ use super::super::front::Protocol;
 use super::super::messages::{
     Code, HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
 };
-use super::super::state::Health;
+use super::super::state::Condition;
 use super::SHOP;
 use super::client::{Client, SHOULD_RATE_LIMIT, Server, answered, framed, request, serve};
 use crate::net::open::tests::Folder;
@@ -147,7 +147,7 @@ async fn a_watch_tells_of_the_stop_and_ends() {
     let message = |status: ServingStatus| framed(&HealthCheckResponse { status: status.into() });
     let frame = watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(frame, message(ServingStatus::Serving));
-    server.source.service.health.send_replace(Health::Stopping);
+    server.source.service.health.send_replace(Condition::Stopping);
     let (status, _, answers) = answered::<HealthCheckResponse>(watch).await;
     let stopped = HealthCheckResponse { status: ServingStatus::NotServing.into() };
     assert_eq!((status, answers), (0, vec![stopped]));
