@@ -25,6 +25,11 @@ impl LogHandle {
         LogHandle(handle)
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_tests() -> LogHandle {
+        LogHandle(reload::Layer::new(lines(false)).1)
+    }
+
     pub(crate) fn set_format(&self, json: bool) {
         // The call fails only if the log is gone, and the log lives as long as the process.
         let _ = self.0.reload(lines(json));

@@ -33,10 +33,10 @@ pub(crate) struct Clients {
 }
 
 /// The certificate of new connections, for TLS 1.2 and 1.3. ALPN selects HTTP/2 or HTTP/1.1.
-pub(crate) struct Tls(RwLock<Terms>);
+pub(crate) struct Tls(RwLock<Handshakes>);
 
 #[derive(Clone)]
-struct Terms {
+struct Handshakes {
     config: Arc<ServerConfig>,
     /// The names of which the client's certificate has one. None are any.
     names: Arc<[ServerName<'static>]>,
@@ -65,7 +65,7 @@ impl Tls {
     }
 
     pub(super) async fn accept<T: Io>(&self, io: T) -> io::Result<TlsStream<T>> {
-        let Terms { config, names } = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Handshakes { config, names } = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         let stream = TlsAcceptor::from(config).accept(io).await?;
         let certificates = stream.get_ref().1.peer_certificates();
         match names.is_empty() || certificates.is_some_and(|chain| has_name(chain, &names)) {
@@ -81,11 +81,11 @@ fn has_name(chain: &[CertificateDer<'_>], names: &[ServerName<'_>]) -> bool {
     own.is_some_and(|own| names.iter().any(|name| verify_server_name(&own, name).is_ok()))
 }
 
-fn terms(files: &Certificate, clients: Option<&Clients>) -> Result<Terms, String> {
+fn terms(files: &Certificate, clients: Option<&Clients>) -> Result<Handshakes, String> {
     let names = clients.map_or(&[][..], |clients| &clients.names).iter().map(|name| {
         ServerName::try_from(name.clone()).map_err(|_| format!("{name:?} is no name of a certificate"))
     });
-    Ok(Terms { names: names.collect::<Result<_, _>>()?, config: config(files, clients)? })
+    Ok(Handshakes { names: names.collect::<Result<_, _>>()?, config: config(files, clients)? })
 }
 
 /// Returns the verifier of clients by their authorities.

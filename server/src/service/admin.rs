@@ -8,7 +8,7 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use super::pages;
 use super::reload::Source;
-use super::state::Health;
+use super::state::Condition;
 use crate::admin::{Body, Handler, not_allowed, of_type, text};
 use crate::net::crowd::Activity;
 
@@ -24,9 +24,9 @@ impl Handler for Pages {
 
     fn is_ready(&self) -> Result<(), &'static str> {
         match *self.0.service.health.borrow() {
-            Health::Serving => Ok(()),
-            Health::NotServing => Err("no domain is loaded\n"),
-            Health::Stopping => Err("stopping\n"),
+            Condition::Serving => Ok(()),
+            Condition::NotServing => Err("no domain is loaded\n"),
+            Condition::Stopping => Err("stopping\n"),
         }
     }
 

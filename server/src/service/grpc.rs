@@ -18,7 +18,7 @@ use tonic_prost::ProstCodec;
 use super::messages::{
     HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
 };
-use super::state::{Health, MESSAGE, Service, Undecided};
+use super::state::{Condition, MESSAGE, Service, Undecided};
 use crate::net::crowd::Busy;
 
 const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
@@ -37,9 +37,11 @@ pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<I
         "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
             timeout(PATIENCE, grpc().unary(Ask(service), request)).await
         }
-        "/grpc.health.v1.Health/Check" => timeout(PATIENCE, grpc().unary(Check(service), request)).await,
+        "/grpc.health.v1.Health/Check" => {
+            timeout(PATIENCE, grpc().unary(CheckHealth(service), request)).await
+        }
         "/grpc.health.v1.Health/Watch" => {
-            timeout(PATIENCE, grpc().server_streaming(Watch(service, Some(busy)), request)).await
+            timeout(PATIENCE, grpc().server_streaming(WatchHealth(service, Some(busy)), request)).await
         }
         path => {
             let known =
@@ -84,17 +86,17 @@ impl UnaryService<RateLimitRequest> for Ask {
 }
 
 /// Returns the status of a service, or `None` if it is unknown.
-fn status(health: Health, service: &str) -> Option<HealthCheckResponse> {
+fn status(health: Condition, service: &str) -> Option<HealthCheckResponse> {
     let status = match health {
-        Health::Serving => ServingStatus::Serving,
-        Health::NotServing | Health::Stopping => ServingStatus::NotServing,
+        Condition::Serving => ServingStatus::Serving,
+        Condition::NotServing | Condition::Stopping => ServingStatus::NotServing,
     };
     matches!(service, "" | "ratelimit" | NAME).then(|| HealthCheckResponse { status: status.into() })
 }
 
-struct Check(Arc<Service>);
+struct CheckHealth(Arc<Service>);
 
-impl UnaryService<HealthCheckRequest> for Check {
+impl UnaryService<HealthCheckRequest> for CheckHealth {
     type Response = HealthCheckResponse;
     type Future = Ready<Result<tonic::Response<HealthCheckResponse>, Status>>;
 
@@ -105,9 +107,9 @@ impl UnaryService<HealthCheckRequest> for Check {
     }
 }
 
-struct Watch(Arc<Service>, Option<Busy>);
+struct WatchHealth(Arc<Service>, Option<Busy>);
 
-impl ServerStreamingService<HealthCheckRequest> for Watch {
+impl ServerStreamingService<HealthCheckRequest> for WatchHealth {
     type Response = HealthCheckResponse;
     type ResponseStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
     type Future = Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
@@ -124,7 +126,7 @@ impl ServerStreamingService<HealthCheckRequest> for Watch {
                 let (mut health, busy) = state?;
                 health.changed().await.ok()?;
                 let now = *health.borrow_and_update();
-                let next = (now != Health::Stopping).then_some((health, busy));
+                let next = (now != Condition::Stopping).then_some((health, busy));
                 Some((Ok(status(now, &name).unwrap_or(unknown)), next))
             }
         });

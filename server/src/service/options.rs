@@ -17,7 +17,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    flags: Flags,
+    pub(super) flags: Flags,
 }
 
 impl ServeOptions {
@@ -35,7 +35,7 @@ impl ServeOptions {
 
 /// The texts of the flags that are given.
 #[derive(Clone, Debug, Default)]
-struct Flags(BTreeMap<&'static str, String>);
+pub(super) struct Flags(BTreeMap<&'static str, String>);
 
 impl clap::Args for Flags {
     fn augment_args(mut command: Command) -> Command {

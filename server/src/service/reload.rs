@@ -16,10 +16,10 @@ use std::time::Duration;
 use super::options::ServeOptions;
 use super::settings::ServeSettings;
 use super::sources;
-use super::state::{InForce, Service};
+use super::state::{Configured, Service};
 use crate::log::LogHandle;
 use crate::net::tls::Tls;
-use crate::rules::load::{LoadOptions, load};
+use crate::rules::load::{LoadOptions, Loaded, load_all};
 
 /// From one look at the paths to the next.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -55,52 +55,73 @@ impl Source {
 
     /// Reads everything again, and logs the outcome. An error changes nothing.
     pub(crate) fn reload(&self) -> Result<(), String> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let statistics = &self.service.counts.statistics;
-        match self.take(&mut read) {
-            Ok(()) => {
-                statistics.config_loaded();
-                tracing::info!("Successfully loaded new configuration");
-                Ok(())
-            }
-            Err(why) => {
-                statistics.config_refused();
-                tracing::error!("Error loading new configuration from runtime: {why}");
-                Err(why)
-            }
+        let outcome = self.load();
+        match &outcome {
+            Ok(()) => tracing::info!("Successfully loaded new configuration"),
+            Err(why) => tracing::error!("Error loading new configuration from runtime: {why}"),
         }
+        outcome
     }
 
-    fn take(&self, read: &mut Listing) -> Result<(), String> {
+    /// Reads everything, and counts the outcome. An error changes nothing.
+    pub(super) fn load(&self) -> Result<(), String> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is wrong is not read again before it changes.
+        *read = listing(&self.service.in_force().settings);
+        let (outcome, statistics) = (self.take(), &self.service.counts.statistics);
+        match &outcome {
+            Ok(_) => statistics.config_loaded(),
+            Err(_) => statistics.config_refused(),
+        }
+        *read = outcome?;
+        Ok(())
+    }
+
+    /// Puts everything in force as it is read, and returns its listing.
+    fn take(&self) -> Result<Listing, String> {
         let settings = sources::load(&self.options, &self.environment)?;
         let (listing, files) = settled(&settings)?;
-        *read = listing;
         let options = LoadOptions { merge_domains: settings.merges_domains };
-        let rules = load(&files, options)
-            .map_err(|findings| findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        let Loaded { rules, errors, warnings } = load_all(&files, options);
+        if !errors.is_empty() {
+            return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        }
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let loaded = self.service.counts.load(rules)?;
         if let (Some(tls), Some((files, clients))) = (&self.tls, settings.tls()) {
             tls.replace_for(&files, clients.as_ref())?;
         }
         self.log.set_format(settings.log_json);
-        self.service.set(InForce { settings, loaded: Some(loaded) });
-        Ok(())
+        self.service.set(Configured { settings, loaded: Some(loaded) });
+        Ok(listing)
     }
 
     /// Reads at each change, until the process ends.
     pub(super) fn watch(self: Arc<Self>) -> io::Result<()> {
-        let mut before = None;
+        let mut looks = Looks::default();
         let look = move || loop {
             thread::sleep(PERIOD);
-            let now = listing(&self.service.in_force().settings);
-            let is_read = *self.read.lock().unwrap_or_else(PoisonError::into_inner) == now;
-            if !is_read && before.as_ref() == Some(&now) {
+            if looks.is_settled(&self) {
                 // The outcome is logged.
                 let _ = self.reload();
             }
-            before = Some(now);
         };
         thread::Builder::new().name("reload".to_owned()).spawn(look).map(drop)
+    }
+}
+
+/// The looks at the paths.
+#[derive(Default)]
+pub(super) struct Looks(Listing);
+
+impl Looks {
+    /// Looks again. Returns whether the listing is another one than that which was read, and the
+    /// same as at the look before.
+    pub(super) fn is_settled(&mut self, source: &Source) -> bool {
+        let now = listing(&source.service.in_force().settings);
+        let is_read = *source.read.lock().unwrap_or_else(PoisonError::into_inner) == now;
+        let before = std::mem::replace(&mut self.0, now);
+        !is_read && before == self.0
     }
 }
 

@@ -14,7 +14,7 @@ use super::options::ServeOptions;
 use super::reload::Source;
 use super::settings::ServeSettings;
 use super::sources;
-use super::state::{Health, Service};
+use super::state::{Condition, Service};
 use crate::admin;
 use crate::log::LogHandle;
 use crate::net::files::open_files_limit;
@@ -47,10 +47,11 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     let tls = tls.transpose()?.map(Arc::new);
     let service = Arc::new(Service::new(settings.clone()));
     let source = Arc::new(Source::new(options, environment, service.clone(), tls.clone(), log));
-    if let Err(why) = source.reload()
-        && !settings.starts_without
-    {
-        return Err(why);
+    if settings.starts_without {
+        // The outcome is logged.
+        let _ = source.reload();
+    } else {
+        source.load()?;
     }
     let fronts = bind(&settings, &service, tls)?;
     let (listener, address) = admin::bind(settings.admin).await?;
@@ -92,7 +93,7 @@ async fn serve(stops: Stops, service: &Service, fronts: Vec<(Arc<Front>, Listene
         serving.spawn(serving::serve(front, listener, stopped));
     }
     let begin = || -> Duration {
-        service.health.send_replace(Health::Stopping);
+        service.health.send_replace(Condition::Stopping);
         service.in_force().settings.lame_duck
     };
     let all = async { serving.join_all().await.into_iter().all(|whole| whole) };

@@ -21,12 +21,12 @@ const TEXT: usize = 4 << 10;
 /// The service, for the life of the process.
 pub(crate) struct Service {
     pub(super) counts: LimitCounts,
-    in_force: RwLock<Arc<InForce>>,
-    pub(super) health: watch::Sender<Health>,
+    in_force: RwLock<Arc<Configured>>,
+    pub(super) health: watch::Sender<Condition>,
 }
 
 /// The settings and the rules at a time: a request sees those of one time.
-pub(crate) struct InForce {
+pub(crate) struct Configured {
     pub(super) settings: ServeSettings,
     /// `None` until a configuration is loaded.
     pub(super) loaded: Option<LoadedRules>,
@@ -34,7 +34,7 @@ pub(crate) struct InForce {
 
 /// The answer of the health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
+pub(crate) enum Condition {
     Serving,
     NotServing,
     /// A signal has said stop.
@@ -54,29 +54,29 @@ impl Service {
     pub(super) fn new(settings: ServeSettings) -> Service {
         let ServeSettings { max_keys, algorithm, .. } = settings;
         let counts = LimitCounts::new(&CountOptions { max_keys, algorithm, ..CountOptions::default() });
-        let in_force = RwLock::new(Arc::new(InForce { settings, loaded: None }));
-        let service = Service { counts, in_force, health: watch::Sender::new(Health::NotServing) };
+        let in_force = RwLock::new(Arc::new(Configured { settings, loaded: None }));
+        let service = Service { counts, in_force, health: watch::Sender::new(Condition::NotServing) };
         service.check_health();
         service
     }
 
-    pub(super) fn in_force(&self) -> Arc<InForce> {
+    pub(super) fn in_force(&self) -> Arc<Configured> {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Puts other settings and rules in force, for requests from now on.
-    pub(super) fn set(&self, in_force: InForce) {
+    pub(super) fn set(&self, in_force: Configured) {
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
         self.check_health();
     }
 
     fn check_health(&self) {
-        let InForce { settings, loaded } = &*self.in_force();
+        let Configured { settings, loaded } = &*self.in_force();
         let has_domain = loaded.as_ref().is_some_and(|loaded| !loaded.rules.is_empty());
         let is_healthy = has_domain || !settings.needs_domain;
-        let health = if is_healthy { Health::Serving } else { Health::NotServing };
+        let health = if is_healthy { Condition::Serving } else { Condition::NotServing };
         self.health.send_if_modified(|now| {
-            let changes = *now != Health::Stopping && *now != health;
+            let changes = *now != Condition::Stopping && *now != health;
             if changes {
                 *now = health;
             }
@@ -85,7 +85,7 @@ impl Service {
     }
 
     pub(super) fn is_healthy(&self) -> bool {
-        *self.health.borrow() == Health::Serving
+        *self.health.borrow() == Condition::Serving
     }
 
     /// Decides on a request, and counts its hits, its time, and that it has no decision.

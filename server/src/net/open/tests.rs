@@ -1,3 +1,4 @@
+mod clients;
 mod slow_readers;
 mod tls;
 

@@ -1,0 +1,158 @@
+//! The calls of gRPC: decisions, their errors and bounds, and health.
+
+use http_body_util::BodyExt;
+use prost::Message;
+
+use super::super::front::Protocol;
+use super::super::messages::{
+    Code, HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
+};
+use super::super::state::Condition;
+use super::SHOP;
+use super::client::{Client, SHOULD_RATE_LIMIT, Server, answered, framed, request, serve};
+use crate::net::open::tests::Folder;
+
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+
+fn shop(given: &[(&str, &str)]) -> (Folder, Server) {
+    let folder = Folder::new();
+    std::fs::write(folder.path("shop.yaml"), SHOP).unwrap();
+    let server = serve(Protocol::Grpc, &folder.path("shop.yaml"), given);
+    (folder, server)
+}
+
+/// Asks, and returns the status with its text.
+async fn status_of(client: &mut Client, request: &RateLimitRequest) -> (i32, String) {
+    let (status, text, _) = client.call::<RateLimitResponse>(SHOULD_RATE_LIMIT, request).await;
+    (status, text)
+}
+
+#[tokio::test]
+async fn a_call_is_decided_and_counted() {
+    let (_folder, server) = shop(&[]);
+    let mut client = Client::connect(&server).await;
+    for (code, remaining) in [(Code::Ok, 1), (Code::Ok, 0), (Code::OverLimit, 0)] {
+        let (status, _, answers) =
+            client.call(SHOULD_RATE_LIMIT, &request("shop", &[("account", "a")])).await;
+        let [RateLimitResponse { overall_code, statuses, .. }] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!((status, *overall_code), (0, i32::from(code)));
+        assert_eq!(statuses[0].limit_remaining, remaining);
+    }
+    let lines = server.source.service.counts.statistics.lines();
+    assert!(lines.contains("rate_limit.shop.account.total_hits: 3\n"), "{lines}");
+}
+
+#[tokio::test]
+async fn a_request_without_a_decision_has_the_status_unknown() {
+    let (_folder, server) = shop(&[]);
+    let mut client = Client::connect(&server).await;
+    let no_domain = request("", &[("account", "a")]);
+    let no_descriptor = RateLimitRequest { domain: "shop".to_owned(), ..RateLimitRequest::default() };
+    let text = |text: &str| (2, text.replace(' ', "%20"));
+    assert_eq!(status_of(&mut client, &no_domain).await, text("rate limit domain must not be empty"));
+    let told = text("rate limit descriptor list must not be empty");
+    assert_eq!(status_of(&mut client, &no_descriptor).await, told);
+    let missing = serve(Protocol::Grpc, "/nothing/is/here".as_ref(), &[]);
+    let mut client = Client::connect(&missing).await;
+    let told = text("no rate limit configuration loaded");
+    assert_eq!(status_of(&mut client, &request("shop", &[("account", "a")])).await, told);
+    let lines = missing.source.service.counts.statistics.lines();
+    assert!(lines.contains("service_error: 1\n"), "{lines}");
+}
+
+/// At each bound a request is decided, and one beyond it is refused.
+#[tokio::test]
+async fn a_request_over_a_bound_is_exhausted() {
+    let (_folder, server) = shop(&[]);
+    let mut client = Client::connect(&server).await;
+    let of_descriptors = |number| {
+        let mut request = request("shop", &[("account", "a")]);
+        request.descriptors = vec![request.descriptors[0].clone(); number];
+        request
+    };
+    let text = |length| "a".repeat(length);
+    let of_text = |key: usize, value: usize| request("shop", &[(&text(key), &text(value))]);
+    let of_entries = |number| request("shop", &vec![("a", "b"); number]);
+    let of_bytes = |length: usize| {
+        let of_last = |last: usize| {
+            let value = text(4_000);
+            let mut entries = vec![("a", value.as_str()); 16];
+            let last = text(last);
+            entries.push(("a", &last));
+            request("shop", &entries)
+        };
+        // The lengths of the last entry and of its value take as many bytes as those of 1,000.
+        let request = of_last(1_000 + length - of_last(1_000).encoded_len());
+        assert_eq!(request.encoded_len(), length);
+        request
+    };
+    for (within, beyond) in [
+        (of_descriptors(256), of_descriptors(257)),
+        (of_entries(64), of_entries(65)),
+        (of_text(4_096, 1), of_text(4_097, 1)),
+        (of_text(1, 4_096), of_text(1, 4_097)),
+        (request(&text(4_096), &[("a", "b")]), request(&text(4_097), &[("a", "b")])),
+        (of_bytes(65_536), of_bytes(65_537)),
+    ] {
+        assert_eq!(status_of(&mut client, &within).await, (0, String::new()));
+        let (status, text) = status_of(&mut client, &beyond).await;
+        assert_eq!(status, 8, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_compressed_message_an_unknown_method_and_another_protocol_are_refused() {
+    let (_folder, server) = shop(&[]);
+    let mut client = Client::connect(&server).await;
+    let mut message = framed(&request("shop", &[("account", "a")]));
+    message[0] = 1;
+    let response = client.send(SHOULD_RATE_LIMIT, &[("grpc-encoding", "gzip")], message.clone()).await;
+    assert_eq!(answered::<RateLimitResponse>(response).await.0, 12);
+    let (status, text, _) = client.call::<RateLimitResponse>("/a/B", &request("shop", &[])).await;
+    assert_eq!((status, text.contains("is%20unknown")), (12, true));
+    let response = client.send(SHOULD_RATE_LIMIT, &[("content-type", "text/plain")], message).await;
+    assert_eq!(response.status(), 415);
+}
+
+#[tokio::test]
+async fn health_is_told_by_name_and_fails_without_a_domain() {
+    let (_folder, server) = shop(&[]);
+    let mut client = Client::connect(&server).await;
+    let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let serving = |status: ServingStatus| vec![HealthCheckResponse { status: status.into() }];
+    for name in ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"] {
+        let (status, _, answers) = client.call(CHECK, &ask(name)).await;
+        assert_eq!((status, answers), (0, serving(ServingStatus::Serving)), "{name}");
+    }
+    assert_eq!(client.call::<HealthCheckResponse>(CHECK, &ask("b")).await.0, 5);
+    let empty = Folder::new();
+    for (given, expected) in [
+        (&[][..], ServingStatus::Serving),
+        (&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")], ServingStatus::NotServing),
+    ] {
+        let server = serve(Protocol::Grpc, &empty.path(""), given);
+        let (status, _, answers) = Client::connect(&server).await.call(CHECK, &ask("")).await;
+        assert_eq!((status, answers), (0, serving(expected)));
+    }
+}
+
+/// A watch tells each change, and ends with the stop.
+#[tokio::test]
+async fn a_watch_tells_of_the_stop_and_ends() {
+    let (_folder, server) = shop(&[]);
+    let mut client = Client::connect(&server).await;
+    let ask = framed(&HealthCheckRequest { service: "ratelimit".to_owned() });
+    let mut watch = client.send(WATCH, &[], ask).await;
+    let message = |status: ServingStatus| framed(&HealthCheckResponse { status: status.into() });
+    let frame = watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(frame, message(ServingStatus::Serving));
+    server.source.service.health.send_replace(Condition::Stopping);
+    let (status, _, answers) = answered::<HealthCheckResponse>(watch).await;
+    let stopped = HealthCheckResponse { status: ServingStatus::NotServing.into() };
+    assert_eq!((status, answers), (0, vec![stopped]));
+    let unknown = HealthCheckRequest { service: "b".to_owned() };
+    let mut watch = client.send(WATCH, &[], framed(&unknown)).await;
+    let frame = watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(frame, message(ServingStatus::ServiceUnknown));
+}

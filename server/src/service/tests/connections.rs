@@ -1,0 +1,102 @@
+//! The life of connections: their age, the stop, and the answers of HTTP.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::super::front::Protocol;
+use super::super::messages::RateLimitResponse;
+use super::SHOP;
+use super::client::{Client, SHOULD_RATE_LIMIT, request, serve};
+use crate::net::open::tests::Folder;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn shop() -> Folder {
+    let folder = Folder::new();
+    std::fs::write(folder.path("shop.yaml"), SHOP).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn a_connection_of_some_age_is_told_to_go_away() {
+    let folder = shop();
+    let server = serve(Protocol::Grpc, &folder.path("shop.yaml"), &[("GRPC_MAX_CONNECTION_AGE", "1s")]);
+    let mut client = Client::connect(&server).await;
+    let ask = request("shop", &[("account", "a")]);
+    assert_eq!(client.call::<RateLimitResponse>(SHOULD_RATE_LIMIT, &ask).await.0, 0);
+    let ended = timeout(PATIENCE, &mut client.connection).await.expect("it ends at its age");
+    ended.unwrap().expect("it ends by GOAWAY, and not by a reset");
+}
+
+#[tokio::test]
+async fn a_stop_ends_idle_connections_and_answers_whole() {
+    let folder = shop();
+    let server = serve(Protocol::Grpc, &folder.path("shop.yaml"), &[]);
+    let mut client = Client::connect(&server).await;
+    let ask = request("shop", &[("account", "a")]);
+    assert_eq!(client.call::<RateLimitResponse>(SHOULD_RATE_LIMIT, &ask).await.0, 0);
+    server.stop.send(()).unwrap();
+    // Until the silence after the stop is over, calls are answered.
+    assert_eq!(client.call::<RateLimitResponse>(SHOULD_RATE_LIMIT, &ask).await.0, 0);
+    let ended = timeout(PATIENCE, client.connection).await.expect("it ends with the stop");
+    ended.unwrap().expect("it ends by GOAWAY, and not by a reset");
+    assert!(server.serving.await.unwrap(), "each call was answered");
+    TcpStream::connect(server.at).await.unwrap_err();
+}
+
+/// Sends the bytes of a request, and reads to the end of the connection.
+async fn exchange(at: std::net::SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    // The server may answer, and close, before it has read all.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection ends");
+    String::from_utf8(answer).unwrap()
+}
+
+fn post(path: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+        .into()
+}
+
+#[tokio::test]
+async fn http_answers_json_health_and_nothing_else() {
+    let folder = shop();
+    let server = serve(Protocol::Http, &folder.path("shop.yaml"), &[]);
+    let ask = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "account", "value": "a"}]}]}"#;
+    for status in ["200 OK", "200 OK", "429 Too Many Requests"] {
+        let answer = exchange(server.at, &post("/json", ask)).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n")),
+            "{answer}"
+        );
+    }
+    let large = format!("{ask}{}", " ".repeat(64 << 10));
+    for body in ["", "}", r#"{"domain": "shop"}"#, r#"{"domain": ""}"#, &large] {
+        let answer = exchange(server.at, &post("/json", body)).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"),
+            "{answer}"
+        );
+        assert!(answer.ends_with("\r\n\r\nBad Request\n"), "{answer}");
+    }
+    let healthy = exchange(server.at, &post("/healthcheck", "")).await;
+    assert!(healthy.starts_with("HTTP/1.1 200 OK") && healthy.ends_with("\r\n\r\nOK"), "{healthy}");
+    assert!(exchange(server.at, &post("/nothing", "")).await.starts_with("HTTP/1.1 404 Not Found"));
+    let head = format!("GET /healthcheck HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "a".repeat(20 << 10));
+    assert!(exchange(server.at, head.as_bytes()).await.starts_with("HTTP/1.1 431"), "a head has 16 KiB");
+    assert_eq!(exchange(server.at, b"GET / HTTP/1.1\r\nHost:").await, "", "a head has 5 s");
+}
+
+#[tokio::test]
+async fn prometheus_has_a_listener_of_its_own() {
+    let folder = shop();
+    let server = serve(Protocol::Prometheus, &folder.path("shop.yaml"), &[("PROMETHEUS_PATH", "/m")]);
+    let answer = exchange(server.at, &post("/m", "")).await;
+    assert!(answer.contains("ratelimit_service_config_load_success 1\n"), "{answer}");
+    assert!(exchange(server.at, &post("/metrics", "")).await.starts_with("HTTP/1.1 404"));
+}
