@@ -56,7 +56,6 @@ pub(crate) struct Loaded {
 }
 
 /// Returns the rules of files, each a path and its text, or all errors of all files.
-#[cfg(test)]
 pub(crate) fn load(files: &[(String, String)], options: LoadOptions) -> Result<Rules, Vec<Finding>> {
     let Loaded { rules, errors, .. } = read(files, options);
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
