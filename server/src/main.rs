@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 mod admin;
 mod check;
+mod files;
 mod log;
 mod net;
 mod output;
