@@ -75,12 +75,20 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// Returns the rule of an entry: that of the value, the first wildcard, or that of the key alone.
+    /// Returns the rule of an entry: that of its value, the first wildcard, or that of its key.
     pub(super) fn find(&self, key: &str, value: &str) -> Option<&Rule> {
         let values = self.keys.get(key);
         let exact = values.and_then(|values| values.exact.get(value));
         let wildcard = || self.wildcard(values, key, value).map(|(_, _, rule)| rule);
         exact.or_else(wildcard).or_else(|| values?.any.as_deref())
+    }
+
+    /// Returns the keys of this level in their order, and the patterns of keys.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let patterns = self.by_pattern.iter().map(|(_, pattern, _)| pattern.text());
+        let mut names: Vec<&str> = self.keys.keys().map(|key| &**key).chain(patterns).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Returns each rule of this level.

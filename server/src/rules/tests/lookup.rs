@@ -35,6 +35,7 @@ const RULES: &str = "
 - {key: a, value: b_c, rate_limit: {unit: hour, requests_per_unit: 8}}
 - {key: plan, value: free, descriptors: [{key: op, value: write, rate_limit: {unit: hour, requests_per_unit: 9}}]}
 - {key: plan, descriptors: [{key: op, value: read, rate_limit: {unit: hour, requests_per_unit: 10}}]}
+- {key: top, rate_limit: {unit: hour, requests_per_unit: 12}, descriptors: [{key: free, value: yes}]}
 - {key: any*, value: v, rate_limit: {unit: hour, requests_per_unit: 11}}
 ";
 
@@ -68,6 +69,9 @@ fn an_entry_finds_its_value_then_the_first_wildcard_then_its_key() {
         ("plan=free,op=read", None),
         ("plan=paid,op=read", Some(10)),
         ("plan=free", None),
+        ("top=1", Some(12)),
+        ("top=1,free=yes", None),
+        ("top=1,free=no", None),
         ("anything=v", Some(11)),
         ("anything=v_v", Some(11)),
         ("anything=w", None),
