@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::fault::{Finding, Position, Spot, meant};
 use super::yaml::{Content, Node};
 
-/// The names of all fields: those of the reference, and `limit`.
-const NAMES: [&str; 17] = [
+/// The names of all fields: those of the reference, `limit` and `charge`.
+const NAMES: [&str; 18] = [
     "domain",
     "key",
     "value",
@@ -27,6 +27,7 @@ const NAMES: [&str; 17] = [
     "share_threshold",
     "metadata",
     "limit",
+    "charge",
 ];
 
 /// The errors and the warnings of a load, and the file that is read.

@@ -37,7 +37,7 @@ const DESCRIPTOR: Section = Section {
 };
 const RATE_LIMIT: Section = Section {
     name: "rate_limit",
-    fields: &["unit", "requests_per_unit", "unlimited", "name", "replaces", "limit"],
+    fields: &["unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "charge"],
 };
 const REPLACES: Section = Section { name: "replaces", fields: &["name"] };
 
@@ -199,9 +199,11 @@ impl Loader {
         let fields = Fields::of(node?, &RATE_LIMIT, report)?;
         let name = fields.text("name", report);
         let replaces = replaced_names(&fields, name, report);
+        let charged_after = charged_after(&fields, report);
         let amount = self.amount(&fields)?;
         let limit = Arc::new(RuleLimit {
             amount,
+            charged_after,
             name: (!name.is_empty()).then(|| name.into()),
             replaces,
             shadow,
@@ -287,6 +289,18 @@ impl Loader {
         self.report.error(at, what);
         None
     }
+}
+
+/// Returns whether a limit that is a text takes hits that come after the fact.
+fn charged_after(fields: &Fields<'_, '_>, report: &mut Report) -> bool {
+    let what = match (fields.get("charge"), fields.text("charge", report)) {
+        (None, _) => return false,
+        _ if fields.get("limit").is_none() => "'charge' stands beside 'limit' alone".to_owned(),
+        (_, "after") => return true,
+        (_, other) => format!("invalid charge '{other}'; there is charge: after"),
+    };
+    report.error(fields.place("charge"), what);
+    false
 }
 
 /// Returns the names that a limit of a name replaces.

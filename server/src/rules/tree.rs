@@ -139,6 +139,8 @@ pub(super) struct Rule {
 #[derive(Debug)]
 pub(crate) struct RuleLimit {
     pub(crate) amount: Amount,
+    /// Hits that are more than the tokens left are owed: they come after the fact. For texts alone.
+    pub(crate) charged_after: bool,
     /// It is told in `current_limit`, and `replaces` of other limits name it.
     pub(crate) name: Option<Box<str>>,
     /// The names of the limits that this one replaces in a request.

@@ -136,7 +136,9 @@ impl LimitCounts {
 
     fn counter(&self, limit: &RuleLimit) -> Counter {
         match (&limit.amount, self.text(&limit.amount).and_then(|text| self.text_limiter(text))) {
-            (Amount::Text(..), Some(limiter)) => Counter::Text { limiter, least: 1, is_charged_after: false },
+            (Amount::Text(..), Some(limiter)) => {
+                Counter::Text { limiter, least: 1, is_charged_after: limit.charged_after }
+            }
             (_, Some(limiter)) => Counter::Text { limiter, least: 0, is_charged_after: false },
             (Amount::Window { unit, requests }, None) => {
                 Counter::Window { unit: *unit, requests: *requests, is_fixed: limit.fixed }

@@ -178,7 +178,8 @@ impl TextLimiter {
         }
     }
 
-    /// Takes hits that come after the fact: the tokens that are not there are owed.
+    /// Takes hits that come after the fact: the tokens that are not there are owed. The wait after
+    /// that is the one for the next token.
     pub(super) fn charge(&self, key: u128, hits: u64) -> Taken {
         fn charge<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) {
             if let Ok(hold) = keys.key(&key).n(0).hold() {
@@ -190,7 +191,8 @@ impl TextLimiter {
             TextKeys::Buckets(keys) => charge(keys, key, hits),
             TextKeys::Windows(keys) => charge(keys, key, hits),
         }
-        Taken { is_granted: before.is_granted, ..self.look(key, 0) }
+        let wanted = u64::from(!before.is_granted);
+        Taken { is_granted: before.is_granted, ..self.look(key, wanted) }
     }
 
     pub(super) fn give_back(&self, key: u128, hits: u64) -> Taken {

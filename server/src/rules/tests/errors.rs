@@ -2,7 +2,7 @@
 
 /// The names of fields, as errors list them.
 const NAMES: &str = "domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, \
-     name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, limit";
+     name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, limit, charge";
 
 use super::{errors, lines, load_files};
 
@@ -115,6 +115,8 @@ fn each_error_has_its_place_and_its_remedy() {
             "4:47: replaces should not contain name of same descriptor: 'n'",
         ),
         (limit("limit: 5/s, unit: day"), "4:34: 'unit' cannot stand beside 'limit'"),
+        (limit("limit: 5/s, charge: before"), "4:36: invalid charge 'before'; there is charge: after"),
+        (limit("unit: day, charge: after"), "4:35: 'charge' stands beside 'limit' alone"),
         (
             limit("limit: 0/s"),
             "4:23: invalid limit: cannot read \"0/s\" as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\": a quota of 0 tokens grants nothing: the least is 1",

@@ -115,6 +115,24 @@ fn a_limit_that_is_a_text_is_the_limiter_of_the_library() {
     }
 }
 
+/// The pattern of token quotas: a request looks, and its cost comes when the response ends.
+#[test]
+fn a_charge_after_the_fact_is_owed() {
+    let service = Service::new(&yaml(&["limit: 60/m burst 100, charge: after"]), FixedWindow);
+    let look = r#", "hits_addend": 0"#;
+    for (hits, wait, expected) in [
+        (look, 0, (Pass, 100, 1)),
+        (r#", "hits_addend": 60"#, 0, (Pass, 40, 60)),
+        // More than are left: 20 are owed, and the next token is the 21st from here.
+        (r#", "hits_addend": 60"#, 0, (OverLimit, 0, 21)),
+        (look, 20, (OverLimit, 0, 1)),
+        (look, 1, (Pass, 1, 99)),
+    ] {
+        service.clock.advance(Duration::from_secs(wait));
+        assert_eq!(service.ask("a", hits), expected, "{hits}");
+    }
+}
+
 #[test]
 fn the_algorithm_of_buckets_reads_a_unit_as_a_text() {
     let limits =
