@@ -1,10 +1,11 @@
-//! `tollgate check PATH...`: the errors and the warnings of the files of a rate limit service.
+//! `tollgate check PATH...` and `tollgate explain PATH...`: the files of a rate limit service.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::files::{self, Listing};
 use crate::output::say;
+use crate::rules::explain::{entries, explain as explained};
 use crate::rules::load::{LoadOptions, Loaded, load_all};
 
 #[cfg(test)]
@@ -19,6 +20,18 @@ pub(crate) fn run(paths: &[PathBuf], strict: bool, options: LoadOptions) -> Resu
     let (text, passes) = report(&files, strict, options);
     say(format_args!("{}", text.trim_end()));
     Ok(passes)
+}
+
+/// Prints the way of descriptors through the rules, level by level. An error is that of the files or
+/// of a descriptor.
+pub(crate) fn explain(paths: &[PathBuf], domain: &str, descriptors: &[String]) -> Result<bool, String> {
+    let Loaded { rules, errors, .. } = load_all(&read(paths)?, LoadOptions::default());
+    if !errors.is_empty() {
+        return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    }
+    let descriptors: Vec<_> = descriptors.iter().map(|text| entries(text)).collect::<Result<_, _>>()?;
+    say(format_args!("{}", explained(&rules, domain, &descriptors).trim_end()));
+    Ok(true)
 }
 
 /// Returns a line for each error and each warning with a sum of them, and whether the files pass.

@@ -43,6 +43,8 @@ enum Command {
     Serve(Box<ServeOptions>),
     /// Say what a file of settings means, or its first mistake; or all mistakes of rate limits
     Check(Box<CheckOptions>),
+    /// Say which rate limit a descriptor finds, level by level, or why none
+    Explain(ExplainOptions),
 }
 
 #[derive(clap::Args)]
@@ -57,6 +59,16 @@ struct CheckOptions {
     settings: Options,
 }
 
+#[derive(clap::Args)]
+struct ExplainOptions {
+    /// Files and folders of a rate limit service
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// The domain, and the descriptors of a request
+    #[arg(long, num_args = 2.., value_names = ["DOMAIN", "KEY=VALUE[,KEY=VALUE]"], required = true)]
+    domain: Vec<String>,
+}
+
 /// Returns the exit code: 0 if each request was answered, 1 if some were cut, 2 if the start
 /// failed.
 fn main() -> ExitCode {
@@ -68,6 +80,10 @@ fn main() -> ExitCode {
         }
         Ok(Tollgate { command: Some(Command::Check(options)) }) => {
             check::run(&options.paths, options.strict, LoadOptions::default())
+        }
+        Ok(Tollgate { command: Some(Command::Explain(ExplainOptions { paths, domain })) }) => {
+            // clap has checked that there are two texts.
+            check::explain(&paths, &domain[0], &domain[1..])
         }
         Ok(Tollgate { command: None }) => {
             Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))
