@@ -1,10 +1,11 @@
-//! `tollgate check PATH...`: the errors and the warnings of the files of a rate limit service.
+//! `tollgate check PATH...` and `tollgate explain PATH...`: the files of a rate limit service.
 
 use std::fmt::Write;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use crate::files::{self, Listing};
 use crate::output::say;
+use crate::rules::explain::{entries, explain as explained};
 use crate::rules::load::{LoadOptions, Loaded, load_all};
 
 #[cfg(test)]
@@ -19,6 +20,18 @@ pub(crate) fn run(paths: &[PathBuf], strict: bool, options: LoadOptions) -> Resu
     let (text, passes) = report(&files, strict, options);
     say(format_args!("{}", text.trim_end()));
     Ok(passes)
+}
+
+/// Prints the way of descriptors through the rules, level by level. An error is that of the files or
+/// of a descriptor.
+pub(crate) fn explain(paths: &[PathBuf], domain: &str, descriptors: &[String]) -> Result<bool, String> {
+    let Loaded { rules, errors, .. } = load_all(&read(paths)?, LoadOptions::default());
+    if !errors.is_empty() {
+        return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    }
+    let descriptors: Vec<_> = descriptors.iter().map(|text| entries(text)).collect::<Result<_, _>>()?;
+    say(format_args!("{}", explained(&rules, domain, &descriptors).trim_end()));
+    Ok(true)
 }
 
 /// Returns a line for each error and each warning with a sum of them, and whether the files pass.
@@ -40,31 +53,10 @@ fn report(files: &[(String, String)], strict: bool, options: LoadOptions) -> (St
 
 /// Returns each file with its text, in the order in which a server loads them.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<(String, String)>, String> {
-    let mut files = Vec::new();
-    for path in paths {
-        add(path, true, &mut files)?;
-    }
+    let (_, files) = files::read(|| Listing::of(paths, []))?;
     if files.is_empty() {
         let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         return Err(format!("no file .yaml or .yml in {}", paths.join(", ")));
     }
     Ok(files)
-}
-
-/// Adds a path that is given, or a path of a folder if it is visible and its name is one of YAML.
-fn add(path: &Path, given: bool, files: &mut Vec<(String, String)>) -> Result<(), String> {
-    let cannot_read = |error| format!("cannot read {}: {error}", path.display());
-    if fs::metadata(path).map_err(cannot_read)?.is_dir() {
-        let entries = fs::read_dir(path).map_err(cannot_read)?;
-        let below: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-        let mut below = below.map_err(cannot_read)?;
-        below.sort_unstable();
-        let visible =
-            |path: &Path| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."));
-        return below.iter().filter(|path| visible(path)).try_for_each(|path| add(path, false, files));
-    }
-    if given || path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
-        files.push((path.display().to_string(), fs::read_to_string(path).map_err(cannot_read)?));
-    }
-    Ok(())
 }

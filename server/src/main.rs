@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod admin;
 mod check;
+mod files;
 mod log;
 mod net;
 mod output;
@@ -43,23 +44,34 @@ enum Command {
     Proxy(Box<Options>),
     /// A rate limit service for Envoy, from the YAML of envoyproxy/ratelimit
     Serve(Box<ServeOptions>),
-    /// Say what a file of settings means, or the mistakes in the limits of `tollgate serve`
+    /// Say what a file of settings means, or its first mistake; or all mistakes of rate limits
     Check(Box<CheckOptions>),
-    /// Say what the limits of `tollgate serve` would have refused of an access log
+    /// Say which rate limit a descriptor finds, level by level, or why none
+    Explain(ExplainOptions),
+    /// Say what rate limits would have refused of an access log
     Replay(Box<ReplayOptions>),
 }
 
-/// The files of the service, or the options of the proxy.
-#[derive(Args)]
+#[derive(clap::Args)]
 struct CheckOptions {
-    /// Files of the limits of `tollgate serve`, or folders of them
+    /// Files and folders of a rate limit service, which are checked instead of the settings
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// A warning is an error
+    /// A warning about them is a mistake as well
     #[arg(long, requires = "paths")]
     strict: bool,
     #[command(flatten)]
-    proxy: Options,
+    settings: Options,
+}
+
+#[derive(clap::Args)]
+struct ExplainOptions {
+    /// Files and folders of a rate limit service
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// The domain, and the descriptors of a request
+    #[arg(long, num_args = 2.., value_names = ["DOMAIN", "KEY=VALUE[,KEY=VALUE]"], required = true)]
+    domain: Vec<String>,
 }
 
 /// Returns the exit code: 0 if each request was answered, 1 if some were cut, 2 if the start
@@ -68,11 +80,17 @@ fn main() -> ExitCode {
     let outcome = match Tollgate::try_parse_from(arguments()) {
         Ok(Tollgate { command: Some(Command::Proxy(options)) }) => serve(run::run(*options)),
         Ok(Tollgate { command: Some(Command::Serve(options)) }) => serve(service::run::run(*options)),
-        Ok(Tollgate { command: Some(Command::Check(options)) }) => match &*options {
-            CheckOptions { paths, proxy, .. } if paths.is_empty() => run::check(proxy),
-            CheckOptions { paths, strict, .. } => check::run(paths, *strict, LoadOptions::default()),
-        },
+        Ok(Tollgate { command: Some(Command::Check(options)) }) if options.paths.is_empty() => {
+            run::check(&options.settings)
+        }
+        Ok(Tollgate { command: Some(Command::Check(options)) }) => {
+            check::run(&options.paths, options.strict, LoadOptions::default())
+        }
         Ok(Tollgate { command: Some(Command::Replay(options)) }) => replay::command::run(&options),
+        Ok(Tollgate { command: Some(Command::Explain(ExplainOptions { paths, domain })) }) => {
+            // clap has checked that there are two texts.
+            check::explain(&paths, &domain[0], &domain[1..])
+        }
         Ok(Tollgate { command: None }) => {
             Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))
         }

@@ -1,5 +1,8 @@
 //! Tests of the files that are read and of the text about them.
 
+use std::fs;
+use std::path::Path;
+
 use super::*;
 
 /// Returns a file with this content below the domain.
@@ -50,7 +53,7 @@ fn files_of_a_folder_are_read_in_order_without_hidden_ones() {
     assert_eq!(names(&[folder.path().to_owned()]), ["a.yaml", "b/x.yaml", "c.yml"].map(PathBuf::from));
     assert_eq!(names(&[at("notes.txt"), at(".z.yaml")]), ["notes.txt", ".z.yaml"].map(PathBuf::from));
     fs::write(at("bad.yaml"), [0xff]).unwrap();
-    for (path, why) in [("bad.yaml", "valid UTF-8"), ("none.yaml", "cannot read"), ("b/..data/..", "")] {
+    for (path, why) in [("bad.yaml", "is not UTF-8"), ("none.yaml", "cannot read"), ("b/..data/..", "")] {
         match run(&[at(path)], false, LoadOptions::default()) {
             Err(error) => assert!(!why.is_empty() && error.contains(why) && error.contains(path), "{error}"),
             Ok(passes) => assert!(why.is_empty() && passes, "{path}"),

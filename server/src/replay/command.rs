@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use toml::de::DeTable;
 
-use super::lines::Fields;
+use super::lines::FieldNames;
 use super::{Progress, Replay, Side};
 use crate::output::say;
 use crate::rules::load::{LoadOptions, load};
@@ -52,10 +52,14 @@ pub(crate) struct ReplayOptions {
 pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
     let (name, logs) = options.check.split_first().ok_or("--check needs a name and a log")?;
     let check = profile(&options.config, name)?;
-    let mut fields = Fields::default();
+    let mut fields = FieldNames::default();
     options.field.iter().try_for_each(|text| fields.set(text))?;
     let side = |paths: &[PathBuf]| {
-        let counts = CountOptions { max_keys: options.max_keys, algorithm: options.algorithm, ..CountOptions::default() };
+        let counts = CountOptions {
+            max_keys: options.max_keys,
+            algorithm: options.algorithm,
+            ..CountOptions::default()
+        };
         let rules = load(&crate::check::read(paths)?, LoadOptions::default());
         let sentence = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         Side::new(rules.map_err(sentence)?, counts)
@@ -72,7 +76,10 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
         fs::write(path, replay.timeline.svg()).map_err(cannot)?;
     }
     let report = replay.report();
-    say(format_args!("{}", if options.json { format!("{report:#}") } else { replay.text(&report) }.trim_end()));
+    say(format_args!(
+        "{}",
+        if options.json { format!("{report:#}") } else { replay.text(&report) }.trim_end()
+    ));
     Ok(true)
 }
 
@@ -97,7 +104,8 @@ fn profile(path: &Path, name: &str) -> Result<Check, String> {
     let root = DeTable::parse(&text).map_err(|error| {
         place(error.span().map_or(0, |span| span.start), &error.message().replace('\n', ", "))
     })?;
-    Check::all(root.get_ref()).map_err(|(at, what)| place(at.start, &what))?.remove(name).ok_or_else(|| {
-        format!("{} has no [check.{name}]", path.display())
-    })
+    Check::all(root.get_ref())
+        .map_err(|(at, what)| place(at.start, &what))?
+        .remove(name)
+        .ok_or_else(|| format!("{} has no [check.{name}]", path.display()))
 }

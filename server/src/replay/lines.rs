@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 /// A request of a log.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     /// The time since 1970.
     pub(super) at: Duration,
     /// The address of the client.
@@ -24,29 +24,31 @@ pub(super) struct Line<'a> {
 
 /// The names of the fields of a log in JSON.
 #[derive(Clone, Debug)]
-pub(super) struct Fields {
+pub(super) struct FieldNames {
     /// The names of the time, the client, the method and the target.
     pub(super) names: [String; 4],
     /// The name of the field of each header, by the lower-case name of the header.
     pub(super) headers: Vec<(String, String)>,
 }
 
-impl Default for Fields {
+impl Default for FieldNames {
     fn default() -> Self {
-        Fields { names: ["time", "client", "method", "path"].map(str::to_owned), headers: Vec::new() }
+        FieldNames { names: ["time", "client", "method", "path"].map(str::to_owned), headers: Vec::new() }
     }
 }
 
-impl Fields {
+impl FieldNames {
     /// Sets the field of `time`, `client`, `method`, `path` or `header:NAME`, from `WHAT=FIELD`.
     pub(super) fn set(&mut self, text: &str) -> Result<(), String> {
         let (what, field) = text.split_once('=').ok_or_else(|| format!("--field {text}: no '=' in it"))?;
-        let known = Fields::default().names.iter().position(|name| name == what);
+        let known = FieldNames::default().names.iter().position(|name| name == what);
         match (known, what.strip_prefix("header:")) {
             (Some(index), _) => self.names[index] = field.to_owned(),
             (None, Some(header)) => self.headers.push((header.to_ascii_lowercase(), field.to_owned())),
             (None, None) => {
-                return Err(format!("--field {text}: {what:?} is none of time, client, method, path, header:NAME"));
+                return Err(format!(
+                    "--field {text}: {what:?} is none of time, client, method, path, header:NAME"
+                ));
             }
         }
         Ok(())
@@ -54,13 +56,13 @@ impl Fields {
 }
 
 /// Reads a line. `None`: it is in no format that is known.
-pub(super) fn read<'a>(line: &'a str, fields: &'a Fields) -> Option<Line<'a>> {
+pub(super) fn read<'a>(line: &'a str, fields: &'a FieldNames) -> Option<LogLine<'a>> {
     if line.starts_with('{') { json(line, fields) } else { combined(line) }
 }
 
 /// `CLIENT - USER [27/Nov/2026:03:10:00 +0100] "GET /path HTTP/1.1" 200 12 "referer" "agent"`, the
 /// last two of which may be missing.
-fn combined(line: &str) -> Option<Line<'_>> {
+fn combined(line: &str) -> Option<LogLine<'_>> {
     let (client, rest) = line.split_once(' ')?;
     // The name of a user may have spaces, and a bracket begins the time alone.
     let (_, rest) = rest.split_once(" [")?;
@@ -78,7 +80,13 @@ fn combined(line: &str) -> Option<Line<'_>> {
     }
     // A header that is missing is a dash.
     headers.retain(|(_, value)| value != "-");
-    Some(Line { at: common_time(time)?, client: client.into(), method: method.into(), target: unescaped(target), headers })
+    Some(LogLine {
+        at: common_time(time)?,
+        client: client.into(),
+        method: method.into(),
+        target: unescaped(target),
+        headers,
+    })
 }
 
 /// The text up to the next quote that no backslash escapes, and the rest behind it.
@@ -123,9 +131,9 @@ fn common_time(text: &str) -> Option<Duration> {
         return None;
     }
     let number = |from: usize, to: usize| {
-        bytes[from..to].iter().try_fold(0, |sum: u64, byte| {
-            Some(sum * 10 + u64::from((*byte as char).to_digit(10)?))
-        })
+        bytes[from..to]
+            .iter()
+            .try_fold(0, |sum: u64, byte| Some(sum * 10 + u64::from((*byte as char).to_digit(10)?)))
     };
     let month = MONTHS.iter().position(|month| *month == &bytes[3..6])? as u64 + 1;
     let (day, year) = (number(0, 2)?, number(7, 11)?);
@@ -147,7 +155,7 @@ fn days(year: u64, month: u64, day: u64) -> u64 {
 }
 
 /// An object with the fields of `fields`. The time is a number of seconds, or RFC 3339.
-fn json<'a>(line: &str, fields: &'a Fields) -> Option<Line<'a>> {
+fn json<'a>(line: &str, fields: &'a FieldNames) -> Option<LogLine<'a>> {
     let mut object: Map<String, Value> = serde_json::from_str(line).ok()?;
     let mut of = |name: &str| match object.remove(name)? {
         Value::Null => None,
@@ -155,7 +163,7 @@ fn json<'a>(line: &str, fields: &'a Fields) -> Option<Line<'a>> {
         other => Some(Cow::Owned(other.to_string())),
     };
     let [time, client, method, target] = &fields.names;
-    Some(Line {
+    Some(LogLine {
         at: time_of(&of(time)?)?,
         client: of(client)?,
         // A log of one method need not name it.

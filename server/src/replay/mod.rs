@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use tollgate::{Clock, MockClock};
 
 use crate::rules::tree::Rules;
-use crate::service::checks::{Asked, Check};
+use crate::service::checks::{Check, CheckedRequest};
 use crate::service::counts::{CountOptions, LimitCounts};
 use crate::service::decide::{DecisionOptions, decide};
 use crate::service::loaded::LoadedRules;
 use crate::service::messages::{Code, RateLimitRequest};
-use lines::Fields;
+use lines::FieldNames;
 use order::Ordered;
-use tally::{Hit, Tally};
+use tally::{Hit, LimitTally};
 use timeline::Timeline;
 
 pub(crate) mod command;
@@ -39,7 +39,7 @@ struct Side {
     clock: MockClock,
     /// The time of the clock.
     reached: Duration,
-    tallies: Vec<Tally>,
+    tallies: Vec<LimitTally>,
     refused: u64,
 }
 
@@ -47,8 +47,15 @@ impl Side {
     fn new(rules: Rules, options: CountOptions) -> Result<Side, String> {
         let (clock, mock) = Clock::mock();
         let counts = LimitCounts::new(&CountOptions { clock: clock.clone(), ..options });
-        let tallies = rules.limits().map(|limit| Tally::new(limit, &clock)).collect();
-        Ok(Side { loaded: counts.load(rules)?, counts, clock: mock, reached: Duration::ZERO, tallies, refused: 0 })
+        let tallies = rules.limits().map(|limit| LimitTally::new(limit, &clock)).collect();
+        Ok(Side {
+            loaded: counts.load(rules)?,
+            counts,
+            clock: mock,
+            reached: Duration::ZERO,
+            tallies,
+            refused: 0,
+        })
     }
 
     /// Decides on a request, and returns whether it is refused.
@@ -87,7 +94,7 @@ impl Side {
 /// A log on its way through one configuration, or two.
 pub(crate) struct Replay {
     check: Check,
-    fields: Fields,
+    fields: FieldNames,
     sides: Vec<Side>,
     ordered: Ordered<RateLimitRequest>,
     timeline: Timeline,
@@ -98,7 +105,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    fn new(check: Check, fields: Fields, sides: Vec<Side>) -> Replay {
+    fn new(check: Check, fields: FieldNames, sides: Vec<Side>) -> Replay {
         let (ordered, timeline) = (Ordered::new(), Timeline::new());
         Replay { check, fields, sides, ordered, timeline, requests: 0, unreadable: 0, only: [0; 2] }
     }
@@ -127,7 +134,7 @@ impl Replay {
         };
         let host = headers.iter().find(|(name, _)| *name == "host").map_or("", |(_, value)| value);
         let (method, target) = (&*line.method, &*line.target);
-        let asked = Asked { client: line.client.clone(), method, target, host, header: &header };
+        let asked = CheckedRequest { client: line.client.clone(), method, target, host, header: &header };
         self.ordered.push(line.at, self.check.message(&asked));
         while let Some((at, request)) = self.ordered.next() {
             self.decide(at, &request);

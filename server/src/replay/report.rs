@@ -28,13 +28,27 @@ impl Replay {
 
     pub(super) fn text(&self, report: &Value) -> String {
         let mut text = String::new();
-        let _ = writeln!(text, "{} requests, {} lines that cannot be read, {} later than 60 s", self.requests, self.unreadable, self.ordered.late);
+        let _ = writeln!(
+            text,
+            "{} requests, {} lines that cannot be read, {} later than 60 s",
+            self.requests, self.unreadable, self.ordered.late
+        );
         let _ = writeln!(text, "refused over time: [{}]", self.timeline.blocks(COLUMNS));
         for (index, side) in report["sides"].as_array().into_iter().flatten().enumerate() {
             if self.sides.len() == 2 {
-                let _ = writeln!(text, "\n== {}: {} that the other one grants", ["first", "--against"][index], self.only[index]);
+                let _ = writeln!(
+                    text,
+                    "\n== {}: {} that the other one grants",
+                    ["first", "--against"][index],
+                    self.only[index]
+                );
             }
-            let _ = writeln!(text, "{} refused{}", side["refused"], share(&side["refused"], &json!(self.requests)));
+            let _ = writeln!(
+                text,
+                "{} refused{}",
+                side["refused"],
+                share(&side["refused"], &json!(self.requests))
+            );
             for limit in side["limits"].as_array().into_iter().flatten() {
                 write_limit(&mut text, limit);
             }

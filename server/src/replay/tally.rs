@@ -23,7 +23,7 @@ pub(super) struct Hit<'a> {
 }
 
 /// The account of one limit.
-pub(super) struct Tally {
+pub(super) struct LimitTally {
     pub(super) requests: u64,
     pub(super) refused: u64,
     keys: HashMap<u128, Key>,
@@ -45,7 +45,10 @@ struct Key {
 enum Others {
     None,
     /// The hits of each window that has ended, and the number of such windows.
-    Windows { period: u64, ended: BTreeMap<u32, u64> },
+    Windows {
+        period: u64,
+        ended: BTreeMap<u32, u64>,
+    },
     /// Limiters of multiples, each with its refusals.
     Multiples(Vec<(AnyRule, Multiple, u64)>),
 }
@@ -55,8 +58,8 @@ enum Multiple {
     Window(RateLimiter<u128, Window>),
 }
 
-impl Tally {
-    pub(super) fn new(limit: &RuleLimit, clock: &Clock) -> Tally {
+impl LimitTally {
+    pub(super) fn new(limit: &RuleLimit, clock: &Clock) -> LimitTally {
         let others = match &limit.amount {
             Amount::Unlimited => Others::None,
             Amount::Window { unit, .. } => {
@@ -65,7 +68,7 @@ impl Tally {
             Amount::Text(_, rule) => Others::Multiples(multiples(*rule, clock)),
         };
         let (keys, names) = (HashMap::new(), HashMap::new());
-        Tally { requests: 0, refused: 0, keys, names, minute: (0, 0), worst: (0, 0), others }
+        LimitTally { requests: 0, refused: 0, keys, names, minute: (0, 0), worst: (0, 0), others }
     }
 
     pub(super) fn add(&mut self, hit: &Hit<'_>) {
@@ -113,7 +116,8 @@ impl Tally {
 
     /// Returns the keys with the most refusals, with their number.
     pub(super) fn most_refused(&self, most: usize) -> Vec<(&str, u32)> {
-        let mut refused: Vec<_> = self.names.iter().map(|(key, name)| (&**name, self.keys[key].refused)).collect();
+        let mut refused: Vec<_> =
+            self.names.iter().map(|(key, name)| (&**name, self.keys[key].refused)).collect();
         refused.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
         refused.truncate(most);
         refused

@@ -30,7 +30,9 @@ impl Timeline {
         let mut index = (seconds - begin) / self.step;
         while index >= STEPS as u64 {
             let pairs = self.steps.chunks(2);
-            self.steps = pairs.map(|pair| pair.iter().fold([0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]])).collect();
+            self.steps = pairs
+                .map(|pair| pair.iter().fold([0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]]))
+                .collect();
             self.step *= 2;
             index = (seconds - begin) / self.step;
         }
@@ -67,7 +69,9 @@ impl Timeline {
             }
             points
         };
-        let time = |seconds: u64| humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(seconds));
+        let time = |seconds: u64| {
+            humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(seconds))
+        };
         let begin = self.begin.unwrap_or(0);
         let end = begin + self.step * self.steps.len() as u64;
         let (floor, right) = (HEIGHT - ROOM, WIDTH - ROOM);

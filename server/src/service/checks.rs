@@ -55,7 +55,7 @@ enum Part {
 }
 
 /// A request that is asked about.
-pub(crate) struct Asked<'a> {
+pub(crate) struct CheckedRequest<'a> {
     pub(crate) client: Cow<'a, str>,
     pub(crate) method: &'a str,
     /// The path with its query, as it was sent.
@@ -80,7 +80,7 @@ impl Check {
         let first = |names: &[&str]| names.iter().find_map(|name| headers.get(*name)?.to_str().ok());
         let (method, target) = own;
         let client = self.client.key_of(peer, headers).unwrap_or(peer);
-        self.message(&Asked {
+        self.message(&CheckedRequest {
             client: client.to_string().into(),
             method: first(&METHOD).unwrap_or(method),
             target: first(&TARGET).unwrap_or(target),
@@ -90,7 +90,7 @@ impl Check {
     }
 
     /// Returns the message for a request. A descriptor with a header that is missing is left out.
-    pub(crate) fn message(&self, asked: &Asked<'_>) -> RateLimitRequest {
+    pub(crate) fn message(&self, asked: &CheckedRequest<'_>) -> RateLimitRequest {
         let (path, as_sent) = self.paths(asked.target);
         let mut descriptors = Vec::with_capacity(self.descriptors.len());
         for entries in &self.descriptors {
@@ -166,7 +166,11 @@ fn path_of(target: &str) -> &str {
     target.split(['?', '#']).next().unwrap_or(target)
 }
 
-fn descriptor(entries: &[(String, Template)], asked: &Asked<'_>, path: &str) -> Option<RateLimitDescriptor> {
+fn descriptor(
+    entries: &[(String, Template)],
+    asked: &CheckedRequest<'_>,
+    path: &str,
+) -> Option<RateLimitDescriptor> {
     let entries = entries.iter().map(|(key, template)| {
         let mut value = template.value(asked, path)?;
         value.truncate(value.floor_char_boundary(MAX_VALUE));
@@ -180,7 +184,7 @@ impl Template {
         self.0.iter().any(|part| matches!(part, Part::Path))
     }
 
-    fn value(&self, asked: &Asked<'_>, path: &str) -> Option<String> {
+    fn value(&self, asked: &CheckedRequest<'_>, path: &str) -> Option<String> {
         let mut value = String::new();
         for part in &self.0 {
             match part {

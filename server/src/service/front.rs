@@ -78,12 +78,17 @@ impl Front {
         }
     }
 
-    async fn answer(&self, activity: &Arc<Activity>, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(
+        &self,
+        activity: &Arc<Activity>,
+        peer: IpAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         let (busy, is_http1) = (activity.busy(), request.version() < Version::HTTP_2);
         let service = self.service.clone();
         let mut response = match self.protocol {
             Protocol::Grpc => grpc::answer(service, busy, request).await,
-            Protocol::Http => http::answer(service, request).await,
+            Protocol::Http => http::answer(service, peer, request).await,
             Protocol::Prometheus => http::metrics(&service, &request),
         };
         if is_http1 && self.connections.are_closing() {
@@ -148,13 +153,13 @@ impl Answer for Front {
 
     async fn converse(self: Arc<Self>, (socket, ()): (Socket, ()), member: Member, _watcher: Watcher) {
         let activity = member.activity.clone();
-        let Some((stream, _)) = self.connections.open(socket, &self.door(activity.clone())).await else {
+        let Some((stream, peer)) = self.connections.open(socket, &self.door(activity.clone())).await else {
             return;
         };
         activity.touch();
         let service = service_fn(|request| {
             let (front, activity) = (self.clone(), activity.clone());
-            async move { Ok::<_, Infallible>(front.answer(&activity, request).await) }
+            async move { Ok::<_, Infallible>(front.answer(&activity, peer.address, request).await) }
         });
         let server = self.server();
         let mut serving = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));

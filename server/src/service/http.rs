@@ -1,5 +1,6 @@
 //! The answers over HTTP: `/json`, `/healthcheck`, and the listener for Prometheus.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +18,22 @@ use super::state::{MESSAGE, Service};
 
 /// The longest time for the body of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The path of the checks, before the name of a profile.
+const CHECK: &str = "/check/";
 
 /// Answers a request of the HTTP listener.
-pub(super) async fn answer(service: Arc<Service>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer(
+    service: Arc<Service>,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Response<Body> {
     match request.uri().path() {
+        path if path.starts_with(CHECK) => check(&service, peer, &request),
         "/json" => decision(&service, request.into_body()).await,
-        "/healthcheck" if service.is_healthy() => of(StatusCode::OK, "text/plain; charset=utf-8", "OK"),
-        "/healthcheck" => of(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", ""),
-        _ => not_found("There are /json and /healthcheck.\n"),
+        "/healthcheck" if service.is_healthy() => of(StatusCode::OK, TEXT, "OK"),
+        "/healthcheck" => of(StatusCode::INTERNAL_SERVER_ERROR, TEXT, ""),
+        _ => not_found("There are /json, /healthcheck and /check/NAME.\n"),
     }
 }
 
@@ -53,13 +62,43 @@ async fn decision(service: &Service, body: Incoming) -> Response<Body> {
         }
         Err(why) => {
             tracing::debug!("/json: {why}");
-            of(StatusCode::BAD_REQUEST, "text/plain; charset=utf-8", "Bad Request\n")
+            of(StatusCode::BAD_REQUEST, TEXT, "Bad Request\n")
         }
     }
 }
 
+/// Answers the check of a profile. A problem of the service is 500, as all other failures are.
+fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Response<Body> {
+    let in_force = service.in_force();
+    let name = request.uri().path().strip_prefix(CHECK).unwrap_or_default();
+    let Some(check) = in_force.settings.checks.get(name) else {
+        return not_found("There is no such check in the settings.\n");
+    };
+    if !check.may_ask(peer) {
+        tracing::warn!("/check/{name} was asked from {peer}, which is in no network of its `from`");
+        return of(StatusCode::FORBIDDEN, TEXT, "");
+    }
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let message = check.request(peer, (request.method().as_str(), target), request.headers());
+    let answer = match service.ask(&message) {
+        Ok(answer) => check.answer(&answer),
+        Err(why) => {
+            tracing::warn!("/check/{name}: {why:?}");
+            (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())
+        }
+    };
+    let mut response = of(answer.0, TEXT, "");
+    for (name, value) in answer.1 {
+        // A value has numbers and printable ASCII alone.
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
 fn not_found(line: &'static str) -> Response<Body> {
-    of(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", line)
+    of(StatusCode::NOT_FOUND, TEXT, line)
 }
 
 fn of(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {

@@ -5,10 +5,7 @@
 //! all.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,20 +14,13 @@ use super::options::ServeOptions;
 use super::settings::ServeSettings;
 use super::sources;
 use super::state::{Configured, Service};
+use crate::files::{Listing, read};
 use crate::log::LogHandle;
 use crate::net::tls::Tls;
 use crate::rules::load::{LoadOptions, Loaded, load_all};
 
 /// From one look at the paths to the next.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The most bytes of a file.
-const LARGEST: u64 = 16 << 20;
-/// The most files of a configuration, and the most folders in each other.
-const MOST_FILES: usize = 10_000;
-const DEEPEST: usize = 16;
-/// The times that files are read which change meanwhile.
-const TRIES: usize = 4;
-
 /// The source of the configuration, and what it is for.
 pub(crate) struct Source {
     pub(super) options: ServeOptions,
@@ -80,7 +70,7 @@ impl Source {
     /// Puts everything in force as it is read, and returns its listing.
     fn take(&self) -> Result<Listing, String> {
         let settings = sources::load(&self.options, &self.environment)?;
-        let (listing, files) = settled(&settings)?;
+        let (listing, files) = read(|| listing(&settings))?;
         let options = LoadOptions { merge_domains: settings.merges_domains };
         let Loaded { rules, errors, warnings } = load_all(&files, options);
         if !errors.is_empty() {
@@ -125,93 +115,6 @@ impl Looks {
     }
 }
 
-/// The files of the configuration and of the settings, as they are found at a time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Listing {
-    /// The paths of the configuration's files, in the order in which they are loaded.
-    files: Vec<PathBuf>,
-    /// What tells a changed file, of each path that was looked at.
-    marks: Vec<(PathBuf, Result<Mark, io::ErrorKind>)>,
-}
-
-/// The length, the number, and the times of a change of the content and of the file.
-type Mark = (u64, u64, (i64, i64), (i64, i64));
-
 fn listing(settings: &ServeSettings) -> Listing {
-    let mut listing = Listing::default();
-    for path in &settings.paths {
-        listing.add(path, 0);
-    }
-    for path in settings.other_files() {
-        listing.mark(path);
-    }
-    listing
-}
-
-impl Listing {
-    fn mark(&mut self, path: &Path) -> Option<fs::Metadata> {
-        let found = fs::metadata(path);
-        let mark = |file: &fs::Metadata| {
-            (file.len(), file.ino(), (file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec()))
-        };
-        self.marks.push((path.to_owned(), found.as_ref().map(mark).map_err(io::Error::kind)));
-        found.ok()
-    }
-
-    /// Adds a path that is given, or that a folder has.
-    fn add(&mut self, path: &Path, depth: usize) {
-        if self.marks.len() > MOST_FILES || depth > DEEPEST {
-            return;
-        }
-        match self.mark(path) {
-            Some(found) if found.is_dir() => {
-                // A folder that cannot be listed is an error of the reader.
-                let Ok(entries) = fs::read_dir(path) else { return self.files.push(path.to_owned()) };
-                let mut below: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-                below.sort_unstable();
-                below.iter().filter(|path| !is_hidden(path)).for_each(|path| self.add(path, depth + 1));
-            }
-            Some(_) if depth == 0 || is_yaml(path) => self.files.push(path.to_owned()),
-            // A path that is given and is not there is an error of the reader.
-            None if depth == 0 => self.files.push(path.to_owned()),
-            _ => (),
-        }
-    }
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
-}
-
-fn is_yaml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
-}
-
-/// Reads the files until none changes meanwhile. Returns each path with its text.
-fn settled(settings: &ServeSettings) -> Result<(Listing, Vec<(String, String)>), String> {
-    let mut before = listing(settings);
-    for _ in 0..TRIES {
-        let texts: Result<Vec<_>, String> = before.files.iter().map(|path| text(path)).collect();
-        let after = listing(settings);
-        if after == before {
-            return Ok((before, texts?));
-        }
-        before = after;
-    }
-    Err("the files of the configuration change while they are read".to_owned())
-}
-
-fn text(path: &Path) -> Result<(String, String), String> {
-    let at = path.display();
-    let cannot_read = |error| format!("cannot read {at}: {error}");
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(cannot_read)?;
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(format!("{at} is over the bound of {LARGEST} bytes"));
-    }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        format!("{at}: error loading config file: byte {} is not UTF-8", error.utf8_error().valid_up_to())
-    })?;
-    Ok((at.to_string(), text))
+    Listing::of(&settings.paths, settings.other_files())
 }

@@ -1,11 +1,14 @@
 //! The settings of the service, all of them rows of one table.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Level;
 
+use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
 use super::status::HeaderNames;
@@ -52,6 +55,8 @@ pub(crate) struct ServeSettings {
     pub(crate) prometheus_path: String,
     pub(crate) in_milliseconds: bool,
     has_no_stats: bool,
+    /// The profiles of checks, by name. Only the TOML file has them.
+    pub(super) checks: Arc<BTreeMap<String, Check>>,
 }
 
 impl ServeSettings {
@@ -90,6 +95,7 @@ impl ServeSettings {
             prometheus_path: String::new(),
             in_milliseconds: false,
             has_no_stats: false,
+            checks: Arc::default(),
         };
         for row in ROWS.iter().filter(|row| !row.default.is_empty()) {
             (row.set)(&mut to, row.default, Path::new("")).expect("a default is valid, as a test checks");
@@ -177,8 +183,7 @@ rows! {
     "", "admin-public", "false", "others than this host may reach the debug pages":
         |to, v, _| switch(v).map(|it| to.admin_public |= it);
     "", "algorithm fixed_window|token_bucket", "fixed_window", "how `unit` and `requests_per_unit` count": |to, v, _| {
-        let known = [("fixed_window", Algorithm::FixedWindow), ("token_bucket", Algorithm::TokenBucket)];
-        choice(v, &known).map(|it| to.algorithm = it)
+        choice(v, &Algorithm::NAMES).map(|it| to.algorithm = it)
     };
     "", "max-keys N", "4194304", "the most keys of each unit; further ones share":
         |to, v, _| number(v, 1_024, 1 << 28).map(|it| to.max_keys = it);

@@ -7,6 +7,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::checks::Check;
 use super::options::ServeOptions;
 use super::settings::{ROWS, Row, ServeSettings};
 use crate::settings::fault::unknown;
@@ -46,7 +47,8 @@ fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
     file::check(path, &text)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let names: Vec<String> = ROWS.iter().map(Row::name).collect();
-    for (key, value) in root.get_ref() {
+    to.checks = Check::all(root.get_ref()).map_err(|(at, what)| wrong(at.start, &what))?.into();
+    for (key, value) in root.get_ref().iter().filter(|(key, _)| key.get_ref() != "check") {
         let known = names.iter().position(|name| name == key.get_ref());
         let row = known.map(|index| &ROWS[index]).ok_or_else(|| {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();

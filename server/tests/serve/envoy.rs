@@ -195,6 +195,8 @@ fn requests_in_flight_give_their_place_back() {
     let more = [0; 2].map(|_| edge.runtime.spawn(edge.request("/jobs/held", &user)));
     edge.await_counter("rate_limit.edge.job_user.total_hits", 11);
     assert_eq!(edge.get("/jobs", &user).0, 429);
+    // The refusal has counted one as well, and its end gives it back.
+    edge.await_counter(returned, 9);
     edge.permits.add_permits(3);
     for one in more.into_iter().chain([held]) {
         assert_eq!(edge.runtime.block_on(one).expect("no panic").0, 200);
@@ -227,15 +229,9 @@ fn a_route_that_envoy_answers_itself_is_not_limited() {
         )
     });
     assert_eq!(edge.get("/", &[]).0, 204);
-    assert_eq!(edge.service.counters()["call.should_rate_limit.total_requests"], Value::Null);
-    assert!(
-        edge.service
-            .counters()
-            .as_object()
-            .expect("names")
-            .keys()
-            .all(|name| !name.starts_with("rate_limit."))
-    );
+    let counters = edge.service.counters();
+    let hits = counters.as_object().expect("names").iter().filter(|(name, _)| name.ends_with(".total_hits"));
+    assert!(hits.clone().count() > 0 && hits.into_iter().all(|(_, hits)| hits == 0), "{counters}");
 }
 
 #[test]

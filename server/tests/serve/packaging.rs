@@ -19,7 +19,13 @@ fn of_the_manifest() -> Service {
     let (_, map) = manifest.split_once("  edge.yaml: |\n").expect("a map of files");
     let (map, _) = map.split_once("---").expect("another document");
     let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("edge.yaml"), map.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect::<String>()).expect("it is written");
+    fs::write(
+        folder.path().join("edge.yaml"),
+        map.lines()
+            .map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line)))
+            .collect::<String>(),
+    )
+    .expect("it is written");
     let args = manifest.lines().find_map(|line| line.trim().strip_prefix("args: [serve, /etc/tollgate, "));
     assert_eq!(
         args,

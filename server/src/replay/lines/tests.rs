@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-use super::{Fields, Line, read};
+use super::{FieldNames, LogLine, read};
 
-fn of<'a>(line: &'a str, fields: &'a Fields) -> Line<'a> {
+fn of<'a>(line: &'a str, fields: &'a FieldNames) -> LogLine<'a> {
     read(line, fields).unwrap_or_else(|| panic!("{line} is not read"))
 }
 
 #[test]
 fn a_line_of_each_format_is_the_same_request() {
-    let mut fields = Fields::default();
+    let mut fields = FieldNames::default();
     for field in ["time=ts", "client=ip", "path=uri", "header:User-Agent=agent", "header:Referer=from"] {
         fields.set(field).expect("it is known");
     }
-    let wanted = Line {
+    let wanted = LogLine {
         at: Duration::from_secs(1_795_745_400),
         client: "203.0.113.7".into(),
         method: "POST".into(),
@@ -37,7 +37,7 @@ fn a_line_of_each_format_is_the_same_request() {
 
 #[test]
 fn a_header_that_is_missing_is_absent() {
-    let fields = Fields::default();
+    let fields = FieldNames::default();
     let common = r#"::1 - - [01/Jan/1970:00:00:00 +0000] "GET / HTTP/1.1" 200 0"#;
     let line = of(common, &fields);
     assert_eq!((line.at, &*line.client, line.headers.len()), (Duration::ZERO, "::1", 0));
@@ -47,7 +47,7 @@ fn a_header_that_is_missing_is_absent() {
 
 #[test]
 fn days_are_those_of_the_calendar() {
-    let fields = Fields::default();
+    let fields = FieldNames::default();
     for (date, seconds) in [
         ("29/Feb/2024", 1_709_164_800),
         ("01/Mar/2024", 1_709_251_200),
@@ -62,7 +62,7 @@ fn days_are_those_of_the_calendar() {
 
 #[test]
 fn a_line_that_is_none_is_no_request() {
-    let fields = Fields::default();
+    let fields = FieldNames::default();
     for line in [
         "",
         "{",
@@ -83,7 +83,7 @@ fn a_line_that_is_none_is_no_request() {
 
 #[test]
 fn a_field_that_is_unknown_is_refused() {
-    let mut fields = Fields::default();
+    let mut fields = FieldNames::default();
     assert!(fields.set("time").is_err_and(|error| error.contains("no '='")));
     assert!(fields.set("user=u").is_err_and(|error| error.contains("\"user\" is none of")));
 }

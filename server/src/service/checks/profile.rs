@@ -21,15 +21,16 @@ const PLACEHOLDERS: [&str; 5] = ["client", "method", "path", "host", "header:NAM
 
 /// A mistake, with its place in the text of the settings.
 pub(crate) type Fault = (Range<usize>, String);
-type Value<'i> = Spanned<DeValue<'i>>;
+type ProfileValue<'i> = Spanned<DeValue<'i>>;
 
 impl Check {
     /// Reads all profiles of the settings: the tables below `check`.
     pub(crate) fn all(root: &DeTable<'_>) -> Result<BTreeMap<String, Check>, Fault> {
         let Some(tables) = root.get("check") else { return Ok(BTreeMap::new()) };
-        let expected = |value: &Value<'_>| (value.span(), "expected a table such as [check.edge]".to_owned());
+        let expected =
+            |value: &ProfileValue<'_>| (value.span(), "expected a table such as [check.edge]".to_owned());
         let DeValue::Table(names) = tables.get_ref() else { return Err(expected(tables)) };
-        let profile = |(name, value): (&Spanned<Cow<'_, str>>, &Value<'_>)| match value.get_ref() {
+        let profile = |(name, value): (&Spanned<Cow<'_, str>>, &ProfileValue<'_>)| match value.get_ref() {
             DeValue::Table(fields) => {
                 let name = name.get_ref().to_string();
                 Check::read(&name, fields, value.span()).map(|check| (name, check))
@@ -68,22 +69,22 @@ impl Check {
     }
 }
 
-fn text<'a>(value: &'a Value<'_>) -> Result<&'a str, Fault> {
+fn text<'a>(value: &'a ProfileValue<'_>) -> Result<&'a str, Fault> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text),
         _ => Err((value.span(), "expected a text in quotes".to_owned())),
     }
 }
 
-fn list<'a, 'i>(value: &'a Value<'i>) -> Result<&'a [Value<'i>], Fault> {
+fn list<'a, 'i>(value: &'a ProfileValue<'i>) -> Result<&'a [ProfileValue<'i>], Fault> {
     match value.get_ref() {
         DeValue::Array(items) => Ok(items),
         _ => Err((value.span(), "expected a list".to_owned())),
     }
 }
 
-fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Fault> {
-    let network = |value: &Value<'_>| {
+fn networks(value: &ProfileValue<'_>) -> Result<Vec<IpNet>, Fault> {
+    let network = |value: &ProfileValue<'_>| {
         let text = text(value)?;
         let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
         network.map_err(|_| (value.span(), format!("expected a network such as 10.0.0.0/8, not {text:?}")))
@@ -92,7 +93,7 @@ fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Fault> {
 }
 
 /// `peer`, `xff` with the networks of the proxies, or the name of a header.
-fn client(value: &Value<'_>, proxies: Vec<IpNet>) -> Result<ClientIp, Fault> {
+fn client(value: &ProfileValue<'_>, proxies: Vec<IpNet>) -> Result<ClientIp, Fault> {
     match text(value)? {
         "peer" => Ok(ClientIp::peer()),
         "xff" if proxies.is_empty() => Err((
@@ -108,7 +109,7 @@ fn client(value: &Value<'_>, proxies: Vec<IpNet>) -> Result<ClientIp, Fault> {
     }
 }
 
-fn refuse(value: &Value<'_>) -> Result<StatusCode, Fault> {
+fn refuse(value: &ProfileValue<'_>) -> Result<StatusCode, Fault> {
     match value.get_ref() {
         DeValue::Integer(status) if status.as_str() == "429" => Ok(StatusCode::TOO_MANY_REQUESTS),
         DeValue::Integer(status) if status.as_str() == "403" => Ok(StatusCode::FORBIDDEN),
@@ -117,7 +118,7 @@ fn refuse(value: &Value<'_>) -> Result<StatusCode, Fault> {
 }
 
 /// A table of keys and templates, in the order of the text.
-fn descriptor(value: &Value<'_>) -> Result<Vec<(String, Template)>, Fault> {
+fn descriptor(value: &ProfileValue<'_>) -> Result<Vec<(String, Template)>, Fault> {
     let DeValue::Table(table) = value.get_ref() else {
         return Err((value.span(), "expected a table such as { ip = \"{client}\" }".to_owned()));
     };
@@ -126,7 +127,7 @@ fn descriptor(value: &Value<'_>) -> Result<Vec<(String, Template)>, Fault> {
     if entries.is_empty() {
         return Err((value.span(), "a descriptor needs an entry".to_owned()));
     }
-    let entry = |(key, value): (&Spanned<_>, &Value<'_>)| {
+    let entry = |(key, value): (&Spanned<_>, &ProfileValue<'_>)| {
         let key: &Cow<'_, str> = key.get_ref();
         Ok((key.to_string(), template(text(value)?).map_err(|what| (value.span(), what))?))
     };

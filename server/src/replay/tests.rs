@@ -1,0 +1,154 @@
+use std::io::Cursor;
+use std::time::Duration;
+
+use serde_json::Value;
+use tollgate::Clock;
+use tollgate_testing::Random;
+use toml::de::DeTable;
+
+use super::lines::FieldNames;
+use super::{Replay, Side};
+use crate::rules::load::{LoadOptions, load};
+use crate::service::checks::{Check, CheckedRequest};
+use crate::service::counts::{CountOptions, LimitCounts};
+use crate::service::decide::{DecisionOptions, decide};
+use crate::service::messages::Code;
+
+const RULES: &str = r#"
+domain: edge
+descriptors:
+  - key: ip
+    rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: path
+    value: /login
+    rate_limit: {limit: "2/m"}
+"#;
+
+const PROFILE: &str = r#"
+[check.edge]
+domain = "edge"
+from = []
+descriptors = [{ ip = "{client}" }, { path = "{path}" }]
+"#;
+
+fn rules(text: &str) -> crate::rules::tree::Rules {
+    load(&[("edge.yaml".to_owned(), text.to_owned())], LoadOptions::default()).expect("valid rules")
+}
+
+fn check() -> Check {
+    let table = DeTable::parse(PROFILE).expect("TOML");
+    Check::all(table.get_ref()).expect("a valid profile").remove("edge").expect("its table")
+}
+
+fn replay(sides: &[&str], log: &str) -> (Replay, Value) {
+    let sides = sides.iter().map(|text| Side::new(rules(text), CountOptions::default()).expect("few texts"));
+    let mut replay = Replay::new(check(), FieldNames::default(), sides.collect());
+    let mut bytes = 0;
+    replay.read(&mut Cursor::new(log), &mut |line| bytes += line).expect("no error of a file");
+    assert_eq!(bytes, log.len());
+    replay.end();
+    let report = replay.report();
+    (replay, report)
+}
+
+fn line(at: u64, client: u64, path: &str) -> String {
+    format!("{{\"time\":{at},\"client\":\"192.0.2.{client}\",\"path\":\"{path}\"}}\n")
+}
+
+/// The refusals of a service that is asked at the times of a log, which is in order.
+fn live(log: &[(u64, u64, &str)]) -> u64 {
+    let (clock, mock) = Clock::mock();
+    let counts = LimitCounts::new(&CountOptions { clock, ..CountOptions::default() });
+    let loaded = counts.load(rules(RULES)).expect("few texts");
+    let (check, mut now, mut refused) = (check(), 0, 0);
+    for (at, client, path) in log {
+        mock.advance(Duration::from_secs(at - now));
+        now = *at;
+        let client = format!("192.0.2.{client}").into();
+        let asked = CheckedRequest { client, method: "GET", target: path, host: "", header: &|_| None };
+        let options = DecisionOptions::default();
+        let answer = decide(&loaded, &counts, &options, &check.message(&asked), counts.now());
+        refused += u64::from(answer.expect("a decision").overall_code() == Code::OverLimit);
+    }
+    refused
+}
+
+#[test]
+fn a_log_is_refused_what_a_live_service_refuses_in_whatever_order_its_lines_are() {
+    let mut random = Random(44);
+    for _ in 0..20 {
+        let mut at = 1_795_745_400;
+        let mut log: Vec<_> = (0..500)
+            .map(|_| {
+                at += random.below(4);
+                (at, random.below(5), random.pick(&["/", "/login", "/%6cogin"]))
+            })
+            .collect();
+        let wanted = live(&log);
+        // Each line is up to 50 s late.
+        log.sort_by_key(|(at, ..)| at + random.below(50));
+        let text: String = log.iter().map(|(at, client, path)| line(*at, *client, path)).collect();
+        let (_, report) = replay(&[RULES], &text);
+        assert_eq!((&report["requests"], &report["late"]), (&500.into(), &0.into()));
+        // Lines of one second have no order in a log, and the sum of a window has none either.
+        let refused = report["sides"][0]["refused"].as_u64().expect("a number");
+        assert!(wanted > 0 && refused.abs_diff(wanted) <= wanted / 20, "{refused}, {wanted}");
+    }
+}
+
+#[test]
+fn the_report_tells_keys_the_worst_minute_and_the_smallest_limits() {
+    let begin = 1_795_745_400 / 60 * 60;
+    // 5 requests of one client in a minute, then 4, and one of each of 90 others.
+    let mut text: String = (0..5).map(|second| line(begin + second, 200, "/")).collect();
+    text.extend((0..4).map(|second| line(begin + 60 + second, 200, "/")));
+    text.extend((0..90).map(|client| line(begin + 120, client, "/")));
+    text.push_str("no line of a log\n\n");
+    let (replay, report) = replay(&[RULES], &text);
+    assert_eq!((&report["requests"], &report["unreadable"]), (&99.into(), &1.into()));
+    let limit = &report["sides"][0]["limits"][0];
+    assert_eq!(limit["limit"], "3 a minute");
+    for (name, wanted) in [("requests", 99), ("refused", 3), ("keys", 91), ("keys_refused", 1)] {
+        assert_eq!(limit[name], wanted, "{name}");
+    }
+    assert_eq!(limit["worst_minute"]["refused"], 2);
+    assert_eq!(limit["most_refused"][0]["key"], "ip=192.0.2.200");
+    // A limit of 4 refuses 1 of 99, which is not under 1 %.
+    assert_eq!([&limit["smallest"]["under 1 %"], &limit["smallest"]["none"]], ["5", "5"]);
+    let words = replay.text(&report);
+    for part in ["99 requests, 1 lines", "3 refused (3.03 %)", "2 refused at 20", "        3 ip=192.0.2.200"]
+    {
+        assert!(words.contains(part), "no {part:?} in {words}");
+    }
+    assert!(replay.timeline.svg().starts_with("<svg"));
+}
+
+#[test]
+fn a_limit_of_text_form_is_tried_at_its_multiples() {
+    let text: String = (0..16).map(|_| line(1_795_745_400, 1, "/login")).collect();
+    let (_, report) = replay(&[RULES], &text);
+    let limit = &report["sides"][0]["limits"][1];
+    assert_eq!((&limit["refused"], &limit["smallest"]["none"]), (&14.into(), &"16/m".into()));
+}
+
+#[test]
+fn two_configurations_are_set_side_by_side() {
+    let text: String = (0..10).map(|_| line(1_795_745_400, 1, "/")).collect();
+    let (replay, report) = replay(&[RULES, &RULES.replace("unit: 3", "unit: 8")], &text);
+    assert_eq!(report["refused_only_by"], serde_json::json!([5, 0]));
+    assert_eq!([&report["sides"][0]["refused"], &report["sides"][1]["refused"]], [7, 2]);
+    assert!(replay.text(&report).contains("== first: 5 that the other one grants"));
+}
+
+#[test]
+fn hostile_lines_end_nothing() {
+    let mut text = vec![b'x'; 3 << 20];
+    text.extend(b"\n\xff\xfe\n{\"time\":1e308,\"client\":\"a\",\"path\":\"/\"}\n");
+    text.extend(line(u64::MAX / 2_000_000_000, 1, "/").bytes());
+    text.extend(line(1, 1, "/").bytes());
+    let side = Side::new(rules(RULES), CountOptions::default()).expect("few texts");
+    let mut replay = Replay::new(check(), FieldNames::default(), vec![side]);
+    replay.read(&mut Cursor::new(text), &mut |_| ()).expect("no error of a file");
+    replay.end();
+    assert_eq!((replay.requests, replay.unreadable), (2, 6));
+}
