@@ -78,6 +78,30 @@ fn each_unit_tells_the_time_to_its_end_and_begins_anew_there() {
     }
 }
 
+/// An override counts the entries as they are: one hit each is one of three.
+#[test]
+fn no_two_lists_of_entries_share_a_count() {
+    let service = Service::new(&yaml(&["unit: day"]), FixedWindow);
+    for entries in [
+        &[("a", "bc")][..],
+        &[("ab", "c")],
+        &[("abc", "")],
+        &[("", "abc")],
+        &[("a", "b"), ("c", "")],
+        &[("a", ""), ("bc", "")],
+        &[("a", ""), ("b", ""), ("c", "")],
+        &[("c", ""), ("b", ""), ("a", "")],
+    ] {
+        let entry = |&(key, value): &(&str, &str)| format!(r#"{{"key": "{key}", "value": "{value}"}}"#);
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        let limit = r#"{"requests_per_unit": 3, "unit": "DAY"}"#;
+        let descriptor = format!(r#"{{"entries": [{}], "limit": {limit}}}"#, entries.join(", "));
+        let request = format!(r#"{{"domain": "d", "descriptors": [{descriptor}]}}"#);
+        let response = service.decide(&json::request(request.as_bytes()).unwrap()).unwrap();
+        assert_eq!(response.statuses[0].limit_remaining, 2, "{request}");
+    }
+}
+
 /// A count that goes back with the clock would mint hits.
 #[test]
 fn a_count_goes_on_when_the_clock_is_set_back_over_an_edge() {
