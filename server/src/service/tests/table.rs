@@ -1,4 +1,4 @@
-//! Decisions as tables: what the cases of the reference and the walk leave out.
+//! Decisions as tables, for the parts that neither the cases nor the walk have.
 
 use std::time::Duration;
 
