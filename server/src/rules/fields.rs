@@ -105,8 +105,7 @@ impl<'n, 't> Fields<'n, 't> {
 
     /// Returns a field that is there and not null.
     pub(super) fn get(&self, name: &str) -> Option<&'n Node<'t>> {
-        let is_it = |key: &Node<'_>| matches!(key.kind(), Content::Scalar { text, .. } if text == name);
-        self.pairs.iter().find(|(key, value)| is_it(key) && !value.is_null()).map(|(_, value)| value)
+        self.pairs.iter().find(|(key, value)| key.is(name) && !value.is_null()).map(|(_, value)| value)
     }
 
     /// Returns the place of a field, or that of the map.

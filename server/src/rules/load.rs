@@ -123,9 +123,9 @@ impl Loader {
             None => fresh,
             Some(first) if self.options.merge_domains => first,
             Some(first) => {
+                let remedy = "MERGE_DOMAIN_CONFIG=true merges both";
                 let what = format!(
-                    "duplicate domain '{name}' in config file; the first is at {}, and MERGE_DOMAIN_CONFIG=true \
-                     merges both",
+                    "duplicate domain '{name}' in config file; the first is at {}, {remedy}",
                     first.at
                 );
                 self.report.error(root.place("domain"), what);
@@ -185,28 +185,17 @@ impl Loader {
         let Loader { report, .. } = self;
         let [shadow, quota, detailed] =
             ["shadow_mode", "quota_mode", "detailed_metric"].map(|name| descriptor.flag(name, report));
-        let metadata = descriptor.get("metadata").and_then(|node| match metadata::of(node) {
-            map @ serde_json::Value::Object(_) => Some(Box::new(map)),
-            _ => {
+        let metadata = descriptor.get("metadata").and_then(|node| {
+            let map = metadata::of_map(node);
+            if map.is_none() {
                 report.error(node.at, "error loading config file: 'metadata' is a map".to_owned());
-                None
             }
+            map
         });
-        let Some(node) = descriptor.get("rate_limit") else {
-            for name in ["shadow_mode", "quota_mode", "detailed_metric", "metadata"] {
-                if descriptor.get(name).is_some() {
-                    report
-                        .warn(descriptor.place(name), format!("'{name}' has no effect without 'rate_limit'"));
-                }
-            }
-            return None;
-        };
-        if detailed && !self.descent.steps.iter().all(LevelStep::is_fixed) {
-            let what =
-                "'detailed_metric' makes statistics for each value of a request: at most 10000, then 'other'";
-            report.warn(descriptor.place("detailed_metric"), what.to_owned());
-        }
-        let fields = Fields::of(node, &RATE_LIMIT, report)?;
+        let node = descriptor.get("rate_limit");
+        self.warn_of_fields(descriptor, node.is_some(), detailed);
+        let report = &mut self.report;
+        let fields = Fields::of(node?, &RATE_LIMIT, report)?;
         let name = fields.text("name", report);
         let replaces = replaced_names(&fields, name, report);
         let charged_after = charged_after(&fields, report);
@@ -227,6 +216,18 @@ impl Loader {
         });
         self.rules.limits.push(limit.clone());
         Some(limit)
+    }
+
+    /// Warns of fields without a limit, and of one that makes a name for each value.
+    fn warn_of_fields(&mut self, descriptor: &Fields<'_, '_>, limited: bool, detailed: bool) {
+        if limited && detailed && !self.descent.steps.iter().all(LevelStep::is_fixed) {
+            let what = "'detailed_metric' makes statistics for each value: at most 10000, then 'other'";
+            self.report.warn(descriptor.place("detailed_metric"), what.to_owned());
+        }
+        let of_limits = ["shadow_mode", "quota_mode", "detailed_metric", "metadata"];
+        for name in of_limits.into_iter().filter(|name| !limited && descriptor.get(name).is_some()) {
+            self.report.warn(descriptor.place(name), format!("'{name}' has no effect without 'rate_limit'"));
+        }
     }
 
     fn amount(&mut self, fields: &Fields<'_, '_>) -> Option<Amount> {
@@ -272,9 +273,10 @@ impl Loader {
     fn rule(&mut self, text: &str, at: Spot) -> Option<Amount> {
         let what = match text.parse::<AnyRule>().map_err(|why: InvalidRule| why.to_string()) {
             Err(why) => format!("invalid limit: {why}"),
-            Ok(AnyRule::Quota(quota @ (Quota::UNLIMITED | Quota::BLOCKED))) => format!(
-                "invalid limit: {quota} is no rate and no window; there are unlimited: true and requests_per_unit: 0"
-            ),
+            Ok(AnyRule::Quota(quota @ (Quota::UNLIMITED | Quota::BLOCKED))) => {
+                let other = "there are 'unlimited: true' and 'requests_per_unit: 0'";
+                format!("invalid limit: {quota} is no rate and no window; {other}")
+            }
             Ok(_) if self.texts.len() == MAX_TEXTS && !self.texts.contains(text) => {
                 format!("more than {MAX_TEXTS} distinct texts of 'limit': each has a limiter of its own")
             }
@@ -330,6 +332,8 @@ struct Descent {
 /// A level: its part of the text, and its entries in requests.
 struct LevelStep {
     start: usize,
+    /// The length of the key, which a `_` divides from a value.
+    key: usize,
     /// It has a value, and no star in the value or the key.
     exact: bool,
     shares: bool,
@@ -353,7 +357,7 @@ impl Descent {
             self.text.push_str(value);
         }
         let exact = !value.is_empty() && !self.text[start..].contains('*');
-        self.steps.push(LevelStep { start, exact, shares, by_value });
+        self.steps.push(LevelStep { start, key: key.len(), exact, shares, by_value });
     }
 
     /// Returns each step with the end of its part.
@@ -366,7 +370,12 @@ impl Descent {
         if !self.steps.iter().any(|step| step.shares) {
             return Box::default();
         }
-        self.ends().map(|(step, end)| step.shares.then(|| self.text[step.start..end].into())).collect()
+        let pattern = |step: &LevelStep, end| {
+            let (key, value) = self.text[step.start..end].split_at(step.key);
+            // A byte that divides `(a, b_c*)` from `(a_b, c*)`, which have counts of their own.
+            format!("{key}{}", value.replacen('_', "\0", 1)).into()
+        };
+        self.ends().map(|(step, end)| step.shares.then(|| pattern(step, end))).collect()
     }
 
     fn statistics(&self, detailed: bool) -> StatisticsName {

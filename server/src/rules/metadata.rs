@@ -5,8 +5,13 @@ use serde_json::{Map, Number, Value};
 use super::fields::{boolean, is_fraction, whole};
 use super::yaml::{Content, Node};
 
+/// Returns the value of a map, or `None` if the node is none.
+pub(super) fn of_map(node: &Node<'_>) -> Option<Box<Value>> {
+    matches!(node.kind(), Content::Map(_)).then(|| Box::new(of(node)))
+}
+
 /// Returns the value of a node, with its scalars as YAML 1.1 types them.
-pub(super) fn of(node: &Node<'_>) -> Value {
+fn of(node: &Node<'_>) -> Value {
     match node.kind() {
         _ if node.is_null() => Value::Null,
         Content::Scalar { text, plain: true } => scalar(text),

@@ -75,12 +75,20 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// Returns the rule of an entry: that of the value, the first wildcard, or that of the key alone.
+    /// Returns the rule of an entry: that of its value, the first wildcard, or that of its key.
     pub(super) fn find(&self, key: &str, value: &str) -> Option<&Rule> {
         let values = self.keys.get(key);
         let exact = values.and_then(|values| values.exact.get(value));
         let wildcard = || self.wildcard(values, key, value).map(|(_, _, rule)| rule);
         exact.or_else(wildcard).or_else(|| values?.any.as_deref())
+    }
+
+    /// Returns the keys of this level in their order, and the patterns of keys.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let patterns = self.by_pattern.iter().map(|(_, pattern, _)| pattern.text());
+        let mut names: Vec<&str> = self.keys.keys().map(|key| &**key).chain(patterns).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Returns each rule of this level.
@@ -143,8 +151,8 @@ pub(crate) struct RuleLimit {
     pub(crate) quota: bool,
     /// It has one count: each level has one value, or shares the threshold of a wildcard.
     pub(crate) fixed: bool,
-    /// For each level the pattern that stands for the entry in the key of a count, or `None`. It is
-    /// empty if no level shares its threshold.
+    /// For each level the pattern that stands for the entry in the key of a count, or `None`. A 0
+    /// byte divides its key and value. The list is empty if no level shares its threshold.
     pub(crate) shared: Box<[Option<Box<str>>]>,
     pub(crate) statistics: StatisticsName,
     /// A map.

@@ -1,8 +1,8 @@
-//! The YAML of one file as a tree of nodes, each with its place and its scalars as they are written.
+//! The YAML of one file as a tree of nodes, each with its place, and scalars as they are written.
 //!
-//! Three bounds hold for any text. The depth is at most [`MAX_DEPTH`], so a walk may recurse.
-//! Aliases make at most [`MAX_COPIES`] nodes, and an alias of a node that is still open is an error,
-//! so a walk ends. Nodes without aliases are bounded by the length of the text.
+//! Three bounds hold for any text. The depth is at most [`MAX_DEPTH`], so a walk may recurse. An
+//! alias of a node that is still open is an error, so a walk ends. All aliases make at most
+//! [`MAX_COPIES`] nodes.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -58,11 +58,15 @@ impl<'t> Node<'t> {
     /// Takes the items of a list out of a map. An alias is not a list here.
     pub(super) fn take_list(&mut self, name: &str) -> Vec<Node<'t>> {
         let NodeBody::Here(Content::Map(pairs)) = &mut self.body else { return Vec::new() };
-        let is_it = |key: &Node<'_>| matches!(key.kind(), Content::Scalar { text, .. } if text == name);
-        match pairs.iter_mut().find(|(key, _)| is_it(key)).map(|(_, value)| &mut value.body) {
+        match pairs.iter_mut().find(|(key, _)| key.is(name)).map(|(_, value)| &mut value.body) {
             Some(NodeBody::Here(Content::List(items))) => std::mem::take(items),
             _ => Vec::new(),
         }
+    }
+
+    /// Returns whether the node is this text.
+    pub(super) fn is(&self, name: &str) -> bool {
+        matches!(self.kind(), Content::Scalar { text, .. } if text == name)
     }
 
     /// Returns whether the node is empty or one of the words for nothing.
@@ -246,8 +250,8 @@ fn complete<'t>(pairs: &mut Vec<(Node<'t>, Node<'t>)>) -> Result<(), Mistake> {
             return Err((key.at, format!("the key '{text}' is in this map already")));
         }
     }
-    let merges = |(key, _): &(Node<'t>, Node<'t>)| matches!(key.kind(), Content::Scalar { text, plain: true } if text == "<<");
-    let Some(index) = pairs.iter().position(merges) else { return Ok(()) };
+    let merges = |key: &Node<'_>| key.is("<<") && matches!(key.kind(), Content::Scalar { plain: true, .. });
+    let Some(index) = pairs.iter().position(|(key, _)| merges(key)) else { return Ok(()) };
     let (key, merged) = pairs.remove(index);
     let maps = match merged.kind() {
         Content::List(maps) => maps.as_slice(),

@@ -123,7 +123,7 @@ fn each_error_has_its_place_and_its_remedy() {
         ),
         (
             limit("limit: unlimited"),
-            "4:23: invalid limit: unlimited is no rate and no window; there are unlimited: true and requests_per_unit: 0",
+            "4:23: invalid limit: unlimited is no rate and no window; there are 'unlimited: true' and 'requests_per_unit: 0'",
         ),
         ("a: &a [*a]\n".to_owned(), "1:8: error loading config file: an alias of a node that it stands in"),
         ("a: *b\n".to_owned(), "1:4: error loading config file: while parsing node, found unknown anchor"),
@@ -144,6 +144,6 @@ fn all_errors_of_all_files_come_at_once() {
         ("b.yaml", "domain: e\nunits: 1\ndescriptors: [{value: v}]\n"),
         ("c.yaml", "domain: e\n"),
     ];
-    let told = "a.yaml:3:1: error loading config file: while scanning a quoted scalar, found unexpected end of stream\nb.yaml:2:1: config error, unknown key 'units'; did you mean 'unit'?\nb.yaml:3:15: descriptor has empty key; it needs key: NAME\nc.yaml:1:9: duplicate domain 'e' in config file; the first is at b.yaml:1:9, and MERGE_DOMAIN_CONFIG=true merges both";
+    let told = "a.yaml:3:1: error loading config file: while scanning a quoted scalar, found unexpected end of stream\nb.yaml:2:1: config error, unknown key 'units'; did you mean 'unit'?\nb.yaml:3:15: descriptor has empty key; it needs key: NAME\nc.yaml:1:9: duplicate domain 'e' in config file; the first is at b.yaml:1:9, MERGE_DOMAIN_CONFIG=true merges both";
     assert_eq!(lines(&load_files(&files).errors), told);
 }

@@ -60,10 +60,10 @@ fn a_value_is_a_text_as_it_is_written() {
 
 #[test]
 fn metadata_is_typed_as_yaml_types_it() {
-    let metadata = "{a: 1, b: yes, c: [0.5, ~, '1'], d: {e: text, 5: .inf}, any_key: -0x10}";
+    let metadata =
+        "{a: 1, b: yes, c: [0.5, ~, '1'], d: {e: text, 5: .inf}, any_key: -0x10, f: 010, <<: {a: 2, g: 08}}";
     let rules = rules(&format!("- {{key: k, metadata: {metadata}, rate_limit: {{unlimited: true}}}}\n"));
-    let wanted =
-        json!({"a": 1, "b": true, "c": [0.5, null, "1"], "d": {"e": "text", "5": ".inf"}, "any_key": -16});
+    let wanted = json!({"a": 1, "b": true, "c": [0.5, null, "1"], "d": {"e": "text", "5": ".inf"}, "any_key": -16, "f": 8, "g": "08"});
     assert_eq!(rules.limits().next().unwrap().metadata.as_deref(), Some(&wanted));
 }
 

@@ -35,6 +35,7 @@ const RULES: &str = "
 - {key: a, value: b_c, rate_limit: {unit: hour, requests_per_unit: 8}}
 - {key: plan, value: free, descriptors: [{key: op, value: write, rate_limit: {unit: hour, requests_per_unit: 9}}]}
 - {key: plan, descriptors: [{key: op, value: read, rate_limit: {unit: hour, requests_per_unit: 10}}]}
+- {key: top, rate_limit: {unit: hour, requests_per_unit: 12}, descriptors: [{key: free, value: yes}]}
 - {key: any*, value: v, rate_limit: {unit: hour, requests_per_unit: 11}}
 ";
 
@@ -68,6 +69,9 @@ fn an_entry_finds_its_value_then_the_first_wildcard_then_its_key() {
         ("plan=free,op=read", None),
         ("plan=paid,op=read", Some(10)),
         ("plan=free", None),
+        ("top=1", Some(12)),
+        ("top=1,free=yes", None),
+        ("top=1,free=no", None),
         ("anything=v", Some(11)),
         ("anything=v_v", Some(11)),
         ("anything=w", None),
@@ -109,10 +113,18 @@ fn a_limit_has_its_name_in_statistics_and_the_patterns_of_its_key() {
         assert_eq!((&*limit.statistics.of(entries(asked)), limit.fixed), (name, fixed), "{descriptor}");
         assert_eq!(limit.id, 0);
     }
-    let below = rules(
-        "- {key: r, value: 'a*', share_threshold: true, descriptors: [{key: m, rate_limit: {unit: day}}]}\n",
-    );
-    let limit = below.limits().next().unwrap();
-    assert_eq!(*limit.shared, [Some("r_a*".into()), None]);
-    assert!(!limit.fixed);
+}
+
+#[test]
+fn a_shared_entry_has_a_pattern_of_its_key_and_its_value() {
+    let limit = "share_threshold: true, rate_limit: {unit: day}";
+    let rules = rules(&format!(
+        "- {{key: r, value: 'a*', share_threshold: true, descriptors: [{{key: m, rate_limit: {{unit: day}}}}]}}\n\
+         - {{key: a, value: 'b_c*', {limit}}}\n- {{key: a_b, value: 'c*', {limit}}}\n- {{key: 'd*', {limit}}}\n"
+    ));
+    let shared: Vec<Vec<_>> =
+        rules.limits().map(|limit| limit.shared.iter().map(Option::as_deref).collect()).collect();
+    let wanted = [vec![Some("r\0a*"), None], vec![Some("a\0b_c*")], vec![Some("a_b\0c*")], vec![Some("d*")]];
+    assert_eq!(shared, wanted);
+    assert!(rules.limits().map(|limit| limit.fixed).eq([false, true, true, true]));
 }

@@ -5,6 +5,7 @@ use super::load::{LoadOptions, Loaded, load_all};
 
 mod cases;
 mod errors;
+mod explain;
 mod forms;
 mod hostile;
 mod lookup;

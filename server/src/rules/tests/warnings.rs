@@ -27,7 +27,7 @@ fn each_warning_has_its_place() {
         ),
         (
             "descriptors: [{key: k, detailed_metric: true, rate_limit: {unlimited: true}}]",
-            "2:41: 'detailed_metric' makes statistics for each value of a request: at most 10000, then 'other'",
+            "2:41: 'detailed_metric' makes statistics for each value: at most 10000, then 'other'",
         ),
         ("descriptors: [{key: k, value: v, detailed_metric: true, rate_limit: {unlimited: true}}]", ""),
         (
