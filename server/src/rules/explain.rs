@@ -105,7 +105,7 @@ fn told(limit: &RuleLimit, entries: &Entries<'_>) -> Vec<String> {
     let shadow = if limit.shadow { ", in shadow mode" } else { "" };
     let quota = if limit.quota { ", as a quota" } else { "" };
     let entry = |(level, (key, value)): (usize, &(&str, &str))| match limit.shared.get(level) {
-        Some(Some(pattern)) => format!("({pattern})"),
+        Some(Some(pattern)) => format!("({})", pattern.replace('\0', "=")),
         _ => format!("({key}={value})"),
     };
     let counted = match limit.amount {

@@ -333,6 +333,8 @@ struct Descent {
 /// A level: its part of the text, and its entries in requests.
 struct LevelStep {
     start: usize,
+    /// The length of the key, which a `_` divides from a value.
+    key: usize,
     /// It has a value, and no star in the value or the key.
     exact: bool,
     shares: bool,
@@ -356,7 +358,7 @@ impl Descent {
             self.text.push_str(value);
         }
         let exact = !value.is_empty() && !self.text[start..].contains('*');
-        self.steps.push(LevelStep { start, exact, shares, by_value });
+        self.steps.push(LevelStep { start, key: key.len(), exact, shares, by_value });
     }
 
     /// Returns each step with the end of its part.
@@ -369,7 +371,12 @@ impl Descent {
         if !self.steps.iter().any(|step| step.shares) {
             return Box::default();
         }
-        self.ends().map(|(step, end)| step.shares.then(|| self.text[step.start..end].into())).collect()
+        let pattern = |step: &LevelStep, end| {
+            let (key, value) = self.text[step.start..end].split_at(step.key);
+            // A byte that divides `(a, b_c*)` from `(a_b, c*)`, which have counts of their own.
+            format!("{key}{}", value.replacen('_', "\0", 1)).into()
+        };
+        self.ends().map(|(step, end)| step.shares.then(|| pattern(step, end))).collect()
     }
 
     fn statistics(&self, detailed: bool) -> StatisticsName {

@@ -151,8 +151,8 @@ pub(crate) struct RuleLimit {
     pub(crate) quota: bool,
     /// It has one count: each level has one value, or shares the threshold of a wildcard.
     pub(crate) fixed: bool,
-    /// For each level the pattern that stands for the entry in the key of a count, or `None`. It is
-    /// empty if no level shares its threshold.
+    /// For each level the pattern that stands for the entry in the key of a count, or `None`. A 0
+    /// byte divides its key and value. The list is empty if no level shares its threshold.
     pub(crate) shared: Box<[Option<Box<str>>]>,
     pub(crate) statistics: StatisticsName,
     /// A map.

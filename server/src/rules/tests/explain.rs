@@ -46,7 +46,7 @@ fn a_descriptor_has_its_limit_or_the_reason_for_none() {
             "path=/img/a.png",
             "  path: wildcard \"/img/*\" at edge.yaml:8:3\n\
              \x20 -> 0 each hour, \"img\", in shadow mode, by the rule at edge.yaml:8\n\
-             \x20    counted by (path_/img/*), with the statistics edge.path_/img/*\n",
+             \x20    counted by (path=/img/*), with the statistics edge.path_/img/*\n",
         ),
         (
             "plan=free,op=write",

@@ -113,10 +113,18 @@ fn a_limit_has_its_name_in_statistics_and_the_patterns_of_its_key() {
         assert_eq!((&*limit.statistics.of(entries(asked)), limit.fixed), (name, fixed), "{descriptor}");
         assert_eq!(limit.id, 0);
     }
-    let below = rules(
-        "- {key: r, value: 'a*', share_threshold: true, descriptors: [{key: m, rate_limit: {unit: day}}]}\n",
-    );
-    let limit = below.limits().next().unwrap();
-    assert_eq!(*limit.shared, [Some("r_a*".into()), None]);
-    assert!(!limit.fixed);
+}
+
+#[test]
+fn a_shared_entry_has_a_pattern_of_its_key_and_its_value() {
+    let limit = "share_threshold: true, rate_limit: {unit: day}";
+    let rules = rules(&format!(
+        "- {{key: r, value: 'a*', share_threshold: true, descriptors: [{{key: m, rate_limit: {{unit: day}}}}]}}\n\
+         - {{key: a, value: 'b_c*', {limit}}}\n- {{key: a_b, value: 'c*', {limit}}}\n- {{key: 'd*', {limit}}}\n"
+    ));
+    let shared: Vec<Vec<_>> =
+        rules.limits().map(|limit| limit.shared.iter().map(Option::as_deref).collect()).collect();
+    let wanted = [vec![Some("r\0a*"), None], vec![Some("a\0b_c*")], vec![Some("a_b\0c*")], vec![Some("d*")]];
+    assert_eq!(shared, wanted);
+    assert!(rules.limits().map(|limit| limit.fixed).eq([false, true, true, true]));
 }
