@@ -128,9 +128,10 @@ impl Statistics {
 
     /// Counts a request in a domain that is not known.
     pub(super) fn domain_not_found(&self, domain: &str) {
+        let domain = sanitized(domain);
         let mut domains = self.unknown_domains.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = domains.len() < MAX_NAMES || domains.contains_key(domain);
-        *domains.entry(if is_known { sanitized(domain) } else { OTHER.into() }.into()).or_default() += 1;
+        let has_room = domains.len() < MAX_NAMES || domains.contains_key(&*domain);
+        *domains.entry(if has_room { &*domain } else { OTHER }.into()).or_default() += 1;
     }
 
     /// Makes the counters of rules, and keeps those of names that are known. Counters of other

@@ -33,10 +33,12 @@ fn names_of_requests_are_bounded() {
     let statistics = Statistics::default();
     let rules = [Some("d.rule".to_owned())];
     let numbers = statistics.name_rules(&rules);
+    statistics.domain_not_found("a:b");
     for n in 0..10_100 {
         statistics.numbers(&format!("d.{n}")).asked(1);
         statistics.domain_not_found(&format!("d{n}"));
     }
+    statistics.domain_not_found("a:b");
     statistics.numbers("d.5").asked(1);
     statistics.numbers("d.rule").asked(7);
     assert_eq!(numbers.len(), 1);
@@ -45,7 +47,8 @@ fn names_of_requests_are_bounded() {
         "rate_limit.d.5.total_hits: 2",
         "rate_limit.d.rule.total_hits: 7",
         "rate_limit.other.total_hits: 100",
-        "rate_limit.other.domain_not_found: 100",
+        "rate_limit.a_b.domain_not_found: 2",
+        "rate_limit.other.domain_not_found: 101",
     ] {
         assert!(has_line(&lines, &format!("ratelimit.service.{line}")), "{line}");
     }

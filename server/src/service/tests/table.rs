@@ -1,4 +1,4 @@
-//! Decisions as tables: what the cases of the reference and the walk leave out.
+//! Decisions as tables, for the parts that neither the cases nor the walk have.
 
 use std::time::Duration;
 
@@ -75,6 +75,30 @@ fn each_unit_tells_the_time_to_its_end_and_begins_anew_there() {
         assert_eq!(service.ask("a", look), (Pass, 4, 1), "the last moment of a {unit}");
         service.clock.advance(Duration::from_nanos(1));
         assert_eq!(service.ask("a", look).1, 5, "the next {unit}");
+    }
+}
+
+/// An override counts the entries as they are: one hit each is one of three.
+#[test]
+fn no_two_lists_of_entries_share_a_count() {
+    let service = Service::new(&yaml(&["unit: day"]), FixedWindow);
+    for entries in [
+        &[("a", "bc")][..],
+        &[("ab", "c")],
+        &[("abc", "")],
+        &[("", "abc")],
+        &[("a", "b"), ("c", "")],
+        &[("a", ""), ("bc", "")],
+        &[("a", ""), ("b", ""), ("c", "")],
+        &[("c", ""), ("b", ""), ("a", "")],
+    ] {
+        let entry = |&(key, value): &(&str, &str)| format!(r#"{{"key": "{key}", "value": "{value}"}}"#);
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        let limit = r#"{"requests_per_unit": 3, "unit": "DAY"}"#;
+        let descriptor = format!(r#"{{"entries": [{}], "limit": {limit}}}"#, entries.join(", "));
+        let request = format!(r#"{{"domain": "d", "descriptors": [{descriptor}]}}"#);
+        let response = service.decide(&json::request(request.as_bytes()).unwrap()).unwrap();
+        assert_eq!(response.statuses[0].limit_remaining, 2, "{request}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use prost::Message;
 use serde_json::json;
 use tollgate::{Clock, MockClock};
 use tollgate_testing::Random;
@@ -37,6 +38,35 @@ fn a_walk_sees_each_fault_of_the_model() {
     }
 }
 
+/// Sums are checked in this build.
+#[test]
+fn no_bytes_of_a_message_panic() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::TokenBucket] {
+        let mut walk = Walk::with(Random(3), None, algorithm);
+        let mut decided = 0;
+        for step in 0..STEPS / 2 {
+            if step % 1_000 == 0 {
+                walk.reload();
+            }
+            let mut request = walk.request();
+            for descriptor in &mut request.descriptors {
+                descriptor.hits_addend = Some(walk.random.next() >> walk.random.below(64));
+            }
+            let mut bytes = request.encode_to_vec();
+            for _ in 0..walk.random.below(3) {
+                let at = walk.random.below(bytes.len() as u64) as usize;
+                bytes[at] = walk.random.next() as u8;
+            }
+            walk.clock.advance(Duration::from_nanos(walk.random.any_below(1 << 50)));
+            let Ok(request) = RateLimitRequest::decode(&*bytes) else { continue };
+            let now = walk.counts.now();
+            let answer = decide(&walk.rules, &walk.counts, &walk.model.options, &request, now);
+            decided += u32::from(answer.is_ok());
+        }
+        assert!(decided > STEPS / 8, "{decided} decisions");
+    }
+}
+
 struct Walk {
     random: Random,
     clock: MockClock,
@@ -49,13 +79,16 @@ struct Walk {
 
 impl Walk {
     fn new(seed: u64, fault: Option<Fault>) -> Walk {
+        Walk::with(Random(seed), fault, Algorithm::FixedWindow)
+    }
+
+    fn with(random: Random, fault: Option<Fault>, algorithm: Algorithm) -> Walk {
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_790_000_000));
-        let counts =
-            LimitCounts::new(&CountOptions { max_keys: 1 << 16, clock, algorithm: Algorithm::FixedWindow });
+        let counts = LimitCounts::new(&CountOptions { max_keys: 1 << 16, clock, algorithm });
         let rules = counts.load(load(&[], LoadOptions::default()).unwrap()).unwrap();
         let model = Model { fault, ..Model::default() };
-        Walk { random: Random(seed), clock: mock, counts, rules, names: HashSet::new(), model }
+        Walk { random, clock: mock, counts, rules, names: HashSet::new(), model }
     }
 
     /// Returns an error at the first step on which both differ.
