@@ -83,7 +83,7 @@ fn expected(step: &Value) -> &Value {
     if step["counters"].is_null() { &step["expect"] } else { &step["counters"] }
 }
 
-/// What a case got: the answers to each step, or the error of its load.
+/// The outcome of a case: the answers to each step, or the error of its load.
 type Got = Result<Vec<Vec<Value>>, String>;
 
 /// Runs a case. The second value is false if a window has ended between two steps.
@@ -119,7 +119,7 @@ fn run(case: &Value, options: &[&str]) -> Got {
     panic!("each run of {} meets the end of a window", case["id"]);
 }
 
-/// The first difference between what a case expects and what it got.
+/// The first difference between the expectations of a case and its answers.
 fn judge(case: &Value, got: &Got) -> Option<String> {
     match (got, case["load"]["error"].as_str()) {
         (Ok(_), Some(error)) => return Some(format!("no error, not {error:?}")),

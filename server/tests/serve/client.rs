@@ -32,7 +32,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts the service on the files of a folder. An error is what it prints before it ends.
+    /// Starts the service on the files of a folder. An error has all lines before its end.
     pub(super) fn start(folder: &Path, options: &[&str], env: &[(&str, &str)]) -> Result<Service, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.arg("serve").arg(folder).args(options).env_clear().envs(env.iter().copied());
