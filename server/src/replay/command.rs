@@ -8,7 +8,7 @@ use clap::Args;
 use toml::de::DeTable;
 
 use super::lines::FieldNames;
-use super::{Progress, Replay, Side};
+use super::run::{Progress, Replay, Side};
 use crate::output::say;
 use crate::rules::load::{LoadOptions, load};
 use crate::service::checks::Check;

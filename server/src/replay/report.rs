@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::{Replay, Side};
+use super::run::{Replay, Side};
 use crate::rules::tree::{Amount, RuleLimit};
 
 /// The most refused keys that are named for each limit.
@@ -85,7 +85,7 @@ impl Side {
 fn amount(limit: &RuleLimit) -> String {
     match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
-        Amount::Window { unit, requests } => format!("{requests} a {}", unit.text()),
+        Amount::Window { unit, requests } => format!("{requests} per {}", unit.text()),
         Amount::Text(text, _) => text.to_string(),
     }
 }
@@ -116,6 +116,7 @@ fn write_limit(text: &mut String, limit: &Value) {
     let smallest = SHARES.iter().map(|(name, _)| format!("{name}: {}", words(&limit["smallest"][name])));
     let _ = writeln!(text, "  smallest limit that refuses {}", smallest.collect::<Vec<_>>().join(", "));
     for refused in limit["most_refused"].as_array().into_iter().flatten() {
-        let _ = writeln!(text, "  {:>9} {}", refused["refused"].as_u64().unwrap_or(0), words(&refused["key"]));
+        let _ =
+            writeln!(text, "  {:>9} {}", refused["refused"].as_u64().unwrap_or(0), words(&refused["key"]));
     }
 }

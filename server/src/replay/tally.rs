@@ -26,7 +26,7 @@ pub(super) struct Hit<'a> {
 pub(super) struct LimitTally {
     pub(super) requests: u64,
     pub(super) refused: u64,
-    keys: HashMap<u128, Key>,
+    keys: HashMap<u128, KeyTally>,
     names: HashMap<u128, String>,
     /// The minute that runs, and the one with the most refusals: since 1970, and its refusals.
     minute: (u64, u64),
@@ -35,7 +35,7 @@ pub(super) struct LimitTally {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Key {
+struct KeyTally {
     window: u32,
     hits: u32,
     refused: u32,
