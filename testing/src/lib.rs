@@ -6,6 +6,7 @@ mod cases;
 mod hash;
 mod nothing;
 mod random;
+pub mod reference;
 mod spans;
 
 pub use cases::cases;

@@ -4,8 +4,6 @@
 //! only the word tells whether that was committed. Then there are two ideals from there on. Each
 //! answer must be right for one of them, and the ideals for which it is wrong are dropped.
 
-#![allow(dead_code, reason = "not every user of the reference drives a bucket")]
-
 use super::verbs::Slot;
 use super::{Ideal, Maybe};
 
@@ -14,14 +12,16 @@ const MOST: usize = 8;
 
 /// One ideal, and its takes that may be given back.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
-    pub(crate) ideal: Ideal,
-    pub(crate) slots: Vec<Slot>,
+pub struct World {
+    /// The bucket.
+    pub ideal: Ideal,
+    /// The takes, in the order of their making.
+    pub slots: Vec<Slot>,
 }
 
 /// The ideals that may be true, never none.
 #[derive(Clone, Debug)]
-pub(crate) struct Worlds(Vec<World>);
+pub struct Worlds(Vec<World>);
 
 impl Maybe {
     fn options(self) -> impl Iterator<Item = bool> {
@@ -30,17 +30,18 @@ impl Maybe {
 }
 
 impl Worlds {
-    pub(crate) fn new(ideal: Ideal) -> Worlds {
+    /// Follows one ideal.
+    pub fn new(ideal: Ideal) -> Worlds {
         Worlds(vec![World { ideal, slots: Vec::new() }])
     }
 
     /// Returns whether the ideals are too many to be followed.
-    pub(crate) fn are_lost(&self) -> bool {
+    pub fn are_lost(&self) -> bool {
         self.0.len() > MOST
     }
 
     /// Compares an answer with each ideal, and drops those for which it is wrong. One must be left.
-    pub(crate) fn check(&mut self, mut answer: impl FnMut(&mut World) -> Result<(), String>) {
+    pub fn check(&mut self, mut answer: impl FnMut(&mut World) -> Result<(), String>) {
         let mut wrong = None;
         self.0.retain_mut(|world| match answer(world) {
             Ok(()) => true,
@@ -54,17 +55,18 @@ impl Worlds {
         }
     }
 
-    pub(crate) fn any(&self) -> &Ideal {
+    /// Returns one of the ideals.
+    pub fn any(&self) -> &Ideal {
         &self.0[0].ideal
     }
 
     /// Changes each ideal.
-    pub(crate) fn each(&mut self, change: impl FnMut(&mut World)) {
+    pub fn each(&mut self, change: impl FnMut(&mut World)) {
         self.0.iter_mut().for_each(change);
     }
 
     /// Returns whether something may be true of any ideal.
-    pub(crate) fn may(&self, ask: impl Fn(&Ideal) -> Maybe) -> Maybe {
+    pub fn may(&self, ask: impl Fn(&Ideal) -> Maybe) -> Maybe {
         let all = self.0.iter().map(|world| ask(&world.ideal));
         all.fold(Maybe { yes: false, no: false }, |one, other| Maybe {
             yes: one.yes || other.yes,
@@ -73,23 +75,24 @@ impl Worlds {
     }
 
     /// Keeps the ideals of which it may be `so`.
-    pub(crate) fn is_so(&mut self, so: bool, ask: impl Fn(&Ideal) -> Maybe) {
+    pub fn is_so(&mut self, so: bool, ask: impl Fn(&Ideal) -> Maybe) {
         self.0.retain(|world| ask(&world.ideal).options().any(|option| option == so));
     }
 
     /// Makes a slot for `n` tokens of each ideal, which may be given back.
-    pub(crate) fn slot(&mut self, now: u64, n: u64) {
+    pub fn slot(&mut self, now: u64, n: u64) {
         self.each(|World { ideal, slots }| slots.push(ideal.slot(now, n)));
     }
 
-    pub(crate) fn forget(&mut self, slot: usize) {
+    /// Drops a slot, whose tokens do not come back.
+    pub fn forget(&mut self, slot: usize) {
         self.each(|world| {
             world.slots.swap_remove(slot);
         });
     }
 
     /// Gives `n` back to each ideal. Whether that was `committed` may be visible.
-    pub(crate) fn refund(&mut self, now: u64, n: u64, committed: Option<bool>) {
+    pub fn refund(&mut self, now: u64, n: u64, committed: Option<bool>) {
         match committed {
             Some(_) => self.check(|world| world.ideal.refund(now, n, committed)),
             None => self.split(
@@ -100,7 +103,7 @@ impl Worlds {
     }
 
     /// Gives the last `n` tokens of a slot back, as far as the bucket would still have them.
-    pub(crate) fn give_excess(&mut self, now: u64, slot: usize, n: u64) {
+    pub fn give_excess(&mut self, now: u64, slot: usize, n: u64) {
         self.split(
             |World { ideal, slots }| ideal.gives_excess(now, &slots[slot], n),
             |World { ideal, slots }, committed| ideal.give_excess(now, &slots[slot], n, committed),
@@ -108,7 +111,7 @@ impl Worlds {
     }
 
     /// Compares an answer with each ideal, in either of two ways if it `may` be either.
-    pub(crate) fn check_either(
+    pub fn check_either(
         &mut self,
         may: impl Fn(&Ideal) -> Maybe,
         answer: impl Fn(&mut Ideal, bool) -> Result<(), String>,
@@ -128,7 +131,7 @@ impl Worlds {
 
     /// Gives a slot back. `seen` tells, if it is visible, whether the slot was found to be the
     /// last, and whether that was committed.
-    pub(crate) fn give_back(&mut self, now: u64, slot: usize, n: u64, seen: Option<(bool, bool)>) {
+    pub fn give_back(&mut self, now: u64, slot: usize, n: u64, seen: Option<(bool, bool)>) {
         if seen.is_some() {
             self.check(|World { ideal, slots }| ideal.give_back(now, &slots[slot], seen).map(|_| ()));
             return self.forget(slot);

@@ -2,22 +2,22 @@
 
 /// The layout of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub struct Unit {
     /// A token is 2^fraction units.
-    pub(crate) fraction: u32,
+    pub fraction: u32,
     /// A tick earns 2^scale units.
-    pub(crate) scale: u32,
+    pub scale: u32,
     /// Bits of the stamp.
-    pub(crate) stamp: u32,
+    pub stamp: u32,
     /// Tokens of debt that there is room for.
-    pub(crate) debt: u64,
+    pub debt: u64,
     /// Whether the debt was asked for, or is the tokens of 10 ms: then it is not bounded by the
     /// burst as well.
-    pub(crate) fixed: bool,
+    pub fixed: bool,
 }
 
 /// Tokens, period in ns, burst.
-pub(crate) type Asked = (u64, u64, u64);
+pub type Asked = (u64, u64, u64);
 
 /// Returns the bits of a word beside the whole tokens up to `burst`.
 fn rest_of_the_word(burst: u64) -> u32 {
@@ -31,13 +31,13 @@ fn fills((tokens, nanos, _): Asked, burst: u64) -> bool {
 
 impl Unit {
     /// Returns the unit of an accepted quota.
-    pub(crate) fn choose(tokens: u64, nanos: u64, burst: u64) -> Option<Unit> {
+    pub fn choose(tokens: u64, nanos: u64, burst: u64) -> Option<Unit> {
         Unit::with_room((tokens, nanos, burst), None, None)
     }
 
     /// Returns the unit of a quota that may become `head`, with a bound on debt if it was asked
     /// for.
-    pub(crate) fn with_room(quota: Asked, head: Option<Asked>, max_debt: Option<u64>) -> Option<Unit> {
+    pub fn with_room(quota: Asked, head: Option<Asked>, max_debt: Option<u64>) -> Option<Unit> {
         let asked = [quota, head.unwrap_or(quota)];
         let rate = |(tokens, _, _): Asked, other: Asked| u128::from(tokens) * u128::from(other.1);
         let fastest = if rate(asked[1], asked[0]) > rate(asked[0], asked[1]) { asked[1] } else { asked[0] };
@@ -94,8 +94,7 @@ impl Unit {
 
     /// Returns whether a word in this unit takes a sound quota. The levels must fit, a tick is at
     /// most 1/128 of a bucket, and the stamp's range is long enough.
-    #[allow(dead_code, reason = "of the four packages that compile this, some change no quotas")]
-    pub(crate) fn takes(&self, quota @ (_, _, burst): Asked) -> bool {
+    pub fn takes(&self, quota @ (_, _, burst): Asked) -> bool {
         let debt = if self.fixed { self.debt } else { self.debt.min(burst) };
         // The reserved words are above every level.
         let levels = (u64::MAX >> self.stamp) - 1;
@@ -106,7 +105,7 @@ impl Unit {
     }
 
     /// Returns whether the stamp's range is at least 2^range ns, and 64 fill times or 2^62 ns.
-    pub(crate) fn holds(&self, quota: Asked, burst: u64, range: u32) -> bool {
+    pub fn holds(&self, quota: Asked, burst: u64, range: u32) -> bool {
         self.range_is_at_least(quota, range)
             && (self.range_is_fills(burst) || self.range_is_at_least(quota, 62))
     }

@@ -1,19 +1,20 @@
 //! Random steps for the driver, by proptest.
 
-#![allow(dead_code, reason = "some verbs are for buckets whose word is seen, others for the public face")]
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::reference::steps::{Ahead, Amount, Move, Verb, Which};
+use super::steps::{Ahead, Amount, Move, Verb, Which};
 
-pub(crate) type Step = (Move, Ahead, Verb);
+/// A step of a walk: a move of the clock, a change, and a verb.
+pub type Step = (Move, Ahead, Verb);
 
-pub(crate) fn starts() -> impl Strategy<Value = u64> {
+/// Returns readings of the clock at the start of a walk.
+pub fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..1_u64 << 45, 0..1_u64 << 50, 0..1_u64 << 61]
 }
 
-pub(crate) fn moves() -> impl Strategy<Value = Move> {
+/// Returns moves of the clock.
+pub fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
         3 => Just(Move::Still),
         2 => (0..2_000_u16).prop_map(Move::Nanos),
@@ -29,7 +30,7 @@ pub(crate) fn moves() -> impl Strategy<Value = Move> {
 }
 
 /// Returns a few tokens mostly, sometimes about the burst, sometimes none or too many.
-pub(crate) fn amounts() -> impl Strategy<Value = Amount> {
+pub fn amounts() -> impl Strategy<Value = Amount> {
     prop_oneof![
         6 => Just(Amount::Few(1)),
         6 => (1..6_u8).prop_map(Amount::Few),
@@ -42,7 +43,7 @@ pub(crate) fn amounts() -> impl Strategy<Value = Amount> {
 }
 
 /// Returns parts of a burst, in percent: none, some, all, and more than all.
-pub(crate) fn percents() -> impl Strategy<Value = u8> {
+pub fn percents() -> impl Strategy<Value = u8> {
     prop_oneof![8 => 0..=100_u8, 1 => Just(0), 1 => Just(100), 1 => any::<u8>()]
 }
 
@@ -50,12 +51,13 @@ fn whiches() -> impl Strategy<Value = Which> {
     prop_oneof![3 => Just(0), 1 => 0..4_u8].prop_map(Which::Last)
 }
 
-pub(crate) fn takes() -> impl Strategy<Value = Verb> {
+/// Returns takes.
+pub fn takes() -> impl Strategy<Value = Verb> {
     amounts().prop_map(Verb::Take)
 }
 
 /// Returns reservations without a deadline, or within up to nine times the time of a token.
-pub(crate) fn reserves(amounts: impl Strategy<Value = Amount>) -> impl Strategy<Value = Verb> {
+pub fn reserves(amounts: impl Strategy<Value = Amount>) -> impl Strategy<Value = Verb> {
     (amounts, prop::option::of(0..9 * 256_u16)).prop_map(|(n, patience)| match patience {
         None => Verb::Reserve(n),
         Some(by) => Verb::ReserveWithin(n, by),
@@ -79,7 +81,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
 }
 
 /// Returns the verbs that users call.
-pub(crate) fn public_verbs() -> impl Strategy<Value = Verb> {
+pub fn public_verbs() -> impl Strategy<Value = Verb> {
     prop_oneof![
         27 => verbs(),
         3 => amounts().prop_map(Verb::Hold),
@@ -88,7 +90,7 @@ pub(crate) fn public_verbs() -> impl Strategy<Value = Verb> {
 }
 
 /// Returns the verbs of an engine.
-pub(crate) fn inner_verbs() -> impl Strategy<Value = Verb> {
+pub fn inner_verbs() -> impl Strategy<Value = Verb> {
     prop_oneof![
         27 => verbs(),
         2 => whiches().prop_map(Verb::Undo),
@@ -97,17 +99,18 @@ pub(crate) fn inner_verbs() -> impl Strategy<Value = Verb> {
 }
 
 /// Returns no change: the verb is under the own quota.
-pub(crate) fn own() -> impl Strategy<Value = Ahead> {
+pub fn own() -> impl Strategy<Value = Ahead> {
     Just(Ahead::Under(0))
 }
 
 /// Returns plans, which are made on the way.
-pub(crate) fn plans() -> impl Strategy<Value = Ahead> {
+pub fn plans() -> impl Strategy<Value = Ahead> {
     let new = any::<(u8, u8)>().prop_map(|(rate, size)| Ahead::Plan(rate, size));
     prop_oneof![16 => (0..4_u8).prop_map(Ahead::Under), 1 => new]
 }
 
-pub(crate) fn steps(
+/// Returns the steps of a walk.
+pub fn steps(
     moves: impl Strategy<Value = Move>,
     aheads: impl Strategy<Value = Ahead>,
     verbs: impl Strategy<Value = Verb>,

@@ -2,25 +2,26 @@
 //!
 //! This shares no code with the crate. A time is in nanoseconds on the limiter's clock.
 
-#![allow(dead_code, reason = "not every user of it has a log")]
-
 use std::collections::BTreeMap;
 
 /// The way in which tokens are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// From the first use of a key on.
     FirstUse,
     /// Aligned to multiples of the period.
     Aligned,
     /// The number of sub-windows.
     Sliding(u64),
+    /// This window and the last one, by its share.
     Weighted,
 }
 
 /// A window of one key.
 #[derive(Clone, Debug)]
-pub(crate) struct Spelled {
-    pub(crate) limit: u64,
+pub struct Spelled {
+    /// The tokens of a window.
+    pub limit: u64,
     period: u64,
     kind: Kind,
     /// Tokens counted in each (sub-)window.
@@ -28,14 +29,15 @@ pub(crate) struct Spelled {
     /// The tick of the first use.
     start: u64,
     /// Grants, as time and tokens.
-    pub(crate) log: Vec<(u64, u64)>,
+    pub log: Vec<(u64, u64)>,
 }
 
 /// Parts of a weighted window, and ticks of a window from the first use.
 const PARTS: u64 = 1 << 16;
 
 impl Spelled {
-    pub(crate) fn new(limit: u64, period: u64, kind: Kind) -> Spelled {
+    /// Returns a window without grants.
+    pub fn new(limit: u64, period: u64, kind: Kind) -> Spelled {
         Spelled { limit, period, kind, counts: BTreeMap::new(), start: 0, log: Vec::new() }
     }
 
@@ -69,7 +71,7 @@ impl Spelled {
     }
 
     /// Returns the tokens that count at a time, in 2^-16 tokens.
-    pub(crate) fn used(&self, at: u64) -> u64 {
+    pub fn used(&self, at: u64) -> u64 {
         let live = self.live(at);
         if self.kind != Kind::Weighted {
             return live.iter().map(|index| self.count(*index)).sum::<u64>() * PARTS;
@@ -79,16 +81,18 @@ impl Spelled {
         self.count(live[0]) * PARTS + before * (PARTS - into as u64)
     }
 
-    pub(crate) fn remaining(&self, at: u64) -> u64 {
+    /// Returns the tokens that are left at a time.
+    pub fn remaining(&self, at: u64) -> u64 {
         (self.limit * PARTS).saturating_sub(self.used(at)) / PARTS
     }
 
-    pub(crate) fn grants(&self, at: u64, n: u64) -> bool {
+    /// Returns whether `n` tokens are left at a time.
+    pub fn grants(&self, at: u64, n: u64) -> bool {
         n == 0 || self.used(at) + n * PARTS <= self.limit * PARTS
     }
 
     /// Counts `n` tokens, whether they are there or not.
-    pub(crate) fn count_in(&mut self, at: u64, n: u64) {
+    pub fn count_in(&mut self, at: u64, n: u64) {
         if n == 0 {
             return;
         }
@@ -104,7 +108,7 @@ impl Spelled {
     }
 
     /// Takes back up to `n` tokens that count, the newest first.
-    pub(crate) fn refund(&mut self, at: u64, mut n: u64) {
+    pub fn refund(&mut self, at: u64, mut n: u64) {
         for index in self.live(at) {
             if let Some(count) = self.counts.get_mut(&index) {
                 let back = n.min(*count);
@@ -118,12 +122,12 @@ impl Spelled {
     }
 
     /// Forgets all tokens.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.counts.clear();
     }
 
     /// Returns the tokens granted in the `span` that ends with a time.
-    pub(crate) fn granted_in(&self, span: u64, at: u64) -> u64 {
+    pub fn granted_in(&self, span: u64, at: u64) -> u64 {
         self.log.iter().filter(|(then, _)| at - then < span).map(|(_, n)| n).sum()
     }
 }

@@ -1,12 +1,10 @@
 //! The quota of some keys in the ideal bucket: the limiter's own earnings, times a ratio.
 
-#![allow(dead_code, reason = "not every user of the reference has plans")]
-
 use super::{Ideal, Windows};
 
 /// A plan that earns `up / down` of the own quota's earnings, from a moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     up: i128,
     down: i128,
     pub(super) burst: u64,
@@ -39,7 +37,7 @@ impl Plan {
 
 impl Ideal {
     /// Returns a plan that is made now, of `tokens` in `nanos`.
-    pub(crate) fn plan(&mut self, tokens: u64, nanos: u64, burst: u64) -> Plan {
+    pub fn plan(&mut self, tokens: u64, nanos: u64, burst: u64) -> Plan {
         self.plans = true;
         let (up, down) = (i128::from(tokens) * self.nanos, self.rate.tokens * i128::from(nanos));
         let all = gcd(up, down);
@@ -50,14 +48,14 @@ impl Ideal {
     }
 
     /// Starts anew after a removal: full, or at the initial level.
-    pub(crate) fn begin_anew(&mut self) {
+    pub fn begin_anew(&mut self) {
         (self.level, self.at, self.used) = (0, None, None);
         (self.jumps, self.changes, self.slack) = (0, 0, 0);
         self.serial += 1;
     }
 
     /// Puts the next steps under a plan, or under the own quota.
-    pub(crate) fn under(&mut self, plan: Option<Plan>) {
+    pub fn under(&mut self, plan: Option<Plan>) {
         self.plan = plan;
     }
 
@@ -91,7 +89,7 @@ impl Ideal {
     /// Returns whether all readings up to `due` count as time since the stamp, or as jitter. Beyond
     /// that an own quota has refilled. A plan that has not begun has earned nothing, and no wait
     /// under it is exact.
-    pub(crate) fn is_straight_until(&self, now: u64, due: u64) -> bool {
+    pub fn is_straight_until(&self, now: u64, due: u64) -> bool {
         let Windows { jitter, jump } = self.windows;
         let straight = -jitter..self.range() - jitter - jump;
         self.at
@@ -100,7 +98,7 @@ impl Ideal {
 
     /// Returns whether ticks never wrap, however much faster the quota becomes within bounds. Then
     /// they always tell the time before a plan.
-    pub(crate) fn ticks_are_slow(&self) -> bool {
+    pub fn ticks_are_slow(&self) -> bool {
         self.rate.tokens << (self.unit.fraction + 6) < self.nanos << self.unit.scale
     }
 

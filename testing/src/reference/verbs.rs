@@ -1,22 +1,21 @@
 //! The other verbs of a bucket, on the ideal.
 
-#![allow(dead_code, reason = "not every user of the reference has every verb")]
-
 use super::{Answer, Bounds, Ideal, MOST_TOKENS, Maybe, Moment, Rate, Span, Windows};
 
 /// The crate's answer to a reservation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Promise {
-    pub(crate) answer: Answer,
+pub struct Promise {
+    /// The answer about the bucket.
+    pub answer: Answer,
     /// Nanoseconds, if the reservation was made.
-    pub(crate) delay: Option<u64>,
+    pub delay: Option<u64>,
     /// Whether it was refused for the debt, not for want of patience.
-    pub(crate) indebted: bool,
+    pub indebted: bool,
 }
 
 /// A take, and the ideal bucket after it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     n: u64,
     before: i128,
     since: Moment,
@@ -29,7 +28,7 @@ pub(crate) struct Slot {
 
 impl Ideal {
     /// Starts with `tokens` tokens, at the first use or at a reading of the clock.
-    pub(crate) fn starting_with(mut self, tokens: u64, at: Option<u64>) -> Ideal {
+    pub fn starting_with(mut self, tokens: u64, at: Option<u64>) -> Ideal {
         self.initial = Some(tokens);
         if let Some(now) = at {
             self.level = self.units(tokens.min(self.burst()));
@@ -49,7 +48,7 @@ impl Ideal {
     }
 
     /// Returns the slot that `n` tokens would have, if they were taken now.
-    pub(crate) fn slot(&self, now: u64, n: u64) -> Slot {
+    pub fn slot(&self, now: u64, n: u64) -> Slot {
         let seen = self.bounds(now);
         Slot {
             n,
@@ -73,7 +72,7 @@ impl Ideal {
     }
 
     /// Takes `n` tokens if `kept` tokens stay.
-    pub(crate) fn take_above(&mut self, now: u64, n: u64, kept: u64, answer: Answer) -> Result<(), String> {
+    pub fn take_above(&mut self, now: u64, n: u64, kept: u64, answer: Answer) -> Result<(), String> {
         if n == 0 {
             return self.take(now, n, answer);
         }
@@ -106,7 +105,7 @@ impl Ideal {
     }
 
     /// Takes the tokens that are there above `kept`, up to `n`. The crate took `taken`.
-    pub(crate) fn take_up_to(
+    pub fn take_up_to(
         &mut self,
         now: u64,
         (n, kept): (u64, u64),
@@ -141,7 +140,7 @@ impl Ideal {
 
     /// Takes `n` tokens that are there or will be above `kept`, within `patience` nanoseconds
     /// (`None`: at any time).
-    pub(crate) fn reserve(
+    pub fn reserve(
         &mut self,
         now: u64,
         (n, kept): (u64, u64),
@@ -192,7 +191,7 @@ impl Ideal {
     }
 
     /// Takes up to `n` tokens on credit, within the bound of the debt. The crate took `taken`.
-    pub(crate) fn charge_up_to(&mut self, now: u64, n: u64, taken: u64) -> Result<(), String> {
+    pub fn charge_up_to(&mut self, now: u64, n: u64, taken: u64) -> Result<(), String> {
         let seen = self.bounds(now);
         if !self.are_up_to(n, taken, seen.least + self.bound(), seen.most + self.bound()) {
             let step = || format!("{n} charged at {now} ns, {taken} taken");
@@ -206,12 +205,12 @@ impl Ideal {
 
     /// Gives `n` tokens back. A full bucket takes nothing, not even the time. Within a tick of
     /// full, only the word tells whether it was `committed`.
-    pub(crate) fn refund(&mut self, now: u64, n: u64, committed: Option<bool>) -> Result<(), String> {
+    pub fn refund(&mut self, now: u64, n: u64, committed: Option<bool>) -> Result<(), String> {
         self.give(now, self.units(n), 0, committed)
     }
 
     /// Returns whether a refund is committed.
-    pub(crate) fn refunds(&self, now: u64, n: u64) -> Maybe {
+    pub fn refunds(&self, now: u64, n: u64) -> Maybe {
         match self.at {
             // The initial level is decided at the first use.
             None => Maybe { yes: false, no: true },
@@ -251,12 +250,7 @@ impl Ideal {
 
     /// Drops a reservation: all of it comes back if it is the last in line. `back` tells, if it is
     /// known, whether that was found, and whether it was committed.
-    pub(crate) fn give_back(
-        &mut self,
-        now: u64,
-        slot: &Slot,
-        back: Option<(bool, bool)>,
-    ) -> Result<bool, String> {
+    pub fn give_back(&mut self, now: u64, slot: &Slot, back: Option<(bool, bool)>) -> Result<bool, String> {
         if self.at.is_none() {
             return Ok(false);
         }
@@ -287,7 +281,7 @@ impl Ideal {
     }
 
     /// Returns whether a reservation is the last in line.
-    pub(crate) fn is_last(&self, slot: &Slot) -> Maybe {
+    pub fn is_last(&self, slot: &Slot) -> Maybe {
         let allowed = (self.jumps + slot.jumps + 3) * self.tick();
         // A limiter with plans compares the whole word.
         let same = !self.plans || self.at.is_some_and(|at| self.shown(at.tick - slot.since.tick) == 0);
@@ -300,7 +294,7 @@ impl Ideal {
     /// Returns whether an earlier reading decides: it is later than the stamp, or jitter, and at
     /// most a quarter of the range before a reading of now, which is neither before the stamp.
     /// Within the jitter after the stamp it may decide without a new reading.
-    pub(crate) fn admits(&self, then: u64, now: u64) -> Maybe {
+    pub fn admits(&self, then: u64, now: u64) -> Maybe {
         let Some(at) = self.at else { return Maybe { yes: false, no: true } };
         let (then, now) = (self.moment(then).tick, self.moment(now).tick);
         let jitter = self.windows.jitter;
@@ -316,7 +310,7 @@ impl Ideal {
 
     /// Fixes the level and the stamp at this reading, whatever the step asks. A key that gets a
     /// slot of a table starts so.
-    pub(crate) fn begin(&mut self, now: u64) {
+    pub fn begin(&mut self, now: u64) {
         if self.at.is_some() {
             let seen = self.bounds(now);
             self.commit(&seen, seen.level);
@@ -324,7 +318,7 @@ impl Ideal {
     }
 
     /// Returns whether the bucket has been full for 2 s, so that an evictor may take it.
-    pub(crate) fn is_idle(&self, now: u64) -> Maybe {
+    pub fn is_idle(&self, now: u64) -> Maybe {
         // A bucket that was never used has lost nothing.
         let Some(at) = self.at else { return Maybe { yes: true, no: false } };
         let passed = self.shown(self.moment(now).tick - at.tick);
@@ -341,13 +335,13 @@ impl Ideal {
     }
 
     /// Undoes a take: gives back the tokens of it that the bucket would still have.
-    pub(crate) fn undo(&mut self, now: u64, slot: &Slot, committed: Option<bool>) -> Result<(), String> {
+    pub fn undo(&mut self, now: u64, slot: &Slot, committed: Option<bool>) -> Result<(), String> {
         let (more, ticks) = self.kept_without(now, slot, slot.n);
         self.give(now, more, ticks, committed)
     }
 
     /// Returns whether giving back the last `n` tokens of a take is committed.
-    pub(crate) fn gives_excess(&self, now: u64, slot: &Slot, n: u64) -> Maybe {
+    pub fn gives_excess(&self, now: u64, slot: &Slot, n: u64) -> Maybe {
         if self.at.is_none() {
             return Maybe { yes: false, no: true };
         }
@@ -356,13 +350,7 @@ impl Ideal {
     }
 
     /// Gives back the last `n` tokens of a take, as far as the bucket would still have them.
-    pub(crate) fn give_excess(
-        &mut self,
-        now: u64,
-        slot: &Slot,
-        n: u64,
-        committed: bool,
-    ) -> Result<(), String> {
+    pub fn give_excess(&mut self, now: u64, slot: &Slot, n: u64, committed: bool) -> Result<(), String> {
         let (more, ticks) = self.kept_without(now, slot, n);
         self.give(now, more, ticks, Some(committed))
     }
@@ -386,7 +374,7 @@ impl Ideal {
     }
 
     /// Sets another rate and burst, of the same period, from a reading of the clock on.
-    pub(crate) fn set_quota(&mut self, now: u64, tokens: u64, burst: u64) {
+    pub fn set_quota(&mut self, now: u64, tokens: u64, burst: u64) {
         let then = self.moment(now);
         self.changed = Some(then.earned);
         self.rate = Rate { later: true, ..Rate::new(tokens, self.nanos, self.unit) };
