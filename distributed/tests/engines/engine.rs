@@ -62,6 +62,11 @@ pub(crate) trait Engine: Sized {
     /// with constraints shows first that they refuse each of these rows.
     async fn lift_constraints(&mut self, _wrong: &[Stored]) {}
 
+    /// Returns the deadlocks that the server has found. A call in one is sent once more.
+    async fn deadlocks(&mut self) -> u64 {
+        0
+    }
+
     /// Checks the row that a call wrote for its bucket.
     fn check(row: &Stored, bucket: &Bucket, op: &Op<'_>) {
         assert_eq!(*row, Stored::of(bucket, &op.spec), "the row of {op:?}");

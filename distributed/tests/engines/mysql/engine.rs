@@ -110,6 +110,10 @@ impl Engine for MySql {
         }
     }
 
+    async fn deadlocks(&mut self) -> u64 {
+        self.status("Innodb_deadlocks").await
+    }
+
     async fn lift_constraints(&mut self, wrong: &[Stored]) {
         for Stored { credits, last_us, unit, full_us } in wrong {
             let insert = format!(

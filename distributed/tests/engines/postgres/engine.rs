@@ -104,6 +104,10 @@ impl Engine for Postgres {
         self.other.execute("DELETE FROM tollgate_buckets WHERE id = ANY($1)", &[&keys]).await.unwrap();
     }
 
+    async fn deadlocks(&mut self) -> u64 {
+        self.server.log().matches("deadlock detected").count() as u64
+    }
+
     async fn lift_constraints(&mut self, wrong: &[Stored]) {
         for row in wrong {
             let insert = "INSERT INTO tollgate_buckets VALUES ('wrong', $1, $2, $3, 0)";

@@ -23,7 +23,7 @@ promises! { Keys:
     }
     load {
         no_token_is_lost_or_made_under_load,
-        batches_in_opposite_orders_fail_no_call,
+        batches_in_opposite_orders_do_not_deadlock,
         ended_sessions_make_no_token_and_heal,
     }
     servers {

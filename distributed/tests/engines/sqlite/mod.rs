@@ -18,7 +18,7 @@ promises! { File:
     }
     load {
         no_token_is_lost_or_made_under_load,
-        batches_in_opposite_orders_fail_no_call,
+        batches_in_opposite_orders_do_not_deadlock,
     }
     locks {
         a_call_that_changes_nothing_writes_nothing,
