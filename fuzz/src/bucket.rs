@@ -8,14 +8,15 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use tollgate::{RateLimiter, TokenBucket};
+use tollgate_testing::reference::steps::{Ahead, Amount, Move, Verb, Which, near};
+use tollgate_testing::reference::{Asked, Ideal, Unit};
 
 use crate::bytes::Bytes;
 use crate::reference::drive::Driver;
 use crate::reference::face::Face;
-use crate::reference::steps::{Ahead, Amount, Move, Verb, Which, counted, near, quota};
+use crate::reference::quotas::{counted, quota};
 use crate::reference::time::Time;
-use crate::reference::{Asked, Ideal, Unit};
-use crate::steps::asked;
+use crate::steps::{amount, asked, moved};
 
 const MOST_STEPS: usize = 64;
 /// The most steps of a spread bucket: too few for a lease.
@@ -42,31 +43,27 @@ enum Store {
     Table,
 }
 
-impl Ahead {
-    fn read(bytes: &mut Bytes<'_>) -> Ahead {
-        match bytes.byte() {
-            which @ 0..216 => Ahead::Under(which % 4),
-            216..240 => Ahead::Plan(bytes.byte(), bytes.byte()),
-            _ => Ahead::Remove,
-        }
+fn ahead(bytes: &mut Bytes<'_>) -> Ahead {
+    match bytes.byte() {
+        which @ 0..216 => Ahead::Under(which % 4),
+        216..240 => Ahead::Plan(bytes.byte(), bytes.byte()),
+        _ => Ahead::Remove,
     }
 }
 
-impl Verb {
-    fn read(kind: u8, bytes: &mut Bytes<'_>) -> Verb {
-        match kind % 16 {
-            0..=3 => Verb::Take(Amount::read(bytes)),
-            4 => Verb::UpTo(Amount::read(bytes)),
-            5 => Verb::TakeAt(bytes.byte(), Amount::read(bytes)),
-            6 | 7 => Verb::Reserve(Amount::read(bytes)),
-            8 => Verb::ReserveWithin(Amount::read(bytes), bytes.short()),
-            9 if kind >= 128 => Verb::Above(Amount::read(bytes), bytes.byte()),
-            9 => Verb::Refund(Amount::read(bytes)),
-            10 | 11 => Verb::Drop(Which::First(bytes.byte() % 64)),
-            12 | 13 => Verb::Use(bytes.byte(), Amount::read(bytes)),
-            14 => Verb::Hold(Amount::read(bytes)),
-            _ => Verb::SetQuota(bytes.byte(), bytes.byte()),
-        }
+fn verb(kind: u8, bytes: &mut Bytes<'_>) -> Verb {
+    match kind % 16 {
+        0..=3 => Verb::Take(amount(bytes)),
+        4 => Verb::UpTo(amount(bytes)),
+        5 => Verb::TakeAt(bytes.byte(), amount(bytes)),
+        6 | 7 => Verb::Reserve(amount(bytes)),
+        8 => Verb::ReserveWithin(amount(bytes), bytes.short()),
+        9 if kind >= 128 => Verb::Above(amount(bytes), bytes.byte()),
+        9 => Verb::Refund(amount(bytes)),
+        10 | 11 => Verb::Drop(Which::First(bytes.byte() % 64)),
+        12 | 13 => Verb::Use(bytes.byte(), amount(bytes)),
+        14 => Verb::Hold(amount(bytes)),
+        _ => Verb::SetQuota(bytes.byte(), bytes.byte()),
     }
 }
 
@@ -77,8 +74,8 @@ impl Case {
         let mut case = Case {
             quota,
             headroom: (room & 1 > 0).then(|| (bytes.byte(), bytes.byte())),
-            max_debt: (room & 2 > 0).then(|| Amount::read(&mut bytes)),
-            initial: (room & 4 > 0).then(|| Amount::read(&mut bytes)),
+            max_debt: (room & 2 > 0).then(|| amount(&mut bytes)),
+            initial: (room & 4 > 0).then(|| amount(&mut bytes)),
             spread: room & 8 > 0,
             keyed: [None, Some(Store::Map), None, Some(Store::Table)][usize::from(room >> 6)],
             start: bytes.spread(62),
@@ -91,8 +88,8 @@ impl Case {
         let most = if case.spread { MOST_AT_LEISURE } else { MOST_STEPS };
         while !bytes.is_empty() && case.steps.len() < most {
             let kind = bytes.byte();
-            let ahead = case.keyed.map_or(Ahead::Under(0), |_| Ahead::read(&mut bytes));
-            case.steps.push((Move::read(kind >> 4, &mut bytes), ahead, Verb::read(kind, &mut bytes)));
+            let ahead = case.keyed.map_or(Ahead::Under(0), |_| ahead(&mut bytes));
+            case.steps.push((moved(kind >> 4, &mut bytes), ahead, verb(kind, &mut bytes)));
         }
         case
     }

@@ -7,8 +7,7 @@ use tollgate::WhenFull;
 use crate::bytes::Bytes;
 use crate::reference::keyed::probe::Alike;
 use crate::reference::keyed::{Case as Steps, End, Pace, Verb};
-use crate::reference::steps::{Amount, Move};
-use crate::steps::asked;
+use crate::steps::{amount, asked, moved};
 
 const MOST_STEPS: usize = 64;
 
@@ -31,21 +30,21 @@ impl End {
             return End::Dropped;
         }
         let tokens = bytes.byte() % 8;
-        End::DroppedLater(tokens, Pace::read(bytes), Amount::read(bytes))
+        End::DroppedLater(tokens, Pace::read(bytes), amount(bytes))
     }
 }
 
 impl Verb {
     fn read(kind: u8, plans: bool, bytes: &mut Bytes<'_>) -> Verb {
         match kind % 16 {
-            0..=3 => Verb::Take(Amount::read(bytes)),
-            4 if kind >= 128 => Verb::Above(Amount::read(bytes), bytes.byte()),
-            4 => Verb::TakePinned(Amount::read(bytes)),
-            5 => Verb::UpTo(Amount::read(bytes)),
-            6 => Verb::Reserve(Amount::read(bytes), End::Used),
-            7 => Verb::Reserve(Amount::read(bytes), End::read(plans, bytes)),
-            8 => Verb::Hold(Amount::read(bytes), Amount::read(bytes)),
-            9 => Verb::Refund(Amount::read(bytes)),
+            0..=3 => Verb::Take(amount(bytes)),
+            4 if kind >= 128 => Verb::Above(amount(bytes), bytes.byte()),
+            4 => Verb::TakePinned(amount(bytes)),
+            5 => Verb::UpTo(amount(bytes)),
+            6 => Verb::Reserve(amount(bytes), End::Used),
+            7 => Verb::Reserve(amount(bytes), End::read(plans, bytes)),
+            8 => Verb::Hold(amount(bytes), amount(bytes)),
+            9 => Verb::Refund(amount(bytes)),
             10 => Verb::Peek,
             11 => Verb::Remove,
             12 if bytes.byte() < 64 => Verb::Clear,
@@ -69,7 +68,7 @@ impl Case {
             policy: [WhenFull::Share, WhenFull::Deny, WhenFull::Allow, WhenFull::Share]
                 [usize::from(room % 4)],
             hasher: Alike::ALL[usize::from(room / 4 % 4).saturating_sub(1)],
-            initial: (room / 16 % 4 == 3).then(|| Amount::read(&mut bytes)),
+            initial: (room / 16 % 4 == 3).then(|| amount(&mut bytes)),
             inline,
             max_keys: usize::from(bytes.byte() % 65),
             start: bytes.spread(62),
@@ -79,7 +78,7 @@ impl Case {
             let (kind, key) = (bytes.byte(), bytes.byte());
             // Mostly one of a few keys.
             let key = u64::from(if key >= 64 { key % 8 } else { key });
-            let by = Move::read(kind >> 4, &mut bytes);
+            let by = moved(kind >> 4, &mut bytes);
             let pace = if plans { Pace::read(&mut bytes) } else { Pace::Own };
             case.steps.push((by, key, pace, Verb::read(kind, plans, &mut bytes)));
         }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use tollgate::{AnyRule, InvalidRule, Quota, Window};
+use tollgate_testing::reference::Asked;
 
 use crate::bytes::Bytes;
-use crate::reference::Asked;
-use crate::reference::steps::quota;
+use crate::reference::quotas::quota;
 use crate::steps::asked;
 
 #[derive(Debug)]

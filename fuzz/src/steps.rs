@@ -1,10 +1,10 @@
 //! Steps from bytes: quotas, moves of the clock, and amounts.
 
-use crate::bytes::Bytes;
-use crate::reference::Asked;
-use crate::reference::steps::{Amount, Move};
+use tollgate_testing::SECOND;
+use tollgate_testing::reference::Asked;
+use tollgate_testing::reference::steps::{Amount, Move};
 
-const SECOND: u64 = 1_000_000_000;
+use crate::bytes::Bytes;
 
 /// Returns a quota, in and out of the bounds. Its period is mostly a usual one.
 pub(crate) fn asked(bytes: &mut Bytes<'_>) -> Asked {
@@ -39,32 +39,30 @@ fn near_to(number: u64, bytes: &mut Bytes<'_>) -> u64 {
     number.saturating_add_signed(i64::from(bytes.byte() % 5) - 2)
 }
 
-impl Move {
-    pub(crate) fn read(kind: u8, bytes: &mut Bytes<'_>) -> Move {
-        match kind % 16 {
-            0..=3 => Move::Still,
-            4 => Move::Nanos(bytes.short()),
-            5 | 6 => Move::Tokens(u32::from(bytes.short()) << 8),
-            7 => Move::Fills(u32::from(bytes.byte()) << 10),
-            8 => Move::Sixteenths(bytes.byte()),
-            9 => Move::Turn(bytes.short().cast_signed()),
-            10 => Move::Ahead(bytes.spread(62)),
-            11 | 12 => Move::Retry,
-            13 => Move::Stale(bytes.byte()),
-            14 => Move::Back(bytes.short()),
-            _ => Move::Rewind(bytes.spread(62)),
-        }
+/// Returns a move of the clock.
+pub(crate) fn moved(kind: u8, bytes: &mut Bytes<'_>) -> Move {
+    match kind % 16 {
+        0..=3 => Move::Still,
+        4 => Move::Nanos(bytes.short()),
+        5 | 6 => Move::Tokens(u32::from(bytes.short()) << 8),
+        7 => Move::Fills(u32::from(bytes.byte()) << 10),
+        8 => Move::Sixteenths(bytes.byte()),
+        9 => Move::Turn(bytes.short().cast_signed()),
+        10 => Move::Ahead(bytes.spread(62)),
+        11 | 12 => Move::Retry,
+        13 => Move::Stale(bytes.byte()),
+        14 => Move::Back(bytes.short()),
+        _ => Move::Rewind(bytes.spread(62)),
     }
 }
 
-impl Amount {
-    pub(crate) fn read(bytes: &mut Bytes<'_>) -> Amount {
-        match bytes.byte() {
-            few @ 0..64 => Amount::Few(few % 8),
-            few @ 64..128 => Amount::Few(few),
-            part @ 128..192 => Amount::Part(part % 64),
-            192..224 => Amount::Near(bytes.byte().cast_signed()),
-            _ => Amount::Any(bytes.spread(64)),
-        }
+/// Returns a number of tokens.
+pub(crate) fn amount(bytes: &mut Bytes<'_>) -> Amount {
+    match bytes.byte() {
+        few @ 0..64 => Amount::Few(few % 8),
+        few @ 64..128 => Amount::Few(few),
+        part @ 128..192 => Amount::Part(part % 64),
+        192..224 => Amount::Near(bytes.byte().cast_signed()),
+        _ => Amount::Any(bytes.spread(64)),
     }
 }

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use tollgate_testing::reference::{Asked, Unit};
 
-use super::reference::{Asked, Unit};
 use super::terms::{has_room, numbers, quotas, unit_of};
 use super::verbs::{Rooms, room_of, rooms};
 use crate::rule::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};

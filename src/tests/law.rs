@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use tollgate_testing::reference::steps::{Amount, Move, Scale, Verb, Which, nanos};
+use tollgate_testing::reference::strategies::{Step, own, reserves};
+use tollgate_testing::reference::{Asked, Ideal};
 
-use super::reference::steps::{Amount, Move, Scale, Verb, Which};
 use super::reference::subject::{Decision, Made, Returned, Subject};
-use super::reference::time::nanos;
-use super::reference::{Asked, Ideal};
-use super::strategies::{Step, own, reserves};
 use super::terms::{TABLE, numbers, unit_of};
 use super::verbs::{Bench, reservation, room_of, rooms};
 use crate::bucket::receipt::Receipt;
@@ -40,7 +39,7 @@ fn steps(refunds: u32) -> impl Strategy<Value = Vec<Step>> {
         // undone tokens.
         u32::from(refunds == 0) => (0..2_u8).prop_map(|back| Verb::Undo(Which::Last(back))),
     ];
-    super::strategies::steps(moves, own(), verbs, 160)
+    tollgate_testing::reference::strategies::steps(moves, own(), verbs, 160)
 }
 
 /// Tokens taken at one time and due at another.

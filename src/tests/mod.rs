@@ -3,9 +3,6 @@
 #[cfg(not(any(loom, shuttle)))]
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
-#[cfg(not(any(loom, shuttle)))]
-#[path = "../../tests/reference/strategies.rs"]
-mod strategies;
 
 #[cfg(not(any(loom, shuttle)))]
 mod calibration;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use tollgate_testing::reference::Asked;
+use tollgate_testing::reference::steps::nanos;
 
-use super::reference::Asked;
 use super::reference::answers::answer;
-use super::reference::time::nanos;
 use super::terms::{numbers, quotas};
 use crate::rule::layout::{Layout, LayoutOptions, QuotaError, RawQuota};
 use crate::rule::rate::Quota;
@@ -56,7 +56,7 @@ impl Pair {
         (up, u128::from(own.0) * u128::from(nanos))
     }
 
-    fn take(&self, state: &mut State, now: u64, n: u64) -> super::reference::Answer {
+    fn take(&self, state: &mut State, now: u64, n: u64) -> tollgate_testing::reference::Answer {
         let reading = self.reading(now);
         let (outcome, next) = Take::Exactly(n).apply(*state, &reading);
         *state = next.unwrap_or(*state);

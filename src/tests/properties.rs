@@ -299,7 +299,8 @@ fn retry_after_is_exact() {
 fn is_exact(scene: Scene, step: Take) -> Result<bool, TestCaseError> {
     let (outcome, next) = scene.run(step);
     let Err(denied) = step.decision((outcome, scene.reading)) else { return Ok(false) };
-    let wait = super::reference::time::nanos(denied.retry_after().expect("no more than the burst"));
+    let wait =
+        tollgate_testing::reference::steps::nanos(denied.retry_after().expect("no more than the burst"));
     prop_assert!(wait > 0, "it is refused, and due at once");
     let then = Scene { state: next.unwrap_or(scene.state), ..scene };
     let ticks = |nanos: u64| scene.terms().ticks.tick(scene.reading.at + nanos);

@@ -1,8 +1,9 @@
 // promise: law, never-late
 //! The pure step of a take, at its edges. Random sequences of steps are in `verbs.rs`.
 
+use tollgate_testing::reference::{Answer, Asked};
+
 use super::reference::answers::answer;
-use super::reference::{Answer, Asked};
 use super::terms::{EXTREMES, TABLE, compile};
 use crate::word::state::{Reading, State, TakeOutcome};
 use crate::word::terms::Terms;

@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
+use tollgate_testing::reference::{Asked, Unit};
 
-use super::reference::{Asked, Unit};
 use crate::rule::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
 use crate::word::terms::Terms;
 use crate::word::tick::TickScale;

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tollgate_testing::reference::strategies::{Step, inner_verbs, moves, own, plans, starts, steps, takes};
+use tollgate_testing::reference::{Answer, Asked, Ideal, Unit};
 
 use super::reference::answers::answer;
 use super::reference::drive::Driver;
 use super::reference::subject::{Decision, Made, Reserved, Returned, Subject};
 use super::reference::time::Time;
-use super::reference::{Answer, Asked, Ideal, Unit};
-use super::strategies::{Step, inner_verbs, moves, own, plans, starts, steps, takes};
 use super::terms::{EXTREMES, TABLE, numbers, quotas, unit_of};
 use crate::bucket::atomic::{Bucket, ReadClock};
 use crate::bucket::engine::{At, Done, Engine, Now};

@@ -7,6 +7,7 @@ mod cases;
 mod hash;
 mod nothing;
 mod random;
+pub mod reference;
 mod spans;
 #[cfg(feature = "wire")]
 pub mod upstream;

@@ -17,9 +17,9 @@ use std::{env, fs};
 
 use ::serde::Deserialize;
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, TokenBucket};
+use tollgate_testing::reference::{Ideal, Unit};
 
 use super::{IN_TABLE, InStore, Room};
-use crate::reference::{Ideal, Unit};
 use crate::support::{Time, answer, nanos, ns};
 
 #[derive(Deserialize)]

@@ -21,12 +21,8 @@ mod resizing;
 mod scene;
 #[cfg(feature = "serde")]
 mod serde;
-#[path = "../windows/spelled.rs"]
-mod spelled;
 mod spread;
 mod store;
-#[path = "../reference/strategies.rs"]
-mod strategies;
 mod support;
 #[expect(clippy::duplicate_mod, reason = "what is promised of keys is compiled for either store")]
 mod table;

@@ -7,11 +7,12 @@ use std::sync::Once;
 use proptest::prelude::*;
 use tollgate::Quota;
 use tollgate_testing::quota_numbers;
+use tollgate_testing::reference::Unit;
 pub(crate) use tollgate_testing::{DAY, HOUR, Plain, QUOTAS, Random, SECOND, Twin, cases, ns};
 
-use crate::reference::Unit;
 pub(crate) use crate::reference::answers::answer;
-pub(crate) use crate::reference::time::{Time, nanos};
+pub(crate) use crate::reference::time::Time;
+pub(crate) use tollgate_testing::reference::steps::nanos;
 
 pub(crate) fn unit_of(quota: Quota) -> Unit {
     Unit::choose(quota.tokens(), nanos(quota.period()), quota.capacity()).expect("a quota has a unit")

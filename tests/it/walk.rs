@@ -6,15 +6,18 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull};
+use tollgate_testing::reference::Ideal;
+use tollgate_testing::reference::steps::Move;
+use tollgate_testing::reference::strategies::{
+    Step, amounts, moves, own, percents, public_verbs, starts, steps, takes,
+};
 
 use super::{IN_TABLE, InStore, Room};
-use crate::reference::Ideal;
 use crate::reference::drive::Driver;
 use crate::reference::face::Face;
 use crate::reference::keyed::probe::Alike;
 use crate::reference::keyed::{Case, End, Pace, Verb};
-use crate::reference::steps::{Move, asked};
-use crate::strategies::{Step, amounts, moves, own, percents, public_verbs, starts, steps, takes};
+use crate::reference::quotas::asked;
 use crate::support::{Time, cases, nanos, quotas, unit_of};
 
 fn walk(face: &Face, mut time: Time, quota: Quota, start: u64, steps: Vec<Step>) {
@@ -23,7 +26,7 @@ fn walk(face: &Face, mut time: Time, quota: Quota, start: u64, steps: Vec<Step>)
     Driver::new(face, ideal, unit_of(quota), time).run(steps);
 }
 
-fn verbs() -> impl Strategy<Value = crate::reference::steps::Verb> {
+fn verbs() -> impl Strategy<Value = tollgate_testing::reference::steps::Verb> {
     prop_oneof![takes(), public_verbs()]
 }
 

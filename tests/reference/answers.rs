@@ -5,9 +5,8 @@
 use std::time::Duration;
 
 use tollgate::{Denied, Granted, Reason, Snapshot};
-
-use super::Answer;
-use super::time::nanos;
+use tollgate_testing::reference::Answer;
+use tollgate_testing::reference::steps::nanos;
 
 pub(crate) fn granted(granted: Granted) -> Answer {
     grant(granted.remaining(), granted.reset_after())

@@ -7,14 +7,15 @@
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
 use tollgate::{Moment, Reason};
+use tollgate_testing::reference::steps::{Ahead, LAST, Move, Scale, Verb, counts_plan, nanos, near};
+use tollgate_testing::reference::verbs::Promise;
+use tollgate_testing::reference::worlds::{World, Worlds};
+use tollgate_testing::reference::{Asked, Ideal, Maybe, Unit, plan};
 
 use super::answers::{answer, denied, taken};
-use super::steps::{Ahead, Move, Scale, Verb, asked, counts_plan, near, quota};
+use super::quotas::{asked, quota};
 use super::subject::{Decision, Made, Returned, Subject};
-use super::time::{LAST, Time, nanos};
-use super::verbs::Promise;
-use super::worlds::{World, Worlds};
-use super::{Asked, Ideal, Maybe, Unit, plan};
+use super::time::Time;
 
 /// Changes for which the reference's sums of earned tokens stay below 2^127.
 const MOST_CHANGES: usize = 16;

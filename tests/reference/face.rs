@@ -6,8 +6,8 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use tollgate::{Hold, Moment, Plan, Quota, RateLimiter, Reservation, TokenBucket};
+use tollgate_testing::reference::Answer;
 
-use super::Answer;
 use super::answers::{granted, look};
 use super::subject::{Decision, Made, Reserved, Returned, Subject};
 

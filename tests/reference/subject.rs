@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use tollgate::{Denied, Granted, Moment, Quota};
-
-use super::Answer;
+use tollgate_testing::reference::Answer;
 
 pub(crate) type Decision = Result<Granted, Denied>;
 

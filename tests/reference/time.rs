@@ -5,14 +5,7 @@
 use std::time::Duration;
 
 use tollgate::{Clock, MockClock};
-
-/// The last reading: 2^62 ns, less an hour and the jitter. A bucket with no longer range takes
-/// those for a jump back.
-pub(crate) const LAST: u64 = (1 << 62) - (1 << 42);
-
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).expect("a wait is below 2^64 ns")
-}
+use tollgate_testing::reference::steps::LAST;
 
 /// A mock clock that is set to readings, not moved by spans.
 pub(crate) struct Time {

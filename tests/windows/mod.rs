@@ -1,7 +1,5 @@
 //! Windows of keys beside windows that are spelled out, at steps that a source of numbers chooses.
 
-mod spelled;
-
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
@@ -11,7 +9,7 @@ use tollgate::{
     WindowCounter, all_of,
 };
 
-pub(crate) use spelled::{Kind, Spelled};
+pub(crate) use tollgate_testing::reference::windows::{Kind, Spelled};
 
 /// Keys of a limiter.
 const KEYS: u64 = 4;

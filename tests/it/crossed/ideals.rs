@@ -1,8 +1,8 @@
 //! The two rules in plain integers.
 
 use tollgate::Window;
+use tollgate_testing::reference::windows::{Kind, Spelled};
 
-use crate::spelled::{Kind, Spelled};
 use crate::support::nanos;
 
 /// A bucket or a window, at readings that never go back.

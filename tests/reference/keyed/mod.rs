@@ -16,12 +16,13 @@ pub(crate) mod probe;
 mod table;
 
 use tollgate::{RateLimiter, WhenFull};
+use tollgate_testing::reference::steps::{Amount, LAST, Move, Scale, near};
+use tollgate_testing::reference::{Asked, Ideal, Unit};
 
 use self::model::Model;
 use self::probe::{Alike, Limiter};
-use super::steps::{Amount, Move, Scale, counted, near, quota};
-use super::time::{LAST, Time};
-use super::{Asked, Ideal, Unit};
+use super::quotas::{counted, quota};
+use super::time::Time;
 
 /// Half of the least range of a stamp, in nanoseconds.
 const STRAIGHT: u64 = 1 << 45;

@@ -6,13 +6,14 @@ mod verbs;
 use std::collections::BTreeMap;
 
 use tollgate::{Ask, Denied, Granted, Plan, Quota, Reason, Snapshot, WhenFull};
+use tollgate_testing::reference::steps::{Amount, Move, Scale, counts_plan, nanos, near};
+use tollgate_testing::reference::verbs::Promise;
+use tollgate_testing::reference::worlds::{World, Worlds};
+use tollgate_testing::reference::{Asked, Ideal, Unit, plan};
 
 use super::super::answers::{denied, granted, look, taken};
-use super::super::steps::{Amount, Move, Scale, counts_plan, near, quota};
-use super::super::time::{Time, nanos};
-use super::super::verbs::Promise;
-use super::super::worlds::{World, Worlds};
-use super::super::{Asked, Ideal, Unit, plan};
+use super::super::quotas::quota;
+use super::super::time::Time;
 use super::probe::{Alike, KEYS, Limiter, Probe, sharer};
 use super::{Case, End, Pace, Verb};
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tollgate::{Clock, Denied, Granted, MockClock, Quota, RateLimiter, TokenBucket};
 use tollgate_testing::Random;
+use tollgate_testing::reference::{Answer, Ideal};
 use tollgate_verify::watchdog::Watchdog;
-
-use crate::reference::{Answer, Ideal};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600 * SECOND;

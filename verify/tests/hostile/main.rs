@@ -8,6 +8,3 @@ mod callbacks;
 mod clocks;
 mod collisions;
 mod panics;
-
-#[path = "../../../tests/reference/mod.rs"]
-mod reference;

@@ -1,0 +1,46 @@
+//! The store of PostgreSQL.
+
+mod engine;
+mod faults;
+mod pages;
+mod pooler;
+
+use crate::engine::Engine;
+use crate::suite::intervals::Table;
+use engine::{Intervals, Postgres};
+
+promises! { Postgres:
+    laws {
+        each_step_and_each_row_is_the_step_of_the_law,
+        a_step_back_of_the_clock_mints_nothing_and_stalls_a_second,
+        each_key_has_its_own_bucket,
+        a_row_that_is_no_bucket_fails_its_call_and_names_the_key,
+    }
+    load {
+        no_token_is_lost_or_made_under_load,
+        batches_in_opposite_orders_do_not_deadlock,
+        ended_sessions_make_no_token_and_heal,
+    }
+    locks {
+        a_call_that_changes_nothing_writes_nothing,
+        a_call_that_lost_a_race_is_denied_by_the_row_that_won,
+        a_lock_that_is_not_released_refuses_and_takes_nothing,
+        a_part_that_is_missing_is_permanent_until_it_is_made,
+    }
+    servers {
+        a_server_that_is_not_there_refuses_and_a_wrong_address_is_permanent,
+        an_account_or_a_right_that_is_missing_is_permanent,
+        a_connection_that_was_being_made_by_another_runtime_is_made_anew,
+        a_server_that_is_killed_comes_back,
+        a_server_that_hangs_is_given_up_by_callers_and_by_the_store,
+    }
+    clean { a_clean_up_deletes_only_rows_that_decide_nothing, }
+}
+
+promises! { Intervals:
+    intervals {
+        tokens_at_intervals_keep_the_law,
+        twice_the_capacity_is_granted_in_the_time_of_an_interval,
+        ids_with_different_bytes_have_different_buckets,
+    }
+}

@@ -1,0 +1,140 @@
+//! A file of SQLite, and a second connection to it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+use tempfile::TempDir;
+use tollgate_distributed::{SqliteStore, TokenRequester};
+
+use crate::engine::{Engine, Options, Rows, Sql, Stored};
+use crate::suite::intervals::{Interval, Table};
+
+pub(crate) struct File {
+    pub(crate) store: SqliteStore,
+    pub(crate) other: Connection,
+    pub(crate) path: PathBuf,
+    _folder: TempDir,
+}
+
+impl File {
+    pub(crate) fn open() -> File {
+        let folder = TempDir::with_prefix("tollgate-sqlite-").unwrap();
+        let path = folder.path().join("buckets");
+        let store = SqliteStore::open(&path).unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("PRAGMA synchronous = OFF").unwrap();
+        File { store, other, path, _folder: folder }
+    }
+}
+
+impl Engine for File {
+    type Store = SqliteStore;
+
+    async fn start() -> Option<File> {
+        Some(File::open())
+    }
+
+    fn connect(&self, _: Options) -> SqliteStore {
+        SqliteStore::open(&self.path).unwrap()
+    }
+
+    fn store(&self) -> &SqliteStore {
+        &self.store
+    }
+
+    async fn rows(&mut self) -> Rows {
+        let mut select = self
+            .other
+            .prepare_cached("SELECT id, credits, last_us, unit, full_us FROM tollgate_buckets")
+            .unwrap();
+        let rows = select.query_map([], |row| {
+            let (credits, last_us, unit) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            Ok((row.get(0)?, Stored { credits, last_us, unit, full_us: row.get(4)? }))
+        });
+        rows.unwrap().map(Result::unwrap).collect()
+    }
+
+    async fn put(&mut self, rows: &Rows) {
+        let transaction = self.other.transaction().unwrap();
+        for (key, row) in rows {
+            let mut put = transaction
+                .prepare_cached("INSERT OR REPLACE INTO tollgate_buckets VALUES (?1, ?2, ?3, ?4, ?5)")
+                .unwrap();
+            put.execute(params![key, row.credits, row.last_us, row.unit, row.full_us]).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+
+    async fn delete(&mut self, keys: &[Vec<u8>]) {
+        for key in keys {
+            self.other.execute("DELETE FROM tollgate_buckets WHERE id = ?1", [key]).unwrap();
+        }
+    }
+}
+
+impl Sql for File {
+    const LOCK: &str = "BEGIN IMMEDIATE";
+    const TOO_LONG: (Duration, &str) = (Duration::from_millis(100), "locked");
+    const MISSING: (&str, &str) = ("DROP TABLE tollgate_buckets", "no such table: tollgate_buckets");
+
+    async fn run(&mut self, sql: &str) {
+        self.other.execute_batch(sql).unwrap();
+    }
+
+    /// Waits until the thread of the store has the call: a file does not tell.
+    async fn wait_for_a_lock(&mut self) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    async fn writes(&mut self) -> String {
+        self.other.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0)).unwrap().to_string()
+    }
+
+    async fn migrate(&self) {
+        self.store.migrate().await.unwrap();
+    }
+
+    async fn clean_up(&self, time: Duration) -> u64 {
+        self.store.clean_up(time).await.unwrap()
+    }
+}
+
+/// A file with the table of intervals.
+pub(crate) struct Intervals {
+    requester: TokenRequester<SqliteStore>,
+    other: Connection,
+    _folder: TempDir,
+}
+
+impl Table for Intervals {
+    type Store = SqliteStore;
+
+    async fn start() -> Option<Intervals> {
+        let File { store, other, _folder, .. } = File::open();
+        let requester = TokenRequester::new(store);
+        requester.migrate().await.unwrap();
+        requester.migrate().await.unwrap();
+        Some(Intervals { requester, other, _folder })
+    }
+
+    fn requester(&self) -> &TokenRequester<SqliteStore> {
+        &self.requester
+    }
+
+    async fn row(&mut self, id: &str) -> Interval {
+        let select =
+            "SELECT available, capacity, refill_seconds, last_refill_at FROM token_buckets WHERE id = ?1";
+        let row = self.other.query_row(select, [id], |row| {
+            let (available, capacity, refill_seconds) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(Interval { available, capacity, refill_seconds, last_us: row.get(3)? })
+        });
+        row.unwrap()
+    }
+
+    async fn put(&mut self, id: &str, row: Interval) {
+        let put = "INSERT OR REPLACE INTO token_buckets VALUES (?1, ?2, ?3, ?4, ?5)";
+        let Interval { available, capacity, refill_seconds, last_us } = row;
+        self.other.execute(put, params![id, available, capacity, refill_seconds, last_us]).unwrap();
+    }
+}
