@@ -181,10 +181,11 @@ fn a_window_keeps_its_counts_under_other_limits_and_refunds() {
     decide(2, true);
 }
 
-/// The windows of a walk over long idle times, as a limiter of two keys or a counter.
+/// The windows of a walk over long idle times: a counter, or a limiter of two keys, of which key 0
+/// may be the requests without a key.
 enum Alone {
     Counter(Box<WindowCounter>),
-    Keys(RateLimiter<u64, Window>),
+    Keys { limiter: RateLimiter<u64, Window>, without_key: bool },
 }
 
 /// Takes the tokens of a request, in one of three ways.
@@ -202,9 +203,12 @@ impl Alone {
         match (self, how) {
             (Alone::Counter(counter), 0..3) => take_by(counter.ask(), n, counter.now(), how),
             (Alone::Counter(counter), _) => counter.try_acquire_n(n).is_ok(),
-            (Alone::Keys(limiter), 0..3) => take_by(limiter.key(&key), n, limiter.now(), how),
-            (Alone::Keys(limiter), 3) => limiter.pin().try_acquire_n(&key, n).is_ok(),
-            (Alone::Keys(limiter), _) => limiter.try_acquire_n(&key, n).is_ok(),
+            (Alone::Keys { limiter, without_key: true }, _) if key == 0 => {
+                take_by(limiter.shared(), n, limiter.now(), how % 3)
+            }
+            (Alone::Keys { limiter, .. }, 0..3) => take_by(limiter.key(&key), n, limiter.now(), how),
+            (Alone::Keys { limiter, .. }, 3) => limiter.pin().try_acquire_n(&key, n).is_ok(),
+            (Alone::Keys { limiter, .. }, _) => limiter.try_acquire_n(&key, n).is_ok(),
         }
     }
 }
@@ -250,7 +254,8 @@ fn walk_alone(random: &mut Random) -> u64 {
         0 => Alone::Counter(Box::new(WindowCounter::builder(window).clock(clock).build())),
         store => {
             let builder = RateLimiter::builder(window).clock(clock);
-            Alone::Keys(if store == 1 { builder.inline(8).unwrap() } else { builder.max_keys(8) }.build())
+            let limiter = if store == 1 { builder.inline(8).unwrap() } else { builder.max_keys(8) }.build();
+            Alone::Keys { limiter, without_key: random.below(3) == 0 }
         }
     };
     let (mut now, mut log, mut grants) = (random.below(1 << 60), Vec::new(), 0);
@@ -273,7 +278,7 @@ fn walk_alone(random: &mut Random) -> u64 {
         for step in 0..steps {
             let by = idle / steps + if step == 0 { idle % steps } else { 0 };
             mock.advance(Duration::from_nanos(by));
-            if let Alone::Keys(_) = alone {
+            if let Alone::Keys { .. } = alone {
                 alone.take(1, 1 + random.below(limit), random.below(6));
             }
         }
