@@ -116,6 +116,7 @@ fn write_limit(text: &mut String, limit: &Value) {
     let smallest = SHARES.iter().map(|(name, _)| format!("{name}: {}", words(&limit["smallest"][name])));
     let _ = writeln!(text, "  smallest limit that refuses {}", smallest.collect::<Vec<_>>().join(", "));
     for refused in limit["most_refused"].as_array().into_iter().flatten() {
-        let _ = writeln!(text, "  {:>9} {}", refused["refused"].as_u64().unwrap_or(0), words(&refused["key"]));
+        let _ =
+            writeln!(text, "  {:>9} {}", refused["refused"].as_u64().unwrap_or(0), words(&refused["key"]));
     }
 }

@@ -1,0 +1,262 @@
+//! nginx, HAProxy and Caddy in front of the service, by the files of `examples/`: the statements of
+//! docs/nginx.md, docs/haproxy.md and docs/caddy.md.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
+
+use super::client::{PATIENCE, Service};
+use super::envoy::example;
+
+/// A text of an example, and the text that takes its place.
+type Change = (&'static str, &'static str);
+
+/// A proxy: its files below `examples/`, and its command.
+struct Recipe {
+    files: &'static [&'static str],
+    command: &'static [&'static str],
+    /// A longer deadline of its questions, for a busy machine.
+    patience: Change,
+    /// The change by which it is closed while the service is away.
+    close: Change,
+    /// The statuses of a closed proxy while the service is stopped, and when it is gone.
+    closed: [u16; 2],
+}
+
+const NGINX: Recipe = Recipe {
+    files: &["nginx.conf"],
+    command: &["nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off; pid nginx.pid; error_log stderr;"],
+    patience: ("100ms", "20s"),
+    close: ("error_page 500 502 503 504 =200 /_open;", ""),
+    closed: [500, 500],
+};
+
+const HAPROXY: Recipe = Recipe {
+    files: &["haproxy.cfg", "haproxy.lua"],
+    command: &["haproxy", "-db", "-f", "haproxy.cfg"],
+    patience: ("DEADLINE = 0.05", "DEADLINE = 20"),
+    close: ("#http-request return status 503", "http-request return status 503"),
+    closed: [503, 503],
+};
+
+const CADDY: Recipe = Recipe {
+    files: &["Caddyfile"],
+    command: &["caddy", "run", "--adapter", "caddyfile", "--config", "Caddyfile"],
+    patience: ("100ms", "20s"),
+    close: ("reverse_proxy @away 127.0.0.1:9000", ""),
+    closed: [504, 502],
+};
+
+/// A process of a proxy, the service that it asks, and the folder of its files.
+struct Proxy {
+    child: Child,
+    address: SocketAddr,
+    service: Service,
+    _folder: TempDir,
+}
+
+/// An address that no other test has: proxies of Debian cannot take a free port and tell it.
+fn own_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(8_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    (Ipv4Addr::new(127, 64 | high, middle, low), NEXT.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// The head of a message in lower case, and its body.
+fn message(stream: &mut TcpStream) -> Option<(String, String)> {
+    let mut text = Vec::new();
+    loop {
+        let mut part = [0; 4_096];
+        let read = stream.read(&mut part).ok()?;
+        text.extend(&part[..read]);
+        let whole = String::from_utf8_lossy(&text);
+        if let Some((head, body)) = whole.split_once("\r\n\r\n") {
+            let head = head.to_lowercase();
+            let length = head.split_once("content-length: ").map_or("0", |(_, rest)| rest);
+            let length: usize = length.lines().next().and_then(|line| line.parse().ok()).expect("a length");
+            if body.len() >= length || read == 0 {
+                return Some((head, body.to_owned()));
+            }
+        }
+        if read == 0 {
+            return None;
+        }
+    }
+}
+
+/// Starts a server that answers with the method, the path and the body of a request.
+fn upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let Some((head, body)) = message(&mut stream) else { continue };
+            let body = format!("{} {body}", head.split(" http/").next().unwrap_or_default());
+            let length = body.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).expect("the proxy reads");
+        }
+    });
+    address
+}
+
+impl Proxy {
+    /// Starts the service and the proxy, with a change of its files.
+    fn start(recipe: &Recipe, change: Option<Change>) -> Proxy {
+        let checks = example("checks.toml");
+        let options = ["--config", checks.to_str().expect("UTF-8")];
+        let service = Service::start(&example("edge.yaml"), &options, &[]);
+        let service = service.unwrap_or_else(|error| panic!("{error}"));
+        let (address, upstream, asked) = (own_address(), upstream().to_string(), service.http_address());
+        let folder = tempfile::tempdir().expect("a folder");
+        let text_of = |name| fs::read_to_string(example(name)).expect("the example");
+        let (from, to) = change.unwrap_or_default();
+        assert!(recipe.files.iter().any(|name| text_of(name).contains(from)), "{from}");
+        for name in recipe.files {
+            let text = text_of(name);
+            let text = if from.is_empty() { text } else { text.replace(from, to) };
+            let text = text
+                .replace("127.0.0.1:8000", &address.to_string())
+                .replace("http://:8000", &format!("http://:{}", address.port()))
+                .replace("bind 127.0.0.1\n", &format!("bind {}\n", address.ip()))
+                .replace("127.0.0.1:9000", &upstream)
+                .replace("127.0.0.1:8080", &asked.to_string())
+                .replace("\"127.0.0.1\", 8080", &format!("\"127.0.0.1\", {}", asked.port()));
+            let admin = if *name == "Caddyfile" { "{\n\tadmin off\n}\n" } else { "" };
+            fs::write(folder.path().join(name), format!("{admin}{text}")).expect("it is written");
+        }
+        let mut command = Command::new(recipe.command[0]);
+        command.args(&recipe.command[1..]).current_dir(&folder).env("HOME", folder.path());
+        let errors = fs::File::create(folder.path().join("errors")).expect("a file");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn();
+        let mut proxy = Proxy { child: child.expect("it starts"), address, service, _folder: folder };
+        let begin = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            let ended = proxy.child.try_wait().expect("a child");
+            let errors = || fs::read_to_string(proxy._folder.path().join("errors"));
+            assert!(ended.is_none() && begin.elapsed() < PATIENCE, "{:?}", errors());
+        }
+        proxy
+    }
+
+    /// The status, the head and the body of the answer to a request from an address of this host.
+    fn ask(&self, from: u8, line: &[u8], headers: &str, body: &str) -> (u16, String, String) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let from = SocketAddr::from(([127, 0, 0, from], 0));
+        socket.bind(&from.into()).and_then(|()| socket.connect(&self.address.into())).expect("it listens");
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
+        let length = body.len();
+        let rest = format!(
+            " HTTP/1.1\r\nHost: edge\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(&[line, rest.as_bytes()].concat()).expect("it reads");
+        let (head, body) = message(&mut stream).expect("an answer");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.expect("a status"), head, body)
+    }
+
+    fn get(&self, path: &str) -> u16 {
+        self.ask(1, format!("GET {path}").as_bytes(), "", "").0
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // nginx has workers, which SIGTERM ends. Each call fails only if the process has ended.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+fn number(head: &str, name: &str) -> u64 {
+    let value = head.split_once(&format!("\n{name}: ")).unwrap_or_else(|| panic!("no {name} in {head}")).1;
+    value.lines().next().and_then(|value| value.parse().ok()).expect("a number")
+}
+
+fn a_limit_is_told_and_its_end_is_a_429_with_a_time(recipe: &Recipe) {
+    let proxy = Proxy::start(recipe, Some(recipe.patience));
+    let (status, head, body) = proxy.ask(1, b"POST /", "", "the body");
+    assert_eq!((status, &*body), (200, "post / the body"), "{head}");
+    assert!(head.contains(";r=599;t=") && head.contains(";q=600;w=60"), "{head}");
+    assert_eq!([0; 6].map(|_| proxy.get("/login")), [200, 200, 200, 200, 200, 429]);
+    let (_, head, _) = proxy.ask(1, b"GET /login", "", "");
+    assert!((1..=3_600).contains(&number(&head, "retry-after")), "{head}");
+    assert!(head.contains("ratelimit: \"login\";r=0;t="), "{head}");
+    assert!(head.contains("ratelimit-policy: \"login\";q=5;w=3600"), "{head}");
+}
+
+fn no_spelling_of_a_path_passes_its_limit(recipe: &Recipe) {
+    let proxy = Proxy::start(recipe, Some(recipe.patience));
+    let long = format!("/login?{}", "a".repeat(7_900));
+    let spellings = ["/%6cogin", "//login", "/a/../login", "/./login?a", &long];
+    assert_eq!(spellings.map(|path| proxy.get(path)), [200; 5]);
+    assert_eq!(spellings.map(|path| proxy.get(path)), [429; 5]);
+    // A proxy may refuse such bytes by itself.
+    assert!([400, 429].contains(&proxy.ask(1, b"GET /login?\xc3\xa9\xff", "", "").0));
+}
+
+fn a_header_of_a_client_hides_nothing(recipe: &Recipe) {
+    let proxy = Proxy::start(recipe, Some(recipe.patience));
+    let forged = |number| {
+        format!(
+            "X-Real-IP: 192.0.2.{number}\r\nX-Forwarded-For: 192.0.2.{number}\r\nX-Original-URI: /free\r\n\
+             X-Forwarded-Uri: /free\r\nX-Original-Method: PUT\r\nX-Forwarded-Method: PUT\r\n\
+             X-Forwarded-Host: free\r\n"
+        )
+    };
+    let ask = |from, line: &str, number| proxy.ask(from, line.as_bytes(), &forged(number), "").0;
+    assert_eq!([1, 2, 3].map(|number| ask(9, "GET /report", number)), [200, 200, 429]);
+    assert_eq!(ask(10, "GET /report", 1), 200);
+    assert_eq!([1, 2, 3, 4, 5, 6].map(|number| ask(9, "GET /login", number)), [200, 200, 200, 200, 200, 429]);
+    // A head that is too long for the service is refused by it, or its headers are not passed on.
+    let long = (0..3).map(|number| format!("X-Long-{number}: {}\r\n", "a".repeat(7_000)));
+    let status = proxy.ask(9, b"GET /login", &long.collect::<String>(), "").0;
+    assert!([400, 429, 431].contains(&status), "{status}");
+}
+
+fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says(recipe: &Recipe) {
+    for (change, [stopped, gone]) in [(None, [200, 200]), (Some(recipe.close), recipe.closed)] {
+        let mut proxy = Proxy::start(recipe, change);
+        proxy.service.signal("-STOP");
+        assert_eq!(proxy.get("/"), stopped, "stopped");
+        proxy.service.signal("-CONT");
+        let begin = Instant::now();
+        while !proxy.ask(1, b"GET /", "", "").1.contains("\nratelimit: ") {
+            assert!(begin.elapsed() < PATIENCE, "it does not go on");
+        }
+        proxy.service.kill();
+        let (status, _, body) = proxy.ask(1, b"GET /a", "", "");
+        assert_eq!(status, gone, "gone");
+        assert!(gone != 200 || body == "get /a ", "{body}");
+    }
+}
+
+/// Each statement as a test of each proxy.
+macro_rules! tests {
+    ($recipe:ident in $module:ident: $($statement:ident)*) => {
+        mod $module {
+            $(#[test]
+            #[ignore = "needs the proxy: scripts/behind-proxies"]
+            fn $statement() {
+                super::$statement(&super::$recipe);
+            })*
+        }
+    };
+    ($($recipe:ident in $module:ident),*) => {
+        $(tests!($recipe in $module: a_limit_is_told_and_its_end_is_a_429_with_a_time
+            no_spelling_of_a_path_passes_its_limit
+            a_header_of_a_client_hides_nothing
+            a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says);)*
+    };
+}
+
+tests!(NGINX in nginx, HAPROXY in haproxy, CADDY in caddy);
