@@ -1,5 +1,5 @@
-//! nginx, HAProxy and Caddy in front of the service, by the files of `examples/`: the statements of
-//! docs/nginx.md, docs/haproxy.md and docs/caddy.md.
+//! nginx, HAProxy, Caddy and Envoy in front of the checks over HTTP, by the files of `examples/`.
+//! The statements are those of docs/nginx.md, docs/haproxy.md, docs/caddy.md and docs/envoy.md.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -54,6 +54,15 @@ const CADDY: Recipe = Recipe {
     closed: [504, 502],
 };
 
+/// Envoy, by its filter for checks over HTTP. The filter for rate limits has tests of its own.
+const ENVOY: Recipe = Recipe {
+    files: &["envoy-http.yaml"],
+    command: &["envoy", "-c", "envoy-http.yaml", "--use-dynamic-base-id", "--concurrency", "1"],
+    patience: ("timeout: 0.1s", "timeout: 20s"),
+    close: ("failure_mode_allow: true", "failure_mode_allow: false"),
+    closed: [503, 503],
+};
+
 /// A process of a proxy, the service that it asks, and the folder of its files.
 struct Proxy {
     child: Child,
@@ -67,6 +76,12 @@ fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(8_000);
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     (Ipv4Addr::new(127, 64 | high, middle, low), NEXT.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// The spellings of an address in the files: of most, of Lua, and of Envoy.
+fn spellings(address: SocketAddr) -> [String; 3] {
+    let (ip, port) = (address.ip(), address.port());
+    [address.to_string(), format!("\"{ip}\", {port}"), format!("address: {ip}, port_value: {port}")]
 }
 
 /// The head of a message in lower case, and its body.
@@ -115,7 +130,12 @@ impl Proxy {
         let options = ["--config", checks.to_str().expect("UTF-8")];
         let service = Service::start(&example("edge.yaml"), &options, &[]);
         let service = service.unwrap_or_else(|error| panic!("{error}"));
-        let (address, upstream, asked) = (own_address(), upstream().to_string(), service.http_address());
+        let address = own_address();
+        let bind = ("bind 127.0.0.1\n".to_owned(), format!("bind {}\n", address.ip()));
+        let mut ports = vec![bind, ("http://:8000".to_owned(), format!("http://:{}", address.port()))];
+        for (from, to) in [(8_000, address), (9_000, upstream()), (8_080, service.http_address())] {
+            ports.extend(spellings(SocketAddr::from(([127, 0, 0, 1], from))).into_iter().zip(spellings(to)));
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let text_of = |name| fs::read_to_string(example(name)).expect("the example");
         let (from, to) = change.unwrap_or_default();
@@ -123,17 +143,12 @@ impl Proxy {
         for name in recipe.files {
             let text = text_of(name);
             let text = if from.is_empty() { text } else { text.replace(from, to) };
-            let text = text
-                .replace("127.0.0.1:8000", &address.to_string())
-                .replace("http://:8000", &format!("http://:{}", address.port()))
-                .replace("bind 127.0.0.1\n", &format!("bind {}\n", address.ip()))
-                .replace("127.0.0.1:9000", &upstream)
-                .replace("127.0.0.1:8080", &asked.to_string())
-                .replace("\"127.0.0.1\", 8080", &format!("\"127.0.0.1\", {}", asked.port()));
+            let text = ports.iter().fold(text, |text, (from, to)| text.replace(from, to));
             let admin = if *name == "Caddyfile" { "{\n\tadmin off\n}\n" } else { "" };
             fs::write(folder.path().join(name), format!("{admin}{text}")).expect("it is written");
         }
-        let mut command = Command::new(recipe.command[0]);
+        let program = if recipe.command[0] == "envoy" { std::env::var_os("ENVOY") } else { None };
+        let mut command = Command::new(program.unwrap_or_else(|| recipe.command[0].into()));
         command.args(&recipe.command[1..]).current_dir(&folder).env("HOME", folder.path());
         let errors = fs::File::create(folder.path().join("errors")).expect("a file");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn();
@@ -259,4 +274,4 @@ macro_rules! tests {
     };
 }
 
-tests!(NGINX in nginx, HAPROXY in haproxy, CADDY in caddy);
+tests!(NGINX in nginx, HAPROXY in haproxy, CADDY in caddy, ENVOY in envoy);
