@@ -22,8 +22,8 @@ pub(crate) fn run(paths: &[PathBuf], strict: bool, options: LoadOptions) -> Resu
     Ok(passes)
 }
 
-/// Prints the way of descriptors through the rules, level by level. An error is that of the files or
-/// of a descriptor.
+/// Prints the way of descriptors through the rules, level by level. An error is that of the files
+/// or of a descriptor.
 pub(crate) fn explain(paths: &[PathBuf], domain: &str, descriptors: &[String]) -> Result<bool, String> {
     let Loaded { rules, errors, .. } = load_all(&read(paths)?, LoadOptions::default());
     if !errors.is_empty() {

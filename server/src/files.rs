@@ -30,7 +30,9 @@ impl Listing {
     pub(crate) fn of<'a>(paths: &[PathBuf], others: impl IntoIterator<Item = &'a Path>) -> Listing {
         let mut listing = Listing::default();
         paths.iter().for_each(|path| listing.add(path, 0));
-        others.into_iter().for_each(|path| drop(listing.mark(path)));
+        for path in others {
+            listing.mark(path);
+        }
         listing
     }
 

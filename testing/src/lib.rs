@@ -1,12 +1,17 @@
 //! The scaffolding of the tests of all crates.
 //!
-//! It has plain integers and traits, and names no crate of the workspace.
+//! It has plain integers and traits, and names no crate of the workspace. The feature `wire` is
+//! for tests with sockets.
 
 mod cases;
 mod hash;
 mod nothing;
 mod random;
 mod spans;
+#[cfg(feature = "wire")]
+pub mod upstream;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 pub use cases::cases;
 pub use hash::{Plain, Twin};

@@ -1,11 +1,11 @@
 //! The service of README.md, as two processes.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use tollgate_test_servers::any::Engine;
+use tollgate_testing::wire::Connection;
 
 use crate::Failure;
 use crate::programs::{CLOSED, example};
@@ -28,12 +28,8 @@ impl Service {
     }
 
     /// Asks over HTTP. Returns the status.
-    fn get(&self) -> Result<u16, Failure> {
-        let mut stream = TcpStream::connect(&self.address)?;
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: tollgate.test\r\nconnection: close\r\n\r\n")?;
-        let mut response = String::new();
-        stream.read_to_string(&mut response)?;
-        Ok(response.split(' ').nth(1).ok_or(response.clone())?.parse()?)
+    fn get(&self) -> u16 {
+        Connection::connect(&*self.address).get("/").status
     }
 }
 
@@ -49,13 +45,13 @@ impl Drop for Service {
 #[test]
 fn two_processes_of_a_service_hold_one_limit() -> Result<(), Failure> {
     let alone = Service::start(CLOSED)?;
-    assert_eq!(alone.get()?, 503);
+    assert_eq!(alone.get(), 503);
     let Some(server) = Engine::Redis.start()? else { return Ok(()) };
     let services = [Service::start(&server.url())?, Service::start(&server.url())?];
     let (begun, mut granted, mut refused) = (Instant::now(), [0_u32; 2], [0_u32; 2]);
     while refused.contains(&0) {
         for (which, service) in services.iter().enumerate() {
-            match service.get()? {
+            match service.get() {
                 200 => granted[which] += 1,
                 429 => refused[which] += 1,
                 status => println!("{status}"),

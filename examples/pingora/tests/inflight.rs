@@ -1,11 +1,11 @@
 //! The proxy over an upstream whose body the test ends.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
+
+use tollgate_testing::upstream::{Held, Upstream};
+use tollgate_testing::wire::Connection;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -19,24 +19,16 @@ impl Drop for Process {
 }
 
 /// Sends a request once the proxy listens.
-fn ask(address: &str) -> BufReader<TcpStream> {
+fn ask(address: &str) -> Connection {
     let begun = Instant::now();
     loop {
-        if let Ok(mut stream) = TcpStream::connect(address) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-            return BufReader::new(stream);
+        if let Ok(stream) = TcpStream::connect(address) {
+            let mut connection = Connection::of(stream);
+            connection.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            return connection;
         }
         assert!(begun.elapsed() < PATIENCE, "the proxy does not listen");
     }
-}
-
-fn head(connection: &mut BufReader<TcpStream>) -> String {
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        assert_ne!(connection.read_line(&mut head).unwrap(), 0, "{head}");
-    }
-    head
 }
 
 /// Half of a body. pingora collects smaller parts before it sends the head.
@@ -44,58 +36,44 @@ const HALF: usize = 1 << 20;
 
 #[test]
 fn a_place_is_held_until_the_body_has_ended_or_the_client_has_left() {
-    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = Upstream::holding();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let address = upstream.local_addr().unwrap().to_string();
     let mut program = Command::new(env!("CARGO_BIN_EXE_tollgate-pingora-example"));
-    let _proxy = Process(program.args([&free, &address, "1"]).stdout(Stdio::null()).spawn().unwrap());
-    let (sender, requests) = mpsc::channel();
-    thread::spawn(move || {
-        for connection in upstream.incoming() {
-            let mut connection = BufReader::new(connection.unwrap());
-            head(&mut connection);
-            if sender.send(connection).is_err() {
-                return;
-            }
-        }
-    });
+    let program = program.args([&free, &upstream.address.to_string(), "1"]).stdout(Stdio::null());
+    let _proxy = Process(program.spawn().unwrap());
     // Asks until there is a place: a client may see the end before the proxy drops its state.
-    let admitted = || {
+    let admitted = || -> (Connection, Held) {
         let begun = Instant::now();
         loop {
             let mut client = ask(&free);
-            client.get_ref().set_nonblocking(true).unwrap();
-            while client.get_ref().peek(&mut [0]).is_err() {
+            while client.is_quiet(Duration::from_millis(2)) {
                 assert!(begun.elapsed() < PATIENCE, "no place is free");
-                if let Ok(held) = requests.try_recv() {
-                    client.get_ref().set_nonblocking(false).unwrap();
+                if let Some(held) = upstream.try_next() {
                     return (client, held);
                 }
             }
-            client.get_ref().set_nonblocking(false).unwrap();
-            assert!(head(&mut client).starts_with("HTTP/1.1 503"));
+            assert_eq!(client.head().status, 503);
         }
     };
     let refused = || {
-        let told = head(&mut ask(&free)).to_lowercase();
-        assert!(told.starts_with("http/1.1 503") && told.contains("retry-after: 1"), "{told}");
-        assert!(requests.try_recv().is_err());
+        let told = ask(&free).head();
+        assert_eq!((told.status, told.header("retry-after")), (503, Some("1")), "{told:?}");
+        assert!(upstream.try_next().is_none());
     };
     for leaves in [false, true, false] {
-        let (mut client, mut held): (_, BufReader<TcpStream>) = admitted();
+        let (mut client, mut held) = admitted();
         refused();
-        let length = 2 * HALF;
-        let start = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-        held.get_mut().write_all(start.as_bytes()).unwrap();
-        held.get_mut().write_all(&[b'a'; HALF]).unwrap();
-        assert!(head(&mut client).starts_with("HTTP/1.1 200"));
+        let (length, half) = (2 * HALF, "a".repeat(HALF));
+        held.write(&format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"));
+        held.write(&half);
+        assert_eq!(client.head().status, 200);
         refused();
         if leaves {
             drop(client);
-            let _ = held.read_to_end(&mut Vec::new());
+            held.rest();
         } else {
-            held.get_mut().write_all(&[b'a'; HALF]).unwrap();
-            client.read_exact(&mut vec![0; length]).unwrap();
+            held.write(&half);
+            client.exactly(length);
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use toml::de::DeTable;
 
 use super::lines::FieldNames;
-use super::{Progress, Replay, Side};
+use super::run::{Progress, Replay, Side};
 use crate::output::say;
 use crate::rules::load::{LoadOptions, load};
 use crate::service::checks::Check;
@@ -25,7 +25,7 @@ pub(crate) struct ReplayOptions {
     /// The settings, with the table `[check.NAME]`
     #[arg(long)]
     config: PathBuf,
-    /// The profile that makes requests of lines, and the logs: common, combined or JSON; `-` is stdin
+    /// The profile that makes requests of lines, and the logs; `-` is standard input
     #[arg(long, num_args = 2.., value_names = ["NAME", "LOG"])]
     check: Vec<String>,
     /// Another configuration to set beside the first one

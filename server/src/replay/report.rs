@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::{Replay, Side};
+use super::run::{Replay, Side};
 use crate::rules::tree::{Amount, RuleLimit};
 
 /// The most refused keys that are named for each limit.
@@ -85,7 +85,7 @@ impl Side {
 fn amount(limit: &RuleLimit) -> String {
     match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
-        Amount::Window { unit, requests } => format!("{requests} a {}", unit.text()),
+        Amount::Window { unit, requests } => format!("{requests} per {}", unit.text()),
         Amount::Text(text, _) => text.to_string(),
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Hit<'a> {
 pub(super) struct LimitTally {
     pub(super) requests: u64,
     pub(super) refused: u64,
-    keys: HashMap<u128, Key>,
+    keys: HashMap<u128, KeyTally>,
     names: HashMap<u128, String>,
     /// The minute that runs, and the one with the most refusals: since 1970, and its refusals.
     minute: (u64, u64),
@@ -35,7 +35,7 @@ pub(super) struct LimitTally {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Key {
+struct KeyTally {
     window: u32,
     hits: u32,
     refused: u32,
@@ -123,8 +123,8 @@ impl LimitTally {
         refused
     }
 
-    /// Returns the smallest limit that refuses less than a share of the requests, `None` if no limit
-    /// that was tried does. A share of 0 is that of no refusal.
+    /// Returns the smallest limit that refuses less than a share of the requests, or `None` if no
+    /// limit that was tried does. A share of 0 is that of no refusal.
     pub(super) fn smallest(&self, share: f64) -> Option<String> {
         let is_enough = |refused: u64| refused == 0 || (refused as f64) < share * self.requests as f64;
         match &self.others {
@@ -137,7 +137,7 @@ impl LimitTally {
                 let refused_by = |limit: u32| {
                     windows.range(limit..).map(|(hits, windows)| u64::from(hits - limit) * windows).sum()
                 };
-                // A larger limit refuses no more, and the fullest window is refused nothing by its own.
+                // A larger limit refuses no more, and that of the fullest window refuses nothing.
                 let (mut low, mut high) = (0, windows.keys().next_back().copied().unwrap_or(0));
                 while low < high {
                     let middle = low + (high - low) / 2;

@@ -7,7 +7,7 @@ use tollgate_testing::Random;
 use toml::de::DeTable;
 
 use super::lines::FieldNames;
-use super::{Replay, Side};
+use super::run::{Replay, Side};
 use crate::rules::load::{LoadOptions, load};
 use crate::service::checks::{Check, CheckedRequest};
 use crate::service::counts::{CountOptions, LimitCounts};
@@ -106,7 +106,7 @@ fn the_report_tells_keys_the_worst_minute_and_the_smallest_limits() {
     let (replay, report) = replay(&[RULES], &text);
     assert_eq!((&report["requests"], &report["unreadable"]), (&99.into(), &1.into()));
     let limit = &report["sides"][0]["limits"][0];
-    assert_eq!(limit["limit"], "3 a minute");
+    assert_eq!(limit["limit"], "3 per minute");
     for (name, wanted) in [("requests", 99), ("refused", 3), ("keys", 91), ("keys_refused", 1)] {
         assert_eq!(limit[name], wanted, "{name}");
     }

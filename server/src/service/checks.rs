@@ -40,10 +40,10 @@ pub(crate) struct Check {
 
 /// A value of a descriptor, from a text such as `{method} {path}`.
 #[derive(Debug)]
-struct Template(Vec<Part>);
+struct Template(Vec<TemplatePart>);
 
 #[derive(Debug)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Client,
     Method,
@@ -189,7 +189,8 @@ fn descriptor(
 ) -> Option<RateLimitDescriptor> {
     let entries = entries.iter().map(|(key, template)| {
         let mut value = template.value(asked, path)?;
-        value.truncate(value.floor_char_boundary(MAX_VALUE));
+        let end = (0..=MAX_VALUE).rev().find(|at| value.is_char_boundary(*at));
+        value.truncate(end.unwrap_or(0));
         Some(DescriptorEntry { key: key.clone(), value })
     });
     Some(RateLimitDescriptor { entries: entries.collect::<Option<_>>()?, ..RateLimitDescriptor::default() })
@@ -197,19 +198,19 @@ fn descriptor(
 
 impl Template {
     fn has_path(&self) -> bool {
-        self.0.iter().any(|part| matches!(part, Part::Path))
+        self.0.iter().any(|part| matches!(part, TemplatePart::Path))
     }
 
     fn value(&self, asked: &CheckedRequest<'_>, path: &str) -> Option<String> {
         let mut value = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => value += text,
-                Part::Client => value += &asked.client,
-                Part::Method => value += asked.method,
-                Part::Path => value += path,
-                Part::Host => value += asked.host,
-                Part::Header(name) => value += &(asked.header)(name)?,
+                TemplatePart::Text(text) => value += text,
+                TemplatePart::Client => value += &asked.client,
+                TemplatePart::Method => value += asked.method,
+                TemplatePart::Path => value += path,
+                TemplatePart::Host => value += asked.host,
+                TemplatePart::Header(name) => value += &(asked.header)(name)?,
             }
         }
         Some(value)

@@ -19,7 +19,7 @@ use tonic::body::Body;
 use super::state::Service;
 use super::{grpc, http};
 use crate::net::crowd::{Activity, Member};
-use crate::net::open::{Closed, Door};
+use crate::net::open::Door;
 use crate::net::serving::{Answer, Connections};
 use crate::net::socket::Socket;
 use crate::net::tls::Tls;
@@ -66,14 +66,14 @@ impl Front {
     }
 
     fn door(&self, activity: Arc<Activity>) -> Door {
-        let protocol = self.protocol;
+        let service = self.service.clone();
         Door {
             trusts: None,
             tls: self.tls.clone(),
             header: HEAD_TIME,
             handshake: HEAD_TIME,
             slow_reader: SLOW_READER,
-            count: Arc::new(move |closed: Closed| tracing::debug!(?protocol, ?closed, "closed a connection")),
+            count: Arc::new(move |fault| service.closed(fault)),
             activity,
         }
     }

@@ -33,6 +33,7 @@ pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<I
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return response;
     }
+    let statistics = service.clone();
     let answered = match request.uri().path() {
         "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
             timeout(PATIENCE, grpc().unary(Ask(service), request)).await
@@ -50,7 +51,7 @@ pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<I
         }
     };
     let late = || Status::deadline_exceeded(format!("the message did not come within {PATIENCE:?}"));
-    exhausted(answered.unwrap_or_else(|_| late().into_http()))
+    exhausted(answered.unwrap_or_else(|_| late().into_http()), &statistics)
 }
 
 fn grpc<Answer, Question>() -> Grpc<ProstCodec<Answer, Question>>
@@ -61,12 +62,13 @@ where
     Grpc::new(ProstCodec::default()).max_decoding_message_size(MESSAGE)
 }
 
-/// Returns the answer with the status of a bound for a message that is too long.
-fn exhausted(mut response: Response<Body>) -> Response<Body> {
+/// Returns the answer with the status of a bound for a message that is too long, which is counted.
+fn exhausted(mut response: Response<Body>, service: &Service) -> Response<Body> {
     if let Some(status) = response.headers_mut().get_mut(Status::GRPC_STATUS)
         && status.as_bytes() == (Code::OutOfRange as i32).to_string().as_bytes()
     {
         *status = HeaderValue::from(Code::ResourceExhausted as i32);
+        service.counts.statistics.service_error();
     }
     response
 }

@@ -8,6 +8,11 @@ use crate::rules::tree::{Amount, RuleLimit};
 /// Returns all counters in the text format of Prometheus.
 pub(super) fn metrics(service: &Service) -> String {
     let mut text = service.counts.prometheus(service.in_force().settings.in_milliseconds);
+    let name = "tollgate_serve_connections_closed_total";
+    let _ = writeln!(text, "# TYPE {name} counter");
+    for (reason, count) in service.closed_by_name() {
+        let _ = writeln!(text, "{name}{{reason=\"{reason}\"}} {count}");
+    }
     let (name, version) = ("tollgate_build_info", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "# TYPE {name} gauge\n{name}{{version=\"{version}\"}} 1");
     text

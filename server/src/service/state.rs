@@ -1,5 +1,6 @@
 //! The state of the service, which all listeners share, and the bounds of a request.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use super::decide::{Problem, decide};
 use super::loaded::LoadedRules;
 use super::messages::{RateLimitRequest, RateLimitResponse};
 use super::settings::ServeSettings;
+use crate::net::open::Closed;
 
 /// The most bytes of a message, of gRPC and of `/json`.
 pub(super) const MESSAGE: usize = 64 << 10;
@@ -23,7 +25,13 @@ pub(crate) struct Service {
     pub(super) counts: LimitCounts,
     in_force: RwLock<Arc<Configured>>,
     pub(super) health: watch::Sender<Condition>,
+    /// The connections that were closed for a fault, by [`CLOSED`].
+    closed: [AtomicU64; CLOSED.len()],
 }
+
+/// The faults for which a connection is closed, with their names in the metrics.
+const CLOSED: [(Closed, &str); 3] =
+    [(Closed::TlsHandshake, "tls_handshake"), (Closed::SlowReader, "slow_reader"), (Closed::Idle, "idle")];
 
 /// The settings and the rules at a time: a request sees those of one time.
 pub(crate) struct Configured {
@@ -55,7 +63,8 @@ impl Service {
         let ServeSettings { max_keys, algorithm, .. } = settings;
         let counts = LimitCounts::new(&CountOptions { max_keys, algorithm, ..CountOptions::default() });
         let in_force = RwLock::new(Arc::new(Configured { settings, loaded: None }));
-        let service = Service { counts, in_force, health: watch::Sender::new(Condition::NotServing) };
+        let health = watch::Sender::new(Condition::NotServing);
+        let service = Service { counts, in_force, health, closed: Default::default() };
         service.check_health();
         service
     }
@@ -86,6 +95,18 @@ impl Service {
 
     pub(super) fn is_healthy(&self) -> bool {
         *self.health.borrow() == Condition::Serving
+    }
+
+    /// Counts a connection that was closed for a fault.
+    pub(super) fn closed(&self, fault: Closed) {
+        if let Some(index) = CLOSED.iter().position(|(known, _)| *known == fault) {
+            self.closed[index].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns the number of such connections by the name of the fault.
+    pub(super) fn closed_by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        CLOSED.iter().zip(&self.closed).map(|((_, name), count)| (*name, count.load(Relaxed)))
     }
 
     /// Decides on a request, and counts its hits, its time, and that it has no decision.

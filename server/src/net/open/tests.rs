@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -29,25 +28,15 @@ use crate::proxy::serve::connections;
 use crate::settings::values::Address;
 
 /// A folder that is removed when this value is dropped.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
     pub(crate) fn new() -> Folder {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let path = std::env::temp_dir().join(format!("tollgate-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Folder(path)
+        Folder(tempfile::TempDir::with_prefix("tollgate-").unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join(name)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A reload changes the settings that the file names, and no other: a file that was cut removes no
 //! limit. A route is matched by its name, and keeps its cost and its priority unless it names
-//! another. `tests/features/reread.rs` has a file with all settings.
+//! another. `tests/it/features/reread.rs` has a file with all settings.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::rules::load::{LoadOptions, load};
 use crate::rules::tree::{Amount, Rules};
 
-const CASES: &str = include_str!("../../../tests/serve/rls_cases.json");
+const CASES: &str = include_str!("../../../tests/it/serve/rls_cases.json");
 
 #[test]
 fn each_case_loads_as_it_says_and_each_of_its_requests_finds_its_limit() {

@@ -12,7 +12,7 @@ use tollgate_http::ClientIp;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Check, Part, Template};
+use super::{Check, Template, TemplatePart};
 use crate::settings::fault::unknown;
 
 const NAMES: [&str; 7] =
@@ -20,12 +20,12 @@ const NAMES: [&str; 7] =
 const PLACEHOLDERS: [&str; 5] = ["client", "method", "path", "host", "header:NAME"];
 
 /// A mistake, with its place in the text of the settings.
-pub(crate) type Fault = (Range<usize>, String);
+pub(crate) type ProfileFault = (Range<usize>, String);
 type ProfileValue<'i> = Spanned<DeValue<'i>>;
 
 impl Check {
     /// Reads all profiles of the settings: the tables below `check`.
-    pub(crate) fn all(root: &DeTable<'_>) -> Result<BTreeMap<String, Check>, Fault> {
+    pub(crate) fn all(root: &DeTable<'_>) -> Result<BTreeMap<String, Check>, ProfileFault> {
         let Some(tables) = root.get("check") else { return Ok(BTreeMap::new()) };
         let expected =
             |value: &ProfileValue<'_>| (value.span(), "expected a table such as [check.edge]".to_owned());
@@ -41,7 +41,7 @@ impl Check {
     }
 
     /// Reads a profile, whose table is `at` in the text.
-    fn read(name: &str, fields: &DeTable<'_>, at: Range<usize>) -> Result<Check, Fault> {
+    fn read(name: &str, fields: &DeTable<'_>, at: Range<usize>) -> Result<Check, ProfileFault> {
         for key in fields.keys() {
             if !NAMES.contains(&&**key.get_ref()) {
                 return Err((key.span(), unknown(key.get_ref(), &NAMES)));
@@ -69,21 +69,21 @@ impl Check {
     }
 }
 
-fn text<'a>(value: &'a ProfileValue<'_>) -> Result<&'a str, Fault> {
+fn text<'a>(value: &'a ProfileValue<'_>) -> Result<&'a str, ProfileFault> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text),
         _ => Err((value.span(), "expected a text in quotes".to_owned())),
     }
 }
 
-fn list<'a, 'i>(value: &'a ProfileValue<'i>) -> Result<&'a [ProfileValue<'i>], Fault> {
+fn list<'a, 'i>(value: &'a ProfileValue<'i>) -> Result<&'a [ProfileValue<'i>], ProfileFault> {
     match value.get_ref() {
         DeValue::Array(items) => Ok(items),
         _ => Err((value.span(), "expected a list".to_owned())),
     }
 }
 
-fn networks(value: &ProfileValue<'_>) -> Result<Vec<IpNet>, Fault> {
+fn networks(value: &ProfileValue<'_>) -> Result<Vec<IpNet>, ProfileFault> {
     let network = |value: &ProfileValue<'_>| {
         let text = text(value)?;
         let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
@@ -93,7 +93,7 @@ fn networks(value: &ProfileValue<'_>) -> Result<Vec<IpNet>, Fault> {
 }
 
 /// `peer`, `xff` with the networks of the proxies, or the name of a header.
-fn client(value: &ProfileValue<'_>, proxies: Vec<IpNet>) -> Result<ClientIp, Fault> {
+fn client(value: &ProfileValue<'_>, proxies: Vec<IpNet>) -> Result<ClientIp, ProfileFault> {
     match text(value)? {
         "peer" => Ok(ClientIp::peer()),
         "xff" if proxies.is_empty() => Err((
@@ -109,7 +109,7 @@ fn client(value: &ProfileValue<'_>, proxies: Vec<IpNet>) -> Result<ClientIp, Fau
     }
 }
 
-fn refuse(value: &ProfileValue<'_>) -> Result<StatusCode, Fault> {
+fn refuse(value: &ProfileValue<'_>) -> Result<StatusCode, ProfileFault> {
     match value.get_ref() {
         DeValue::Integer(status) if status.as_str() == "429" => Ok(StatusCode::TOO_MANY_REQUESTS),
         DeValue::Integer(status) if status.as_str() == "403" => Ok(StatusCode::FORBIDDEN),
@@ -118,7 +118,7 @@ fn refuse(value: &ProfileValue<'_>) -> Result<StatusCode, Fault> {
 }
 
 /// A table of keys and templates, in the order of the text.
-fn descriptor(value: &ProfileValue<'_>) -> Result<Vec<(String, Template)>, Fault> {
+fn descriptor(value: &ProfileValue<'_>) -> Result<Vec<(String, Template)>, ProfileFault> {
     let DeValue::Table(table) = value.get_ref() else {
         return Err((value.span(), "expected a table such as { ip = \"{client}\" }".to_owned()));
     };
@@ -140,22 +140,22 @@ fn template(text: &str) -> Result<Template, String> {
         let (name, after) =
             after.split_once('}').ok_or_else(|| format!("{text:?} has a '{{' without a '}}'"))?;
         if !before.is_empty() {
-            parts.push(Part::Text(before.to_owned()));
+            parts.push(TemplatePart::Text(before.to_owned()));
         }
         parts.push(match (name, name.strip_prefix("header:")) {
-            ("client", _) => Part::Client,
-            ("method", _) => Part::Method,
-            ("path", _) => Part::Path,
-            ("host", _) => Part::Host,
+            ("client", _) => TemplatePart::Client,
+            ("method", _) => TemplatePart::Method,
+            ("path", _) => TemplatePart::Path,
+            ("host", _) => TemplatePart::Host,
             (_, Some(name)) => {
-                Part::Header(name.try_into().map_err(|_| format!("{name:?} is no name of a header"))?)
+                TemplatePart::Header(name.try_into().map_err(|_| format!("{name:?} is no name of a header"))?)
             }
             _ => return Err(unknown(name, &PLACEHOLDERS)),
         });
         rest = after;
     }
     if !rest.is_empty() {
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(TemplatePart::Text(rest.to_owned()));
     }
     Ok(Template(parts))
 }

@@ -99,6 +99,8 @@ async fn a_request_over_a_bound_is_exhausted() {
         let (status, text) = status_of(&mut client, &beyond).await;
         assert_eq!(status, 8, "{text}");
     }
+    let lines = server.source.service.counts.statistics.lines();
+    assert!(lines.contains("service_error: 6\n"), "{lines}");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::service::loaded::LoadedRules;
 use crate::service::messages::{Code, DescriptorStatus, RateLimitResponse};
 use crate::service::status::HeaderNames;
 
-const CASES: &str = include_str!("../../../tests/serve/rls_cases.json");
+const CASES: &str = include_str!("../../../tests/it/serve/rls_cases.json");
 
 #[test]
 fn each_case_is_answered_as_it_says() {

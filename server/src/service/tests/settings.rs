@@ -5,7 +5,7 @@ use std::fs;
 
 use super::super::environment;
 use super::super::options::ServeOptions;
-use super::super::settings::{ROWS, ServeSettings};
+use super::super::settings::{ROWS, Row, ServeSettings};
 use super::super::sources::load;
 use super::variables;
 use crate::net::open::tests::Folder;
@@ -151,4 +151,24 @@ fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
         check(&[&of_store[..], &[("TOLLGATE_STORE", "memory")]].concat()).unwrap(),
         Vec::<String>::new()
     );
+}
+
+/// The page has a line for each row: this test prints those that it lacks.
+#[test]
+fn the_readme_has_each_setting() {
+    let readme = include_str!("../../../README.md");
+    let or_none = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+    let line = |row: &Row| {
+        let flag =
+            if row.flag.is_empty() { String::new() } else { format!("--{}", row.flag.replace('|', "\\|")) };
+        format!(
+            "| {} | {} | {} | {} |",
+            or_none(row.variable),
+            or_none(&flag),
+            or_none(row.default),
+            row.help
+        )
+    };
+    let missing: Vec<String> = ROWS.iter().map(line).filter(|line| !readme.contains(line.as_str())).collect();
+    assert!(missing.is_empty(), "\n{}\n", missing.join("\n"));
 }

@@ -151,7 +151,7 @@ fn every_spelling_is_under_its_route() {
 #[test]
 fn spellings_that_servers_accept_are_under_the_route() {
     let prefixes = prefixes(&[("/login", "2/s"), ("/tighter", "1/s")], Some("100/s"));
-    for line in include_str!("../../../../tests/spellings/accepted.txt").lines() {
+    for line in include_str!("../../../../tests/it/spellings/accepted.txt").lines() {
         let (server, target) = line.split_once(' ').expect("a server and a target");
         let uri: hyper::Uri = target.parse().expect("a target");
         assert_eq!(prefixes.find(uri.path()), Some(0), "{server} {target}");

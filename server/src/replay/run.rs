@@ -1,0 +1,196 @@
+//! A log on its way through one configuration, or two.
+//!
+//! The lines become requests of a profile of checks, and the log moves the clock. The decisions are
+//! those of the service.
+
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::time::{Duration, Instant};
+
+use tollgate::{Clock, MockClock};
+
+use super::lines::{self, FieldNames};
+use super::order::Ordered;
+use super::tally::{Hit, LimitTally};
+use super::timeline::Timeline;
+use crate::rules::tree::Rules;
+use crate::service::checks::{Check, CheckedRequest};
+use crate::service::counts::{CountOptions, LimitCounts};
+use crate::service::decide::{DecisionOptions, decide};
+use crate::service::loaded::LoadedRules;
+use crate::service::messages::{Code, RateLimitRequest};
+
+/// The most bytes of a line. The rest of a longer one is another line, which cannot be read.
+const MAX_LINE: u64 = 1 << 20;
+
+/// A configuration with its counts, and the account of each limit.
+pub(super) struct Side {
+    pub(super) loaded: LoadedRules,
+    pub(super) counts: LimitCounts,
+    pub(super) clock: MockClock,
+    /// The time of the clock.
+    pub(super) reached: Duration,
+    pub(super) tallies: Vec<LimitTally>,
+    pub(super) refused: u64,
+}
+
+impl Side {
+    pub(super) fn new(rules: Rules, options: CountOptions) -> Result<Side, String> {
+        let (clock, mock) = Clock::mock();
+        let counts = LimitCounts::new(&CountOptions { clock: clock.clone(), ..options });
+        let tallies = rules.limits().map(|limit| LimitTally::new(limit, &clock)).collect();
+        Ok(Side {
+            loaded: counts.load(rules)?,
+            counts,
+            clock: mock,
+            reached: Duration::ZERO,
+            tallies,
+            refused: 0,
+        })
+    }
+
+    /// Decides on a request, and returns whether it is refused.
+    fn decide(&mut self, at: Duration, request: &RateLimitRequest) -> bool {
+        self.clock.advance(at.saturating_sub(self.reached));
+        self.reached = at;
+        let options = DecisionOptions::default();
+        let Ok(response) = decide(&self.loaded, &self.counts, &options, request, self.counts.now()) else {
+            return false;
+        };
+        let domain = self.loaded.rules.domain(&request.domain);
+        for (descriptor, status) in request.descriptors.iter().zip(&response.statuses) {
+            let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+            let Some(limit) = domain.and_then(|domain| domain.find(entries)) else { continue };
+            // A limit that another one replaces tells none.
+            if status.current_limit.is_none() {
+                continue;
+            }
+            let name = || {
+                let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+                entries.collect::<Vec<_>>().join(",")
+            };
+            self.tallies[limit.id as usize].add(&Hit {
+                key: self.counts.key(&request.domain, &descriptor.entries, &limit.shared),
+                at,
+                is_refused: status.code == Code::OverLimit as i32,
+                name: &name,
+            });
+        }
+        let is_refused = response.overall_code == Code::OverLimit as i32;
+        self.refused += u64::from(is_refused);
+        is_refused
+    }
+}
+
+/// A log on its way through one configuration, or two.
+pub(super) struct Replay {
+    pub(super) check: Check,
+    pub(super) fields: FieldNames,
+    pub(super) sides: Vec<Side>,
+    pub(super) ordered: Ordered<RateLimitRequest>,
+    pub(super) timeline: Timeline,
+    pub(super) requests: u64,
+    pub(super) unreadable: u64,
+    /// The requests that only the first configuration refuses, and only the second one.
+    pub(super) only: [u64; 2],
+}
+
+impl Replay {
+    pub(super) fn new(check: Check, fields: FieldNames, sides: Vec<Side>) -> Replay {
+        let (ordered, timeline) = (Ordered::new(), Timeline::new());
+        Replay { check, fields, sides, ordered, timeline, requests: 0, unreadable: 0, only: [0; 2] }
+    }
+
+    /// Takes all lines of a log. `seen` is told of the bytes of each line.
+    pub(super) fn read(&mut self, mut log: &mut dyn BufRead, seen: &mut dyn FnMut(usize)) -> io::Result<()> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if Read::take(&mut log, MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+            seen(line.len());
+            self.line(String::from_utf8_lossy(line.trim_ascii_end()).as_ref());
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let Some(line) = lines::read(line, &self.fields) else {
+            self.unreadable += u64::from(!line.is_empty());
+            return;
+        };
+        let headers = &line.headers;
+        let header = |wanted: &hyper::http::HeaderName| {
+            headers.iter().find(|(name, _)| *name == wanted.as_str()).map(|(_, value)| value.clone())
+        };
+        let host = headers.iter().find(|(name, _)| *name == "host").map_or("", |(_, value)| value);
+        let (method, target) = (&*line.method, &*line.target);
+        let asked = CheckedRequest { client: line.client.clone(), method, target, host, header: &header };
+        self.ordered.push(line.at, self.check.message(&asked));
+        while let Some((at, request)) = self.ordered.next() {
+            self.decide(at, &request);
+        }
+    }
+
+    /// Decides on the requests that waited for earlier ones.
+    pub(super) fn end(&mut self) {
+        while let Some((at, request)) = self.ordered.last() {
+            self.decide(at, &request);
+        }
+    }
+
+    fn decide(&mut self, at: Duration, request: &RateLimitRequest) {
+        self.requests += 1;
+        let mut refused = [false; 2];
+        for (side, refused) in self.sides.iter_mut().zip(&mut refused) {
+            *refused = side.decide(at, request);
+        }
+        self.timeline.add(at, refused[0]);
+        if self.sides.len() == 2 && refused[0] != refused[1] {
+            self.only[usize::from(refused[1])] += 1;
+        }
+    }
+}
+
+/// Tells a share of a log once a second, if there is a terminal.
+pub(super) struct Progress {
+    all: Option<u64>,
+    read: u64,
+    told: Instant,
+}
+
+impl Progress {
+    /// `all` is the sum of bytes, if it is known.
+    pub(super) fn new(all: Option<u64>) -> Progress {
+        Progress { all, read: 0, told: Instant::now() }
+    }
+
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.read += bytes as u64;
+        // A reading of the clock for each line would take a tenth of the time.
+        if self.read % 4_096 < bytes as u64 && self.told.elapsed() >= Duration::from_secs(1) {
+            self.told = Instant::now();
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        let mut stderr = io::stderr();
+        if stderr.is_terminal() {
+            let megabytes = self.read / 1_000_000;
+            // A closed stderr is no reason to stop.
+            let _ = match self.all {
+                Some(all) => write!(stderr, "\r{megabytes} MB, {} %", self.read * 100 / all.max(1)),
+                None => write!(stderr, "\r{megabytes} MB"),
+            };
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if io::stderr().is_terminal() {
+            self.tell();
+            eprintln!();
+        }
+    }
+}
