@@ -21,11 +21,9 @@ mod profile;
 /// The most bytes of a value. A longer one is cut: no client makes a request that is not limited.
 const MAX_VALUE: usize = 4_096;
 
-/// The headers that tell a method, a target and a host, in the order in which they are looked for.
-/// nginx has a name of its own; Traefik and Caddy share one.
-const METHOD: [&str; 2] = ["x-original-method", "x-forwarded-method"];
-const TARGET: [&str; 2] = ["x-original-uri", "x-forwarded-uri"];
-const HOST: [&str; 1] = ["x-forwarded-host"];
+/// The headers that tell a target and its method: those of nginx, and those of Traefik and Caddy.
+const TOLD: [[&str; 2]; 2] =
+    [["x-original-uri", "x-original-method"], ["x-forwarded-uri", "x-forwarded-method"]];
 
 /// A profile: which requests it takes, and the descriptors that it makes of them.
 #[derive(Debug)]
@@ -72,21 +70,39 @@ impl Check {
         self.from.iter().any(|network| network.contains(&peer))
     }
 
-    /// Returns the message for the request that the headers of a check are about. What they do not
-    /// tell is that of the check itself.
-    pub(crate) fn request(&self, peer: IpAddr, own: (&str, &str), headers: &HeaderMap) -> RateLimitRequest {
+    /// Returns the message for the request that a check is about: its method, and its target if the
+    /// path of the check has one. Else the headers tell both.
+    ///
+    /// A proxy sets its own headers, and passes those of the other kind from a client. So
+    /// a check with both kinds asks for both targets, and the tighter answer holds.
+    pub(crate) fn request(
+        &self,
+        peer: IpAddr,
+        (method, target): (&str, Option<&str>),
+        headers: &HeaderMap,
+    ) -> RateLimitRequest {
         let text =
             |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        let first = |names: &[&str]| names.iter().find_map(|name| headers.get(*name)?.to_str().ok());
-        let (method, target) = own;
-        let client = self.client.key_of(peer, headers).unwrap_or(peer);
-        self.message(&CheckedRequest {
-            client: client.to_string().into(),
-            method: first(&METHOD).unwrap_or(method),
-            target: first(&TARGET).unwrap_or(target),
-            host: first(&HOST).or_else(|| headers.get("host")?.to_str().ok()).unwrap_or(""),
-            header: &text,
-        })
+        let named = |name: &'static str| text(&HeaderName::from_static(name));
+        let told = TOLD.iter().filter_map(|names| Some((named(names[0])?, named(names[1]))));
+        let mut told: Vec<_> = told.filter(|_| target.is_none()).collect();
+        if told.is_empty() {
+            told.push((target.unwrap_or("/").into(), None));
+        }
+        let client = self.client.key_of(peer, headers).unwrap_or(peer).to_string();
+        let host = named("x-forwarded-host").or_else(|| named("host")).unwrap_or_default();
+        let mut descriptors = Vec::with_capacity(self.descriptors.len());
+        for (target, its_method) in &told {
+            let method = its_method.as_deref().unwrap_or(method);
+            let client = Cow::Borrowed(&*client);
+            let one = self.message(&CheckedRequest { client, method, target, host: &host, header: &text });
+            for descriptor in one.descriptors {
+                if !descriptors.contains(&descriptor) {
+                    descriptors.push(descriptor);
+                }
+            }
+        }
+        RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 }
     }
 
     /// Returns the message for a request. A descriptor with a header that is missing is left out.

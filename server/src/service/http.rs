@@ -70,7 +70,11 @@ async fn decision(service: &Service, body: Incoming) -> Response<Body> {
 /// Answers the check of a profile. A problem of the service is 500, as all other failures are.
 fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Response<Body> {
     let in_force = service.in_force();
-    let name = request.uri().path().strip_prefix(CHECK).unwrap_or_default();
+    let asked = request.uri().path_and_query().map_or("", |asked| asked.as_str());
+    let asked = asked.strip_prefix(CHECK).unwrap_or_default();
+    // Envoy puts the target of the client behind the name of the check.
+    let (name, target) = asked.split_at(asked.find(['/', '?']).unwrap_or(asked.len()));
+    let target = Some(target).filter(|target| target.starts_with('/'));
     let Some(check) = in_force.settings.checks.get(name) else {
         return not_found("There is no such check in the settings.\n");
     };
@@ -78,7 +82,6 @@ fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Respon
         tracing::warn!("/check/{name} was asked from {peer}, which is in no network of its `from`");
         return of(StatusCode::FORBIDDEN, TEXT, "");
     }
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     let message = check.request(peer, (request.method().as_str(), target), request.headers());
     let answer = match service.ask(&message) {
         Ok(answer) => check.answer(&answer),

@@ -30,7 +30,11 @@ fn descriptors(check: &Check, headers: &[(&'static str, &str)]) -> Vec<String> {
     for (name, value) in headers {
         map.append(*name, value.parse().expect("a value"));
     }
-    let request = check.request(IpAddr::from([127, 0, 0, 1]), ("GET", "/check/edge"), &map);
+    told(check, ("GET", None), &map)
+}
+
+fn told(check: &Check, own: (&str, Option<&str>), headers: &HeaderMap) -> Vec<String> {
+    let request = check.request(IpAddr::from([127, 0, 0, 1]), own, headers);
     assert_eq!(request.domain, "edge");
     let entries = |entries: &[super::DescriptorEntry]| {
         entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect::<Vec<_>>().join(",")
@@ -51,7 +55,30 @@ fn a_request_is_read_from_the_headers_of_each_proxy() {
     ];
     let wanted = ["ip=127.0.0.1", "path=/a,method=PUT", "api_key=key-k,host=h.example"];
     assert_eq!(descriptors(&check, &traefik), wanted);
-    assert_eq!(descriptors(&check, &[]), ["ip=127.0.0.1", "path=/check/edge,method=GET"]);
+    assert_eq!(descriptors(&check, &[]), ["ip=127.0.0.1", "path=/,method=GET"]);
+}
+
+#[test]
+fn a_header_of_a_client_adds_to_the_question_and_hides_nothing() {
+    let check = check(EDGE).expect("it is right");
+    let both = [
+        ("x-forwarded-uri", "/login"),
+        ("x-forwarded-method", "POST"),
+        ("x-original-uri", "/free"),
+        ("x-original-method", "GET"),
+    ];
+    let wanted = ["ip=127.0.0.1", "path=/free,method=GET", "path=/login,method=POST"];
+    assert_eq!(descriptors(&check, &both), wanted);
+    // Envoy tells the target in the path of the check.
+    let mut headers = HeaderMap::new();
+    headers.insert("x-original-uri", "/free".parse().expect("a value"));
+    let wanted = ["ip=127.0.0.1", "path=/login,method=PUT"];
+    assert_eq!(told(&check, ("PUT", Some("/login")), &headers), wanted);
+    // nginx passes bytes beyond ASCII as they are.
+    let value = hyper::header::HeaderValue::from_bytes(b"/login?\xff").expect("a value");
+    headers.insert("x-original-uri", value);
+    let wanted = ["ip=127.0.0.1", "path=/login,method=GET"];
+    assert_eq!(told(&check, ("GET", None), &headers), wanted);
 }
 
 #[test]

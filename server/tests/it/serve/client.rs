@@ -78,6 +78,10 @@ impl Service {
         self.addresses[0]
     }
 
+    pub(super) fn http_address(&self) -> SocketAddr {
+        self.addresses[1]
+    }
+
     pub(super) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());

@@ -33,7 +33,7 @@ struct Edge {
     runtime: Runtime,
 }
 
-fn example(name: &str) -> PathBuf {
+pub(super) fn example(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
@@ -149,7 +149,7 @@ fn number(headers: &HeaderMap, name: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/envoy"]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
 fn a_limit_is_told_in_headers_and_its_end_is_a_429_with_a_time() {
     let edge = Edge::start(|text| text);
     let (status, headers, body) = edge.get("/", &[]);
@@ -166,7 +166,7 @@ fn a_limit_is_told_in_headers_and_its_end_is_a_429_with_a_time() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/envoy"]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
 fn tokens_are_charged_at_the_end_of_a_response() {
     let edge = Edge::start(|text| text);
     let user = [("x-user", "ada")];
@@ -181,7 +181,7 @@ fn tokens_are_charged_at_the_end_of_a_response() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/envoy"]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
 fn requests_in_flight_give_their_place_back() {
     let edge = Edge::start(|text| text);
     let user = [("x-user", "ada")];
@@ -204,7 +204,7 @@ fn requests_in_flight_give_their_place_back() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/envoy"]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
 fn hits_of_a_virtual_host_are_ignored_by_envoy() {
     let edge = Edge::start(|text| {
         let action = "- actions: [{remote_address: {}}]\n";
@@ -218,7 +218,7 @@ fn hits_of_a_virtual_host_are_ignored_by_envoy() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/envoy"]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
 fn a_route_that_envoy_answers_itself_is_not_limited() {
     let edge = Edge::start(|text| {
         let route = "- match: {prefix: /}\n                          route: *service\n";
@@ -235,7 +235,7 @@ fn a_route_that_envoy_answers_itself_is_not_limited() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/envoy"]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
 fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() {
     for (deny, status) in [(false, StatusCode::OK), (true, StatusCode::INTERNAL_SERVER_ERROR)] {
         let mut edge = Edge::start(|text| {

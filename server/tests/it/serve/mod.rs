@@ -6,3 +6,4 @@ mod envoy;
 mod expect;
 mod packaging;
 mod protobuf;
+mod proxies;
