@@ -7,12 +7,15 @@ pub mod bucket;
 pub mod headers;
 pub mod keyed;
 pub mod quota_text;
+pub mod rate_limits;
 pub mod store;
 pub mod window;
 
 mod bytes;
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
+mod rules;
+mod service;
 mod steps;
 #[path = "../../tests/windows/mod.rs"]
 mod walk;

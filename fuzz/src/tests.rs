@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{bucket, headers, keyed, quota_text, store, window};
+use crate::{bucket, headers, keyed, quota_text, rate_limits, store, window};
 
 fn each_of(target: &str, run: impl Fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -50,4 +50,14 @@ fn stores() {
             case.run();
         }
     });
+}
+
+#[test]
+fn files_of_limits() {
+    each_of("rules", rate_limits::read_rules);
+}
+
+#[test]
+fn requests_of_limits() {
+    each_of("requests", rate_limits::decide_on);
 }
