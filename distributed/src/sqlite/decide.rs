@@ -1,7 +1,8 @@
 //! Calls of several callers, decided in one transaction.
 //!
 //! A first pass reads, and answers the calls that change nothing, without the write lock. A second
-//! pass decides the others again, in one transaction under the lock.
+//! pass decides the others again, in one transaction under the lock. A permanent fault may be of
+//! one call, and undoes the transaction: each call has one of its own then.
 
 use std::mem;
 
@@ -13,7 +14,7 @@ use super::table::{Unread, now_us, read, write};
 use crate::credits::bucket::{Amount, Answer, Bucket};
 use crate::credits::spec::Spec;
 use crate::sql::fault::Fault;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
 
 /// A call of [`acquire`](crate::Store::acquire), and the channel to its caller.
@@ -114,11 +115,25 @@ pub(super) fn decide(connection: &Connection, calls: &mut Vec<Acquire>) {
     if writers.is_empty() {
         return;
     }
-    let written = transaction(connection, "BEGIN IMMEDIATE", || {
-        writers.iter_mut().try_for_each(|work| work.write(connection))
-    });
-    let fault = written.err();
-    writers.into_iter().for_each(|work| work.send(fault.as_ref()));
+    match write_all(connection, &mut writers) {
+        Err(fault) if fault.kind == StoreErrorKind::Permanent && writers.len() > 1 => {
+            for mut work in writers {
+                let written = write_all(connection, std::slice::from_mut(&mut work));
+                work.send(written.err().as_ref());
+            }
+        }
+        written => {
+            let fault = written.err();
+            writers.into_iter().for_each(|work| work.send(fault.as_ref()));
+        }
+    }
+}
+
+/// Decides the noted ops of all works in one transaction.
+fn write_all(connection: &Connection, works: &mut [Work]) -> Result<(), Fault> {
+    transaction(connection, "BEGIN IMMEDIATE", || {
+        works.iter_mut().try_for_each(|work| work.write(connection))
+    })
 }
 
 /// Runs a body in a transaction. An error undoes all of it, unless the commit itself failed.

@@ -45,6 +45,31 @@ async fn a_full_disk_refuses_and_heals() {
     assert_eq!(ask(&store, &keys[0], spec(), exactly(1)).await.granted, 1);
 }
 
+/// Calls of several callers share a transaction. One that fails for good undoes it.
+#[tokio::test]
+async fn a_key_that_fails_for_good_fails_no_call_of_another_caller() {
+    let file = File::open();
+    let bad = "CREATE TRIGGER spoilt BEFORE INSERT ON tollgate_buckets WHEN NEW.id = CAST('bad' AS BLOB)
+               BEGIN SELECT RAISE(ABORT, 'the key is spoilt'); END";
+    file.other.execute_batch(bad).unwrap();
+    // The first call waits for this lock, and the others wait for the first.
+    file.other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let ask_for = |key: &'static [u8]| {
+        let store = file.store.clone();
+        tokio::spawn(async move { store.acquire(&mut [Op::new(key, spec(), exactly(1))]).await })
+    };
+    let calls = [&b"first"[..], b"good", b"bad", b"other"].map(ask_for);
+    tokio::task::yield_now().await;
+    file.other.execute_batch("COMMIT").unwrap();
+    let [_, good, bad, other] = calls;
+    for call in [good, other] {
+        call.await.unwrap().expect("its key is sound");
+    }
+    let error = bad.await.unwrap().expect_err("its key is spoilt");
+    assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
+    assert_eq!(ask(&file.store, b"good", spec(), exactly(0)).await.credits, (99 * spec().per_token()) as i64);
+}
+
 #[tokio::test]
 async fn a_file_that_is_no_database_or_read_only_or_without_its_table_is_permanent() {
     let folder = TempDir::new().unwrap();
