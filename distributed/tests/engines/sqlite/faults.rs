@@ -67,7 +67,6 @@ async fn a_key_that_fails_for_good_fails_no_call_of_another_caller() {
     }
     let error = bad.await.unwrap().expect_err("its key is spoilt");
     assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
-    assert_eq!(ask(&file.store, b"good", spec(), exactly(0)).await.credits, (99 * spec().per_token()) as i64);
 }
 
 #[tokio::test]
