@@ -1,5 +1,6 @@
 //! The process of the service, and the calls of a case.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,6 +14,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
@@ -29,6 +31,8 @@ pub(super) struct Service {
     lines: Receiver<String>,
     addresses: [SocketAddr; 3],
     runtime: Runtime,
+    /// The files, if this value has their folder.
+    folder: Option<TempDir>,
 }
 
 impl Service {
@@ -51,7 +55,8 @@ impl Service {
         }
         drop(sender);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let mut service = Service { child, lines, addresses: [SocketAddr::from(([0; 4], 0)); 3], runtime };
+        let mut service =
+            Service { child, lines, addresses: [SocketAddr::from(([0; 4], 0)); 3], runtime, folder: None };
         for (index, before) in ["gRPC on ", "HTTP on ", "debug pages on "].into_iter().enumerate() {
             let line = service.line_with(before)?;
             let address = line.split_once(before).expect("as above").1.trim_start_matches("http://");
@@ -59,6 +64,20 @@ impl Service {
             service.addresses[index] = address.unwrap_or_else(|| panic!("no address in {line:?}"));
         }
         Ok(service)
+    }
+
+    /// Starts the service on `examples/edge.yaml`, with years for its hours and days: no window ends
+    /// under a test.
+    pub(super) fn of_the_example(options: &[&str]) -> Service {
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/edge.yaml");
+        let text = fs::read_to_string(example).expect("the example");
+        let text = text.replace("unit: hour", "unit: year").replace("unit: day", "unit: year");
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("edge.yaml"), text).expect("it is written");
+        let started = Service::start(folder.path(), options, &[]);
+        let mut service = started.unwrap_or_else(|error| panic!("{error}"));
+        service.folder = Some(folder);
+        service
     }
 
     /// Reads lines up to the first that contains `part`. The error is all lines before the end.

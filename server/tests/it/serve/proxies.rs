@@ -89,8 +89,7 @@ impl Proxy {
     fn start(recipe: &Recipe, change: Option<Change>) -> Proxy {
         let checks = example("checks.toml");
         let options = ["--config", checks.to_str().expect("UTF-8")];
-        let service = Service::start(&example("edge.yaml"), &options, &[]);
-        let service = service.unwrap_or_else(|error| panic!("{error}"));
+        let service = Service::of_the_example(&options);
         let (address, upstream) = (own_address(), Upstream::answering(OK));
         let bind = ("bind 127.0.0.1\n".to_owned(), format!("bind {}\n", address.ip()));
         let mut ports = vec![bind, ("http://:8000".to_owned(), format!("http://:{}", address.port()))];
@@ -161,7 +160,7 @@ fn a_limit_is_told_and_its_end_is_a_429_with_a_time(recipe: &Recipe) {
     let wait = told(&answer, "retry-after").parse().unwrap_or(0);
     assert!((1..=3_600).contains(&wait), "{answer:?}");
     assert!(told(&answer, "ratelimit").starts_with("\"login\";r=0;t="), "{answer:?}");
-    assert_eq!(told(&answer, "ratelimit-policy"), "\"login\";q=5;w=3600");
+    assert_eq!(told(&answer, "ratelimit-policy"), "\"login\";q=5;w=31536000");
 }
 
 fn no_spelling_of_a_path_passes_its_limit(recipe: &Recipe) {
