@@ -25,7 +25,7 @@ fn counts(algorithm: Algorithm) -> LimitCounts {
     LimitCounts::new(&CountOptions { max_keys: 1_024, clock, algorithm })
 }
 
-/// Reads a text as the only file of a configuration, and asks it for each key and value of its words.
+/// Reads a text as the only file of a configuration, and looks its words up in it.
 pub fn read_rules(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let loaded = load_all(&[("a.yaml".to_owned(), text.clone())], LoadOptions::default());

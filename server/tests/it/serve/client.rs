@@ -66,8 +66,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Starts the service on `examples/edge.yaml`, with years for its hours and days: no window ends
-    /// under a test.
+    /// Starts the service on `examples/edge.yaml`, with years for its hours and days: no window
+    /// ends under a test.
     pub(super) fn of_the_example(options: &[&str]) -> Service {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/edge.yaml");
         let text = fs::read_to_string(example).expect("the example");
