@@ -7,6 +7,7 @@ use crate::files::{self, Listing};
 use crate::output::say;
 use crate::rules::explain::{entries, explain as explained};
 use crate::rules::load::{LoadOptions, Loaded, load_all};
+use crate::settings::values::switch;
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +16,9 @@ mod tests;
 ///
 /// Returns whether they may be served: there is no error, and with `strict` no warning. A path that
 /// cannot be read is an error of one sentence.
-pub(crate) fn run(paths: &[PathBuf], strict: bool, options: LoadOptions) -> Result<bool, String> {
+pub(crate) fn run(paths: &[PathBuf], strict: bool) -> Result<bool, String> {
     let files = read(paths)?;
-    let (text, passes) = report(&files, strict, options);
+    let (text, passes) = report(&files, strict, options()?);
     say(format_args!("{}", text.trim_end()));
     Ok(passes)
 }
@@ -25,13 +26,21 @@ pub(crate) fn run(paths: &[PathBuf], strict: bool, options: LoadOptions) -> Resu
 /// Prints the way of descriptors through the rules, level by level. An error is that of the files
 /// or of a descriptor.
 pub(crate) fn explain(paths: &[PathBuf], domain: &str, descriptors: &[String]) -> Result<bool, String> {
-    let Loaded { rules, errors, .. } = load_all(&read(paths)?, LoadOptions::default());
+    let Loaded { rules, errors, .. } = load_all(&read(paths)?, options()?);
     if !errors.is_empty() {
         return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }
     let descriptors: Vec<_> = descriptors.iter().map(|text| entries(text)).collect::<Result<_, _>>()?;
     say(format_args!("{}", explained(&rules, domain, &descriptors).trim_end()));
     Ok(true)
+}
+
+/// Returns the options of a load, by the variables that `tollgate serve` follows.
+pub(crate) fn options() -> Result<LoadOptions, String> {
+    let text = std::env::var("MERGE_DOMAIN_CONFIG").unwrap_or_default();
+    let merge_domains = if text.is_empty() { Ok(false) } else { switch(&text) };
+    let merge_domains = merge_domains.map_err(|why| format!("MERGE_DOMAIN_CONFIG={text}: {why}"))?;
+    Ok(LoadOptions { merge_domains })
 }
 
 /// Returns a line for each error and each warning with a sum of them, and whether the files pass.

@@ -23,7 +23,6 @@ mod settings;
 use proxy::config::options::Options;
 use proxy::run;
 use replay::command::ReplayOptions;
-use rules::load::LoadOptions;
 use service::options::ServeOptions;
 use settings::fault::sentence;
 
@@ -83,9 +82,7 @@ fn main() -> ExitCode {
         Ok(Tollgate { command: Some(Command::Check(options)) }) if options.paths.is_empty() => {
             run::check(&options.settings)
         }
-        Ok(Tollgate { command: Some(Command::Check(options)) }) => {
-            check::run(&options.paths, options.strict, LoadOptions::default())
-        }
+        Ok(Tollgate { command: Some(Command::Check(options)) }) => check::run(&options.paths, options.strict),
         Ok(Tollgate { command: Some(Command::Replay(options)) }) => replay::command::run(&options),
         Ok(Tollgate { command: Some(Command::Explain(ExplainOptions { paths, domain })) }) => {
             // clap has checked that there are two texts.

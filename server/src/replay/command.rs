@@ -9,8 +9,9 @@ use toml::de::DeTable;
 
 use super::lines::FieldNames;
 use super::run::{Progress, Replay, Side};
+use crate::check;
 use crate::output::say;
-use crate::rules::load::{LoadOptions, load};
+use crate::rules::load::load;
 use crate::service::checks::Check;
 use crate::service::counts::{Algorithm, CountOptions};
 use crate::settings::file;
@@ -51,7 +52,7 @@ pub(crate) struct ReplayOptions {
 /// Replays the logs, and prints the report.
 pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
     let (name, logs) = options.check.split_first().ok_or("--check needs a name and a log")?;
-    let check = profile(&options.config, name)?;
+    let profile = profile_of(&options.config, name)?;
     let mut fields = FieldNames::default();
     options.field.iter().try_for_each(|text| fields.set(text))?;
     let side = |paths: &[PathBuf]| {
@@ -60,7 +61,7 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
             algorithm: options.algorithm,
             ..CountOptions::default()
         };
-        let rules = load(&crate::check::read(paths)?, LoadOptions::default());
+        let rules = load(&check::read(paths)?, check::options()?);
         let sentence = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         Side::new(rules.map_err(sentence)?, counts)
     };
@@ -68,7 +69,7 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
     if !options.against.is_empty() {
         sides.push(side(&options.against)?);
     }
-    let mut replay = Replay::new(check, fields, sides);
+    let mut replay = Replay::new(profile, fields, sides);
     read(&mut replay, logs)?;
     replay.end();
     if let Some(path) = &options.picture {
@@ -98,7 +99,7 @@ fn read(replay: &mut Replay, logs: &[String]) -> Result<(), String> {
 }
 
 /// Reads the profile of a file of settings.
-fn profile(path: &Path, name: &str) -> Result<Check, String> {
+fn profile_of(path: &Path, name: &str) -> Result<Check, String> {
     let text = file::read(path)?;
     let place = |at: usize, what: &str| file::place(path, &text, at, what);
     let root = DeTable::parse(&text).map_err(|error| {

@@ -201,11 +201,12 @@ impl LimitCounts {
         hasher.write(domain.as_bytes());
         let mut shared = shared.iter();
         for entry in entries {
-            let (key, value) = match shared.next() {
-                Some(Some(pattern)) => ("", &**pattern),
-                _ => (&*entry.key, &*entry.value),
+            // The highest bit tells a pattern from an entry with an empty key.
+            let (mark, key, value) = match shared.next() {
+                Some(Some(pattern)) => (1 << 63, "", &**pattern),
+                _ => (0, &*entry.key, &*entry.value),
             };
-            hasher.write_u64(length(key) << 32 | length(value));
+            hasher.write_u64(mark | length(key) << 32 | length(value));
             hasher.write(key.as_bytes());
             hasher.write(value.as_bytes());
         }

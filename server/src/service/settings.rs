@@ -13,7 +13,7 @@ use super::counts::Algorithm;
 use super::decide::DecisionOptions;
 use super::status::HeaderNames;
 use crate::net::tls::{Certificate, Clients};
-use crate::settings::values::{Address, DAY, address, choice, number, time};
+use crate::settings::values::{Address, DAY, address, choice, number, switch, time};
 
 /// All settings. A reload reads them again.
 #[derive(Clone, Debug)]
@@ -265,13 +265,4 @@ fn tcp(text: &str) -> Result<SocketAddr, String> {
         || text.strip_prefix(':').and_then(|port| Some((Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into()));
     let at = text.parse().ok().or_else(of_all);
     at.ok_or_else(|| "expected an address and a port such as 127.0.0.1:6070".to_owned())
-}
-
-/// Returns a switch, as Go reads it.
-fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("expected true or false".to_owned()),
-    }
 }

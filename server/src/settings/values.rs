@@ -42,6 +42,15 @@ pub(crate) fn choice<T: Copy>(text: &str, of: &[(&str, T)]) -> Result<T, String>
     known.map(|(_, value)| *value).ok_or_else(|| format!("expected one of {}", names()))
 }
 
+/// Returns a switch, in the spellings of envoyproxy/ratelimit.
+pub(crate) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
 /// Returns a time such as `1m 30s`.
 pub(crate) fn time(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
     let time = humantime::parse_duration(text)

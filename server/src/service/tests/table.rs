@@ -102,6 +102,23 @@ fn no_two_lists_of_entries_share_a_count() {
     }
 }
 
+/// The pattern of a shared threshold stands for an entry in the key of the count.
+#[test]
+fn no_entry_reaches_the_count_of_a_pattern() {
+    let yaml = "domain: d\ndescriptors:\n  - key: a\n    value: b*\n    share_threshold: true\n    rate_limit: {unit: day, requests_per_unit: 9}\n";
+    let service = Service::new(yaml, FixedWindow);
+    let left = |key: &str, value: &str, limit: &str| {
+        let entry = format!(r#"{{"key": "{key}", "value": "{value}"}}"#);
+        let request = format!(r#"{{"domain": "d", "descriptors": [{{"entries": [{entry}]{limit}}}]}}"#);
+        let response = service.decide(&json::request(request.as_bytes()).unwrap()).unwrap();
+        response.statuses[0].limit_remaining
+    };
+    assert_eq!([left("a", "b1", ""), left("a", "b2", "")], [8, 7]);
+    let shared = &service.rules.rules.limits().next().unwrap().shared[0];
+    let pattern = shared.as_deref().unwrap().replace('\0', "\\u0000");
+    assert_eq!(left("", &pattern, r#", "limit": {"requests_per_unit": 9, "unit": "DAY"}"#), 8);
+}
+
 /// A count that goes back with the clock would mint hits.
 #[test]
 fn a_count_goes_on_when_the_clock_is_set_back_over_an_edge() {
