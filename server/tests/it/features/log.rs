@@ -146,7 +146,7 @@ fn errors_of_upstreams_are_logged_with_their_name() {
     for (url, status) in [(&closed, 502), (&silent, 504), (&serve(leave), 502), (&cut, 200)] {
         let time_out = if status == 504 { "50ms" } else { "1h" };
         let proxy = Proxy::over(url, &format!("--log json --timeout response_head={time_out}"));
-        // The client stays until the line is there: without it, a response that is cut is its fault.
+        // The client stays until the line is there: else a response that is cut is its fault.
         let mut client = proxy.connect();
         let head = client.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(head.status, status);
