@@ -9,7 +9,7 @@ use tollgate_distributed::{Amount, Answer, Bucket, Op, RedisStore, Spec, Store, 
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
 
-use crate::engine::{Engine, Options, PATIENT, Rows, Server, Stored};
+use crate::engine::{Engine, Options, PATIENT, Rows, Server, Stored, now_us};
 
 /// Takes one token, or none.
 pub(crate) const ONE: Amount = Amount { min: 1, max: 1, spent: 0 };
@@ -124,7 +124,9 @@ impl Engine for Keys {
         let (tick_ms, rounding_ms) = (spec.tick_us() as i64 / 1_000, (full_ms >> 51) + 1);
         let ttl_ms = row.full_us / 1_000 - op.answer.now_us as i64 / 1_000;
         assert!(ttl_ms >= full_ms - rounding_ms, "{ttl_ms} of {full_ms} ms: {op:?}");
-        assert!(ttl_ms <= full_ms + rounding_ms + tick_ms + 1, "{ttl_ms} of {full_ms} ms: {op:?}");
+        // The server reads its clock again for the expiry: on a busy machine that is later.
+        let late_ms = (now_us() as i64 - op.answer.now_us as i64).max(0) / 1_000 + 1;
+        assert!(ttl_ms <= full_ms + rounding_ms + tick_ms + late_ms, "{ttl_ms} of {full_ms} ms: {op:?}");
     }
 }
 
