@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::fault::meant;
+use super::pattern::Text;
 use super::tree::{Amount, Level, Rule, RuleLimit, Rules};
 
 /// The entries of a descriptor: keys and values.
@@ -76,7 +77,7 @@ fn walk<'a>(level: &'a Level, entries: &Entries<'_>) -> (String, Vec<&'a Rule>) 
             _ if values.is_some_and(|values| values.exact.contains_key(*value)) => {
                 format!("rule \"{value}\"")
             }
-            Some((_, pattern, _)) => format!("wildcard \"{}\"", pattern.text()),
+            Some(found) => format!("wildcard \"{}\"", found.pattern.text()),
             None => "rule without a value".to_owned(),
         };
         parts.push(format!("{key}: {kind} at {}", rule.at));
@@ -198,9 +199,9 @@ fn any_way<'a>(level: &'a Level, entries: &Entries<'_>) -> Option<&'a Arc<RuleLi
     let values = level.keys.get(key);
     let exact = values.and_then(|values| values.exact.get(value));
     let of_key = values.into_iter().flat_map(|values| values.by_pattern.iter());
-    let of_key = of_key.filter(|(_, pattern, _)| pattern.matches(value));
-    let joined = level.by_pattern.iter().filter(|(_, pattern, _)| pattern.matches_joined(key, value));
-    let wildcards = of_key.chain(joined).map(|(_, _, rule)| rule);
+    let of_key = of_key.filter(|each| each.pattern.matches(Text::Value(value)));
+    let joined = level.by_pattern.iter().filter(|each| each.pattern.matches(Text::Joined(key, value)));
+    let wildcards = of_key.chain(joined).map(|each| &each.rule);
     let any = values.and_then(|values| values.any.as_deref());
     exact.into_iter().chain(wildcards).chain(any).find_map(|rule| match (rest, &rule.below) {
         ([], _) => rule.limit.as_ref(),

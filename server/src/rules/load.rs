@@ -1,15 +1,13 @@
 //! The load: files to rules, or all errors of all files at once.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tollgate::{AnyRule, InvalidRule, Quota};
 
-use super::fault::{Finding, Spot, meant};
+use super::fault::{Finding, Position, Spot, meant};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
-use super::pattern::Pattern;
 use super::tree::{
     Amount, Domain, Level, MAX_LEVELS, ReplacedPart, Rule, RuleLimit, Rules, StatisticsName, Unit,
 };
@@ -136,10 +134,22 @@ impl Loader {
         for node in own {
             self.descriptor(&node, &mut domain.level);
         }
-        for node in root.list("descriptors", &mut self.report) {
-            self.descriptor(node, &mut domain.level);
-        }
+        self.descriptors(&root, &mut domain.level);
         self.rules.domains.insert(name.into(), domain);
+    }
+
+    /// Reads the descriptors of a level, and makes the index of its wildcards.
+    fn descriptors(&mut self, fields: &Fields<'_, '_>, level: &mut Level) {
+        for node in fields.list("descriptors", &mut self.report) {
+            self.descriptor(node, level);
+        }
+        let name = &self.descent.text;
+        let by_key = level.keys.iter_mut().map(|(key, values)| (format!("{key}_"), &mut values.by_pattern));
+        for (key, rules) in by_key.chain([(String::new(), &mut level.by_pattern)]) {
+            self.report.errors.extend(rules.index().into_iter().map(|[again, first]| {
+                duplicate(&format!("{name}.{key}{}", again.pattern.text()), &again.rule.at, &first.rule.at)
+            }));
+        }
     }
 
     fn descriptor(&mut self, node: &Node<'_>, level: &mut Level) {
@@ -166,16 +176,13 @@ impl Loader {
         }
         let limit = self.limit(&fields);
         let mut below = Level::default();
-        for node in fields.list("descriptors", &mut self.report) {
-            self.descriptor(node, &mut below);
-        }
+        self.descriptors(&fields, &mut below);
         let below = (below.rules > 0).then(|| Box::new(below));
         let rule = Rule { at: self.report.position(node.at), limit, below };
-        if let Some(first) = level.insert(key, value, rule) {
-            let name = &self.descent.text;
-            let what = format!("duplicate descriptor composite key '{name}'; the first is at {first}");
-            self.report.error(node.at, what);
-        }
+        let found = level
+            .insert(key, value, rule)
+            .map(|[again, first]| duplicate(&self.descent.text, &again, &first));
+        self.report.errors.extend(found);
         self.descent.text.truncate(mark);
         self.descent.steps.pop();
     }
@@ -391,42 +398,40 @@ impl Descent {
     }
 }
 
+/// Returns the error of a rule that has the key and the value of another one.
+fn duplicate(name: &str, again: &Position, first: &Position) -> Finding {
+    let what = format!("duplicate descriptor composite key '{name}'; the first is at {first}");
+    Finding { at: again.clone(), what }
+}
+
 impl Level {
-    /// Inserts a rule, or returns the place of the one that has its key and value.
-    fn insert(&mut self, key: &str, value: &str, rule: Rule) -> Option<String> {
+    /// Inserts a rule. Returns its place and that of the rule that has its key and value, if there
+    /// is one and they have no star.
+    fn insert(&mut self, key: &str, value: &str, rule: Rule) -> Option<[Position; 2]> {
         let order = self.rules;
         self.rules += 1;
         if key.contains('*') {
             let text = if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") };
-            return put(&mut self.by_pattern, order, &text, rule);
+            self.by_pattern.push(order, &text, rule);
+            return None;
         }
         let values = match self.keys.get_mut(key) {
             Some(values) => values,
             None => self.keys.entry(key.into()).or_default(),
         };
         if value.contains('*') {
-            return put(&mut values.by_pattern, order, value, rule);
+            values.by_pattern.push(order, value, rule);
+            return None;
+        }
+        let first = if value.is_empty() { values.any.as_deref() } else { values.exact.get(value) };
+        if let Some(first) = first {
+            return Some([rule.at, first.at.clone()]);
         }
         if value.is_empty() {
-            let first = values.any.as_ref().map(|first| first.at.to_string());
-            values.any.get_or_insert_with(|| Box::new(rule));
-            return first;
+            values.any = Some(Box::new(rule));
+        } else {
+            values.exact.insert(value.into(), rule);
         }
-        match values.exact.entry(value.into()) {
-            Entry::Occupied(first) => Some(first.get().at.to_string()),
-            Entry::Vacant(place) => {
-                place.insert(rule);
-                None
-            }
-        }
+        None
     }
-}
-
-/// Inserts a rule with a wildcard, or returns the place of the one that has its text.
-fn put(rules: &mut Vec<(u32, Pattern, Rule)>, order: u32, text: &str, rule: Rule) -> Option<String> {
-    if let Some((.., first)) = rules.iter().find(|(_, pattern, _)| pattern.text() == text) {
-        return Some(first.at.to_string());
-    }
-    rules.push((order, Pattern::new(text), rule));
-    None
 }

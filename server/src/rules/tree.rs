@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tollgate::AnyRule;
 
 use super::fault::Position;
-use super::pattern::Pattern;
+use super::pattern::{Text, Wildcard, Wildcards};
 
 /// The most levels of descriptors.
 pub(super) const MAX_LEVELS: usize = 64;
@@ -68,8 +68,8 @@ impl Domain {
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub(super) keys: HashMap<Box<str>, Values>,
-    /// The rules with a star in their key, with their place in the order of this level.
-    pub(super) by_pattern: Vec<(u32, Pattern, Rule)>,
+    /// The rules with a star in their key.
+    pub(super) by_pattern: Wildcards,
     /// The rules of this level so far.
     pub(super) rules: u32,
 }
@@ -79,13 +79,13 @@ impl Level {
     pub(super) fn find(&self, key: &str, value: &str) -> Option<&Rule> {
         let values = self.keys.get(key);
         let exact = values.and_then(|values| values.exact.get(value));
-        let wildcard = || self.wildcard(values, key, value).map(|(_, _, rule)| rule);
+        let wildcard = || self.wildcard(values, key, value).map(|found| &found.rule);
         exact.or_else(wildcard).or_else(|| values?.any.as_deref())
     }
 
     /// Returns the keys of this level in their order, and the patterns of keys.
     pub(super) fn names(&self) -> Vec<&str> {
-        let patterns = self.by_pattern.iter().map(|(_, pattern, _)| pattern.text());
+        let patterns = self.by_pattern.iter().map(|each| each.pattern.text());
         let mut names: Vec<&str> = self.keys.keys().map(|key| &**key).chain(patterns).collect();
         names.sort_unstable();
         names
@@ -93,7 +93,7 @@ impl Level {
 
     /// Returns each rule of this level.
     pub(super) fn each(&self) -> impl Iterator<Item = &Rule> {
-        self.by_pattern.iter().map(|(_, _, rule)| rule).chain(self.keys.values().flat_map(Values::each))
+        self.by_pattern.iter().map(|each| &each.rule).chain(self.keys.values().flat_map(Values::each))
     }
 
     /// Returns the first wildcard that matches: of the two lists, the rule that was written first.
@@ -102,12 +102,10 @@ impl Level {
         values: Option<&'a Values>,
         key: &str,
         value: &str,
-    ) -> Option<&'a (u32, Pattern, Rule)> {
-        let of_key =
-            values.and_then(|values| values.by_pattern.iter().find(|(_, found, _)| found.matches(value)));
-        let before = of_key.map_or(u32::MAX, |&(order, ..)| order);
-        let mut earlier = self.by_pattern.iter().take_while(|&&(order, ..)| order < before);
-        earlier.find(|(_, pattern, _)| pattern.matches_joined(key, value)).or(of_key)
+    ) -> Option<&'a Wildcard> {
+        let of_key = values.and_then(|values| values.by_pattern.find(Text::Value(value)));
+        let joined = self.by_pattern.find(Text::Joined(key, value));
+        of_key.into_iter().chain(joined).min_by_key(|found| found.order)
     }
 }
 
@@ -115,14 +113,14 @@ impl Level {
 #[derive(Debug, Default)]
 pub(super) struct Values {
     pub(super) exact: HashMap<Box<str>, Rule>,
-    /// The rules with a star in their value, as in [`Level::by_pattern`].
-    pub(super) by_pattern: Vec<(u32, Pattern, Rule)>,
+    /// The rules with a star in their value.
+    pub(super) by_pattern: Wildcards,
     pub(super) any: Option<Box<Rule>>,
 }
 
 impl Values {
     fn each(&self) -> impl Iterator<Item = &Rule> {
-        let by_pattern = self.by_pattern.iter().map(|(_, _, rule)| rule);
+        let by_pattern = self.by_pattern.iter().map(|each| &each.rule);
         by_pattern.chain(self.exact.values()).chain(self.any.as_deref())
     }
 }

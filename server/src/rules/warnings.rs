@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::fault::{Finding, Position};
-use super::pattern::Pattern;
-use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules, Values};
+use super::pattern::{Text, Wildcard};
+use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules};
 
 /// Adds the warnings of a tree.
 pub(super) fn of(rules: &Rules, found: &mut Vec<Finding>) {
@@ -52,51 +52,38 @@ fn collect<'a>(level: &'a Level, limits: &mut Vec<&'a RuleLimit>) {
     }
 }
 
+/// Checks a level. A star in the text of a rule matches only a star of a pattern, so a pattern that
+/// matches that text takes each request of the rule.
 fn check_level(level: &Level, found: &mut Vec<Finding>) {
-    for (index, (_, pattern, rule)) in level.by_pattern.iter().enumerate() {
-        let earlier = &level.by_pattern[..index];
-        if let Some((_, first, by)) = earlier.iter().find(|(_, first, _)| first.matches(pattern.text())) {
-            warn_of_cover(rule, first, by, found);
-        }
-        check_rule(rule, level.rules > 1, found);
+    for each in level.by_pattern.iter() {
+        let first = level.by_pattern.find(Text::Value(each.pattern.text()));
+        warn_of_cover(&each.rule, first.filter(|first| first.order < each.order), found);
+        check_rule(&each.rule, level.rules > 1, found);
     }
     for (key, values) in &level.keys {
-        check_values(level, key, values, found);
+        for (index, each) in values.by_pattern.iter().enumerate() {
+            let first = level.wildcard(Some(values), key, each.pattern.text());
+            warn_of_cover(&each.rule, first.filter(|first| first.order < each.order), found);
+            let has_later = values.by_pattern.iter().len() > index + 1 || level.by_pattern.iter().len() > 0;
+            check_rule(&each.rule, has_later || values.any.is_some(), found);
+        }
+        if let Some(rule) = &values.any {
+            warn_of_cover(rule, level.wildcard(Some(values), key, "*"), found);
+            check_rule(rule, false, found);
+        }
+        for (value, rule) in &values.exact {
+            let exempts = values.any.is_some() || level.wildcard(Some(values), key, value).is_some();
+            check_rule(rule, exempts, found);
+        }
     }
 }
 
-/// Checks the rules of a key. A star in the text of a rule matches only a star of a pattern, so a
-/// pattern that matches that text takes each request of the rule.
-fn check_values(level: &Level, key: &str, values: &Values, found: &mut Vec<Finding>) {
-    let joined_before = |order: u32, value: &str| {
-        let mut earlier = level.by_pattern.iter().take_while(move |&&(other, ..)| other < order);
-        earlier.find(|(_, pattern, _)| pattern.matches_joined(key, value))
-    };
-    for (index, (order, pattern, rule)) in values.by_pattern.iter().enumerate() {
-        let mut earlier = values.by_pattern[..index].iter();
-        let first = earlier.find(|(_, first, _)| first.matches(pattern.text()));
-        if let Some((_, first, by)) = first.or_else(|| joined_before(*order, pattern.text())) {
-            warn_of_cover(rule, first, by, found);
-        }
-        let has_later = values.by_pattern.len() > index + 1 || !level.by_pattern.is_empty();
-        check_rule(rule, has_later || values.any.is_some(), found);
+fn warn_of_cover(rule: &Rule, by: Option<&Wildcard>, found: &mut Vec<Finding>) {
+    if let Some(Wildcard { pattern, rule: by, .. }) = by {
+        let what =
+            format!("no request reaches this rule: '{}' at {} takes each of them", pattern.text(), by.at);
+        warn(found, &rule.at, what);
     }
-    if let Some(rule) = &values.any {
-        let first = values.by_pattern.iter().find(|(_, first, _)| first.matches("*"));
-        if let Some((_, first, by)) = first.or_else(|| joined_before(u32::MAX, "*")) {
-            warn_of_cover(rule, first, by, found);
-        }
-        check_rule(rule, false, found);
-    }
-    for (value, rule) in &values.exact {
-        let exempts = values.any.is_some() || level.wildcard(Some(values), key, value).is_some();
-        check_rule(rule, exempts, found);
-    }
-}
-
-fn warn_of_cover(rule: &Rule, pattern: &Pattern, by: &Rule, found: &mut Vec<Finding>) {
-    let what = format!("no request reaches this rule: '{}' at {} takes each of them", pattern.text(), by.at);
-    warn(found, &rule.at, what);
 }
 
 /// Checks a rule, which may exempt its value from a rule that would match as well.

@@ -1,11 +1,13 @@
 //! Texts that are large, deep or random: an error or rules, and never a panic.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use proptest::prelude::*;
 
 use super::lookup::{entries, found, rules};
 use super::{errors, load_files};
+use crate::rules::pattern::{Pattern, Text};
 
 #[test]
 fn aliases_are_bounded_by_the_nodes_that_they_make() {
@@ -54,8 +56,8 @@ fn levels_are_bounded() {
 
 #[test]
 fn ten_thousand_rules_load() {
-    // The lookup reads the wildcards of a key one after the other.
-    for (value, count) in [("v", 10_000), ("'v*'", 1_000), ("'*v'", 1_000)] {
+    // The lookup reads the wildcards of one prefix one after the other.
+    for (value, count) in [("v", 10_000), ("'v*'", 10_000), ("'*v'", 1_000)] {
         let descriptor = |rule: u32| {
             let value = value.replace('v', &format!("v{rule}_"));
             format!("- {{key: k, value: {value}, rate_limit: {{unit: hour, requests_per_unit: {rule}}}}}\n")
@@ -108,7 +110,33 @@ fn descriptor() -> impl Strategy<Value = String> {
     })
 }
 
+/// The first pattern that matches, by reading all of them.
+fn first_of(patterns: &[String], text: &str) -> Option<usize> {
+    patterns.iter().position(|pattern| Pattern::new(pattern).matches(Text::Value(text)))
+}
+
 proptest! {
+    #[test]
+    fn the_index_of_wildcards_finds_the_first_that_matches(
+        patterns in prop::collection::vec("[ab_]{0,4}\\*[ab*]{0,2}", 0..20),
+        asked in prop::collection::vec(("[ab]{0,3}", "[ab_]{0,4}"), 1..9),
+    ) {
+        let mut known = BTreeSet::new();
+        let patterns: Vec<String> = patterns.into_iter().filter(|text| known.insert(text.clone())).collect();
+        let rule = |place: &str, text: &String| format!("- {{{place}: '{text}', rate_limit: {{unit: day, requests_per_unit: N}}}}\n");
+        let rules = |place| {
+            let numbered = |(n, text)| rule(place, text).replace('N', &usize::to_string(&n));
+            rules(&patterns.iter().enumerate().map(numbered).collect::<String>())
+        };
+        let (values, keys) = (rules("key: k, value"), rules("key"));
+        for (key, value) in asked {
+            let number = |found: Option<usize>| found.and_then(|n| u32::try_from(n).ok());
+            prop_assert_eq!(found(&values, &format!("k={value}")), number(first_of(&patterns, &value)));
+            let joined = format!("{key}_{value}");
+            prop_assert_eq!(found(&keys, &format!("{key}={value}")), number(first_of(&patterns, &joined)));
+        }
+    }
+
     #[test]
     fn any_text_is_rules_or_errors(bytes in prop::collection::vec(any::<u8>(), 0..200), text in almost_rules()) {
         for text in [&*String::from_utf8_lossy(&bytes), &text] {
