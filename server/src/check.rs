@@ -31,7 +31,7 @@ pub(crate) fn explain(paths: &[PathBuf], domain: &str, descriptors: &[String]) -
         return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }
     let descriptors: Vec<_> = descriptors.iter().map(|text| entries(text)).collect::<Result<_, _>>()?;
-    say(format_args!("{}", explained(&rules, domain, &descriptors).trim_end()));
+    say(format_args!("{}", explained(&rules, domain, &descriptors, &|_, _| None).trim_end()));
     Ok(true)
 }
 

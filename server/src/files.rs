@@ -20,6 +20,8 @@ pub(crate) struct Listing {
     pub(crate) files: Vec<PathBuf>,
     /// What tells a changed file, of each path that was looked at.
     marks: Vec<(PathBuf, Result<Mark, io::ErrorKind>)>,
+    /// There are more paths or folders than are looked at.
+    is_cut: bool,
 }
 
 /// The length, the number, and the times of a change of the content and of the file.
@@ -48,6 +50,7 @@ impl Listing {
     /// Adds a path that is given, or that a folder has.
     fn add(&mut self, path: &Path, depth: usize) {
         if self.marks.len() > MOST_PATHS || depth > DEEPEST {
+            self.is_cut = true;
             return;
         }
         match self.mark(path) {
@@ -78,6 +81,11 @@ fn is_yaml(path: &Path) -> bool {
 pub(crate) fn read(list: impl Fn() -> Listing) -> Result<(Listing, Vec<(String, String)>), String> {
     let mut before = list();
     for _ in 0..TRIES {
+        if before.is_cut {
+            return Err(format!(
+                "more than {MOST_PATHS} paths, or more than {DEEPEST} folders inside each other"
+            ));
+        }
         let texts: Result<Vec<_>, String> = before.files.iter().map(|path| text(path)).collect();
         let after = list();
         if after == before {

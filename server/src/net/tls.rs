@@ -53,15 +53,10 @@ impl Tls {
         Ok(Tls(RwLock::new(terms(files, clients)?)))
     }
 
-    /// Reads both files again, for new connections. An error changes nothing.
-    pub(crate) fn replace(&self, files: &Certificate) -> Result<(), String> {
-        self.replace_for(files, None)
-    }
-
-    /// Reads the files again, as [`read_for`](Self::read_for) does.
-    pub(crate) fn replace_for(&self, files: &Certificate, clients: Option<&Clients>) -> Result<(), String> {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = terms(files, clients)?;
-        Ok(())
+    /// Takes the certificate of another one, for new connections.
+    pub(crate) fn replace(&self, by: Tls) {
+        let by = by.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = by;
     }
 
     pub(super) async fn accept<T: Io>(&self, io: T) -> io::Result<TlsStream<T>> {

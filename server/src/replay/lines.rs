@@ -57,7 +57,9 @@ impl FieldNames {
 
 /// Reads a line. `None`: it is in no format that is known.
 pub(super) fn read<'a>(line: &'a str, fields: &'a FieldNames) -> Option<LogLine<'a>> {
-    if line.starts_with('{') { json(line, fields) } else { combined(line) }
+    let read = if line.starts_with('{') { json(line, fields) } else { combined(line) };
+    // A clock has no later time, such as one of milliseconds.
+    read.filter(|line| line.at <= Duration::from_nanos(u64::MAX))
 }
 
 /// `CLIENT - USER [27/Nov/2026:03:10:00 +0100] "GET /path HTTP/1.1" 200 12 "referer" "agent"`, the

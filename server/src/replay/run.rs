@@ -4,6 +4,7 @@
 //! those of the service.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate::{Clock, MockClock};
@@ -12,7 +13,7 @@ use super::lines::{self, FieldNames};
 use super::order::Ordered;
 use super::tally::{Hit, LimitTally};
 use super::timeline::Timeline;
-use crate::rules::tree::Rules;
+use crate::rules::tree::{RuleLimit, Rules};
 use crate::service::checks::{Check, CheckedRequest};
 use crate::service::counts::{CountOptions, LimitCounts};
 use crate::service::decide::{DecisionOptions, decide};
@@ -37,7 +38,8 @@ impl Side {
     pub(super) fn new(rules: Rules, options: CountOptions) -> Result<Side, String> {
         let (clock, mock) = Clock::mock();
         let counts = LimitCounts::new(&CountOptions { clock: clock.clone(), ..options });
-        let tallies = rules.limits().map(|limit| LimitTally::new(limit, &clock)).collect();
+        let tally = |limit: &Arc<RuleLimit>| LimitTally::new(limit, counts.text(&limit.amount), &clock);
+        let tallies = rules.limits().map(tally).collect();
         Ok(Side {
             loaded: counts.load(rules)?,
             counts,

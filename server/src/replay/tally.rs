@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate::{AnyRule, Clock, Quota, RateLimiter, Window};
 
-use crate::rules::tree::{Amount, RuleLimit};
+use crate::rules::tree::{Amount, RuleLimit, Unit};
 
 /// The most names of refused keys of a limit. Further keys are counted without a name.
 const MAX_NAMES: usize = 100_000;
@@ -46,7 +46,7 @@ enum Others {
     None,
     /// The hits of each window that has ended, and the number of such windows.
     Windows {
-        period: u64,
+        unit: Unit,
         ended: BTreeMap<u32, u64>,
     },
     /// Limiters of multiples, each with its refusals.
@@ -59,13 +59,12 @@ enum Multiple {
 }
 
 impl LimitTally {
-    pub(super) fn new(limit: &RuleLimit, clock: &Clock) -> LimitTally {
-        let others = match &limit.amount {
-            Amount::Unlimited => Others::None,
-            Amount::Window { unit, .. } => {
-                Others::Windows { period: unit.seconds().into(), ended: BTreeMap::new() }
-            }
-            Amount::Text(_, rule) => Others::Multiples(multiples(*rule, clock)),
+    /// `text` is the rule of the library that counts the limit, if no window of the service does.
+    pub(super) fn new(limit: &RuleLimit, text: Option<AnyRule>, clock: &Clock) -> LimitTally {
+        let others = match (&limit.amount, text) {
+            (_, Some(rule)) => Others::Multiples(multiples(rule, clock)),
+            (Amount::Window { unit, .. }, None) => Others::Windows { unit: *unit, ended: BTreeMap::new() },
+            (Amount::Unlimited | Amount::Text(..), None) => Others::None,
         };
         let (keys, names) = (HashMap::new(), HashMap::new());
         LimitTally { requests: 0, refused: 0, keys, names, minute: (0, 0), worst: (0, 0), others }
@@ -76,8 +75,9 @@ impl LimitTally {
         let key = self.keys.entry(hit.key).or_default();
         match &mut self.others {
             Others::None => (),
-            Others::Windows { period, ended } => {
-                let window = u32::try_from(hit.at.as_secs() / *period).unwrap_or(u32::MAX);
+            Others::Windows { unit, ended } => {
+                let window = (hit.at.as_secs() + unit.anchor()) / u64::from(unit.seconds());
+                let window = u32::try_from(window).unwrap_or(u32::MAX);
                 if key.window != window && key.hits > 0 {
                     *ended.entry(key.hits).or_default() += 1;
                     key.hits = 0;

@@ -10,7 +10,7 @@ use super::lines::FieldNames;
 use super::run::{Replay, Side};
 use crate::rules::load::{LoadOptions, load};
 use crate::service::checks::{Check, CheckedRequest};
-use crate::service::counts::{CountOptions, LimitCounts};
+use crate::service::counts::{Algorithm, CountOptions, LimitCounts};
 use crate::service::decide::{DecisionOptions, decide};
 use crate::service::messages::Code;
 
@@ -41,7 +41,12 @@ fn check() -> Check {
 }
 
 fn replay(sides: &[&str], log: &str) -> (Replay, Value) {
-    let sides = sides.iter().map(|text| Side::new(rules(text), CountOptions::default()).expect("few texts"));
+    replay_by(Algorithm::FixedWindow, sides, log)
+}
+
+fn replay_by(algorithm: Algorithm, sides: &[&str], log: &str) -> (Replay, Value) {
+    let options = || CountOptions { algorithm, ..CountOptions::default() };
+    let sides = sides.iter().map(|text| Side::new(rules(text), options()).expect("few texts"));
     let mut replay = Replay::new(check(), FieldNames::default(), sides.collect());
     let mut bytes = 0;
     replay.read(&mut Cursor::new(log), &mut |line| bytes += line).expect("no error of a file");
@@ -128,6 +133,37 @@ fn a_limit_of_text_form_is_tried_at_its_multiples() {
     let (_, report) = replay(&[RULES], &text);
     let limit = &report["sides"][0]["limits"][1];
     assert_eq!((&limit["refused"], &limit["smallest"]["none"]), (&14.into(), &"16/m burst 16".into()));
+}
+
+/// Weeks begin on Monday for the limit and for the smallest one. A Thursday is no edge.
+#[test]
+fn the_smallest_limit_of_a_week_counts_the_weeks_of_the_service() {
+    let weekly = RULES.replace("unit: minute", "unit: week");
+    // A Tuesday, and the Friday of the same week.
+    let times = [1_790_078_400, 1_790_078_401, 1_790_337_600, 1_790_337_601];
+    let text: String = times.iter().map(|at| line(*at, 1, "/")).collect();
+    let limit = &replay(&[&weekly], &text).1["sides"][0]["limits"][0];
+    assert_eq!((&limit["refused"], &limit["smallest"]["none"]), (&1.into(), &"4".into()));
+}
+
+#[test]
+fn the_smallest_limit_of_a_bucket_is_a_bucket() {
+    let begin = 1_795_745_400 / 60 * 60;
+    // Three at the end of a minute and three at the begin of the next are within each window.
+    let text: String = (57..63).map(|second| line(begin + second, 1, "/")).collect();
+    let limit = &replay(&[RULES], &text).1["sides"][0]["limits"][0];
+    assert_eq!((&limit["refused"], &limit["smallest"]["none"]), (&0.into(), &"3".into()));
+    let limit = &replay_by(Algorithm::TokenBucket, &[RULES], &text).1["sides"][0]["limits"][0];
+    assert_eq!((&limit["refused"], &limit["smallest"]["none"]), (&3.into(), &"6/m burst 6".into()));
+}
+
+/// Such as milliseconds in place of seconds.
+#[test]
+fn a_time_beyond_the_clock_is_no_line() {
+    let text: String = (0..9).map(|n| line(1_795_745_400_000 + n, 1, "/login")).collect();
+    let (replay, report) = replay(&[RULES], &text);
+    assert_eq!((&report["requests"], &report["unreadable"]), (&0.into(), &9.into()));
+    assert!(replay.timeline.svg().starts_with("<svg"));
 }
 
 #[test]

@@ -23,8 +23,14 @@ pub(crate) fn entries(text: &str) -> Result<Vec<(&str, &str)>, String> {
     entries.ok_or_else(|| format!("\"{text}\" has an entry without a key, as in path=/login,method=POST"))
 }
 
-/// Returns a paragraph for each descriptor of a request.
-pub(crate) fn explain(rules: &Rules, domain: &str, descriptors: &[Vec<(&str, &str)>]) -> String {
+/// Returns a paragraph for each descriptor of a request. `count` tells the count of a limit, if it
+/// is known.
+pub(crate) fn explain(
+    rules: &Rules,
+    domain: &str,
+    descriptors: &[Vec<(&str, &str)>],
+    count: &dyn Fn(&RuleLimit, &Entries<'_>) -> Option<String>,
+) -> String {
     let Some(found) = rules.domain(domain) else {
         let mut names: Vec<&str> = rules.domains.keys().map(|name| &**name).collect();
         names.sort_unstable();
@@ -39,7 +45,7 @@ pub(crate) fn explain(rules: &Rules, domain: &str, descriptors: &[Vec<(&str, &st
         let (levels, way) = walk(&found.level, entries);
         let _ = writeln!(text, "  {levels}");
         let lines = match found.find(entries.iter().copied()) {
-            Some(limit) => told(limit, entries),
+            Some(limit) => told(limit, entries).into_iter().chain(count(limit, entries)).collect(),
             None => reason(&found.level, entries, &way),
         };
         let _ = writeln!(text, "  -> {}", lines.join("\n     "));

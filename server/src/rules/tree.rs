@@ -201,6 +201,12 @@ impl Unit {
         }
     }
 
+    /// Returns the seconds of a window that were over when 1970 began: weeks begin on Monday, and
+    /// 1970 began on a Thursday.
+    pub(crate) fn anchor(self) -> u64 {
+        if self == Unit::Week { 3 * 86_400 } else { 0 }
+    }
+
     /// Returns the number of the protocol.
     pub(crate) fn wire(self) -> i32 {
         self as i32

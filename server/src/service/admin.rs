@@ -12,7 +12,8 @@ use super::state::Condition;
 use crate::admin::{Body, Handler, not_allowed, of_type, text};
 use crate::net::crowd::Activity;
 
-const ROUTES: &str = "There are /, /stats, /rlconfig, /metrics, /healthz, /readyz and POST /reload.\n";
+const ROUTES: &str =
+    "There are /, /stats, /rlconfig, /explain, /metrics, /healthz, /readyz and POST /reload.\n";
 
 /// The debug pages of the service.
 pub(super) struct Pages(pub(super) Arc<Source>);
@@ -37,7 +38,7 @@ impl Handler for Pages {
         match path {
             "/reload" if method == Method::POST => self.reload().await,
             "/reload" => not_allowed("POST"),
-            "/" | "/stats" | "/rlconfig" | "/metrics" | "/healthz" | "/readyz"
+            "/" | "/stats" | "/rlconfig" | "/explain" | "/metrics" | "/healthz" | "/readyz"
                 if method != Method::GET && method != Method::HEAD =>
             {
                 not_allowed("GET, HEAD")
@@ -45,6 +46,10 @@ impl Handler for Pages {
             "/" => page("text/plain; charset=utf-8", format!("tollgate serve\n{ROUTES}")),
             "/stats" => page("text/plain; charset=utf-8", service.counts.statistics.lines()),
             "/rlconfig" => page("text/plain; charset=utf-8", pages::rules(service)),
+            "/explain" => match pages::explanation(service, request.uri().query().unwrap_or_default()) {
+                Ok(told) => text(StatusCode::OK, told),
+                Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+            },
             "/metrics" => page("text/plain; version=0.0.4", pages::metrics(service)),
             _ => text(StatusCode::NOT_FOUND, ROUTES),
         }

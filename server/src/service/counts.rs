@@ -14,13 +14,13 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 use tollgate::{AnyRule, Clock, Quota};
 
-use super::limiters::{Hits, Taken, TextLimiter, UnitCounts, Windows};
+use super::limiters::{Hits, Tables, Taken, TextLimiter, Windows};
 use super::loaded::{Counter, LoadedRules};
 use super::messages::DescriptorEntry;
 use super::statistics::Statistics;
 use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
 
-/// The most texts with a limiter of their own: each takes some 44 KB.
+/// The most texts with a limiter of their own: each takes some 90 KB.
 const MAX_TEXTS: usize = 256;
 
 /// The arithmetic of `unit` and `requests_per_unit`.
@@ -67,13 +67,22 @@ pub(super) struct Counted {
     pub(super) reset: u64,
 }
 
+/// The use of hits by a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Add,
+    /// The hits are those that would be added.
+    Look,
+    GiveBack,
+}
+
 /// All counts, the limiters of texts, and the statistics.
 pub(crate) struct LimitCounts {
     options: CountOptions,
     /// A hasher with the secret of this process.
     hasher: SipHasher13,
     /// By the number of a unit in messages, from 1 on.
-    units: [UnitCounts; Unit::ALL.len()],
+    units: [Tables<Windows>; Unit::ALL.len()],
     texts: RwLock<HashMap<AnyRule, Arc<TextLimiter>>>,
     pub(crate) statistics: Statistics,
 }
@@ -81,7 +90,7 @@ pub(crate) struct LimitCounts {
 impl LimitCounts {
     pub(crate) fn new(options: &CountOptions) -> LimitCounts {
         let secret = RandomState::new();
-        let windows = |unit| UnitCounts::new(unit, options.max_keys, &options.clock);
+        let windows = |unit| Tables::of_unit(unit, options.max_keys, &options.clock);
         let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
         LimitCounts {
             hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
@@ -141,30 +150,28 @@ impl LimitCounts {
     }
 
     fn counter(&self, limit: &RuleLimit) -> Counter {
-        match (&limit.amount, self.text(&limit.amount).and_then(|text| self.text_limiter(text))) {
-            (Amount::Text(..), Some(limiter)) => {
-                Counter::Text { limiter, least: 1, is_charged_after: limit.charged_after }
-            }
-            (_, Some(limiter)) => Counter::Text { limiter, least: 0, is_charged_after: false },
-            (Amount::Window { unit, requests }, None) => {
-                Counter::Window { unit: *unit, requests: *requests, is_fixed: limit.fixed }
-            }
+        let mut counter = self.counter_of(&limit.amount, limit.fixed);
+        if let (Amount::Text(..), Counter::Text { least, is_charged_after, .. }) =
+            (&limit.amount, &mut counter)
+        {
+            (*least, *is_charged_after) = (1, limit.charged_after);
+        }
+        counter
+    }
+
+    /// Returns the counter of an amount. That of an override shares the windows of a rule of the
+    /// same entries.
+    pub(super) fn counter_of(&self, amount: &Amount, is_fixed: bool) -> Counter {
+        match (amount, self.text(amount).and_then(|text| self.text_limiter(text))) {
+            (_, Some(limiter)) => Counter::Text { limiter, is_fixed, least: 0, is_charged_after: false },
+            (&Amount::Window { unit, requests }, None) => Counter::Window { unit, requests, is_fixed },
             // The load has made the limiter of each text.
             (Amount::Unlimited | Amount::Text(..), None) => Counter::Unlimited,
         }
     }
 
-    /// Returns the counter of an override, which shares the windows of a rule of the same entries.
-    pub(super) fn counter_of_override(&self, unit: Unit, requests: u32, is_fixed: bool) -> Counter {
-        let text = self.text(&Amount::Window { unit, requests });
-        match text.and_then(|text| self.text_limiter(text)) {
-            Some(limiter) => Counter::Text { limiter, least: 0, is_charged_after: false },
-            None => Counter::Window { unit, requests, is_fixed },
-        }
-    }
-
     /// Returns the rule of the library for an amount, if no window of this service counts it.
-    fn text(&self, amount: &Amount) -> Option<AnyRule> {
+    pub(crate) fn text(&self, amount: &Amount) -> Option<AnyRule> {
         match (amount, self.options.algorithm) {
             (Amount::Text(_, rule), _) => Some(*rule),
             // No bucket holds 0 tokens. A number that fits no bucket is counted in windows.
@@ -189,7 +196,7 @@ impl LimitCounts {
     }
 
     fn new_text_limiter(&self, text: AnyRule) -> Arc<TextLimiter> {
-        Arc::new(TextLimiter::new(text, self.options.max_keys, self.options.clock.clone()))
+        Arc::new(TextLimiter::new(text, self.options.max_keys, &self.options.clock))
     }
 
     /// Returns the key of a count. `shared` has the patterns that stand for entries.
@@ -213,61 +220,42 @@ impl LimitCounts {
         hasher.finish128().as_u128()
     }
 
-    fn of(&self, unit: Unit) -> &UnitCounts {
+    fn of(&self, unit: Unit) -> &Tables<Windows> {
         &self.units[unit as usize - 1]
     }
 
-    fn windows(&self, unit: Unit, is_fixed: bool) -> &Windows {
-        let unit = self.of(unit);
-        if is_fixed { &unit.fixed } else { &unit.open }
-    }
-
-    /// Adds hits to a count. 0 hits look.
+    /// Counts hits, which stay at 0 or above. Returns the result, or `None` without a limit.
     #[inline]
-    pub(super) fn add(&self, counter: &Counter, key: u128, hits: u64, now: UnixTime) -> Option<Counted> {
-        match counter {
-            Counter::Unlimited => None,
-            _ if hits == 0 => self.look(counter, key, 0, now),
-            Counter::Window { unit, requests, is_fixed } => {
-                let hits = self.windows(*unit, *is_fixed).add(key, hits);
-                Some(Counted::in_window(hits, *requests, *unit, now))
-            }
-            Counter::Text { limiter, is_charged_after: true, .. } => {
-                Some(Counted::by_text(limiter, limiter.charge(key, hits), hits))
-            }
-            Counter::Text { limiter, .. } => Some(Counted::by_text(limiter, limiter.take(key, hits), hits)),
-        }
-    }
-
-    /// Returns the result of hits that are not added.
-    pub(super) fn look(&self, counter: &Counter, key: u128, hits: u64, now: UnixTime) -> Option<Counted> {
-        match counter {
-            Counter::Unlimited => None,
-            Counter::Window { unit, requests, is_fixed } => {
-                let hits = self.windows(*unit, *is_fixed).look(key, hits);
-                Some(Counted::in_window(hits, *requests, *unit, now))
-            }
-            Counter::Text { limiter, least, .. } => {
-                Some(Counted::by_text(limiter, limiter.look(key, hits.max(*least)), 0))
-            }
-        }
-    }
-
-    /// Takes hits from a count, which stays at 0 or above.
-    pub(super) fn give_back(
+    pub(super) fn count(
         &self,
         counter: &Counter,
         key: u128,
-        hits: u64,
+        (verb, hits): (Verb, u64),
         now: UnixTime,
     ) -> Option<Counted> {
+        // 0 hits look.
+        let verb = if verb == Verb::Add && hits == 0 { Verb::Look } else { verb };
         match counter {
             Counter::Unlimited => None,
             Counter::Window { unit, requests, is_fixed } => {
-                let hits = self.windows(*unit, *is_fixed).give_back(key, hits);
+                let windows = self.of(*unit).of(*is_fixed);
+                let hits = match verb {
+                    Verb::Add => windows.add(key, hits),
+                    Verb::Look => windows.look(key, hits),
+                    Verb::GiveBack => windows.give_back(key, hits),
+                };
                 Some(Counted::in_window(hits, *requests, *unit, now))
             }
-            Counter::Text { limiter, .. } => Some(Counted::by_text(limiter, limiter.give_back(key, hits), 0)),
+            Counter::Text { limiter, is_fixed, least, is_charged_after } => {
+                let table = limiter.tables.of(*is_fixed);
+                let (taken, hits) = match verb {
+                    Verb::Add if *is_charged_after => (table.charge(key, hits), hits),
+                    Verb::Add => (table.take(key, hits), hits),
+                    Verb::Look => (table.look(key, hits.max(*least)), 0),
+                    Verb::GiveBack => (table.give_back(key, hits), 0),
+                };
+                Some(Counted::by_text(limiter, taken, hits))
+            }
         }
     }
 }
@@ -300,7 +288,5 @@ impl Counted {
 /// Returns the seconds to the end of the window, which is never over.
 fn until_reset(unit: Unit, now: UnixTime) -> u64 {
     let period = u64::from(unit.seconds());
-    // Weeks begin on Monday, and 1970 began on a Thursday.
-    let anchor = if unit == Unit::Week { 3 * 86_400 } else { 0 };
-    period - (now.0 + anchor) % period
+    period - (now.0 + unit.anchor()) % period
 }

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::counts::{Counted, LimitCounts, UnixTime};
+use super::counts::{Counted, LimitCounts, UnixTime, Verb};
 use super::loaded::{Counter, LoadedRules};
 use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use super::statistics::Numbers;
 use super::status::{self, HeaderNames};
-use crate::rules::tree::{Domain, RuleLimit, Unit};
+use crate::rules::tree::{Amount, Domain, RuleLimit, Unit};
 
 /// The part of the settings that decides about answers. It is read again at each reload.
 #[derive(Clone, Debug)]
@@ -190,7 +190,7 @@ impl<'a> Decision<'a> {
     fn adding(&self, replaced: &[&str]) -> Option<Vec<bool>> {
         let would_be_over = |descriptor: &RateLimitDescriptor| {
             let found = self.find(descriptor, replaced).filter(|found| !found.is_negative);
-            let look = |found: Found<'_>| self.counts.look(&found.counter, found.key, found.hits, self.now);
+            let look = |found: Found<'_>| self.count(&found, (Verb::Look, found.hits));
             found.and_then(look).is_some_and(|counted| counted.is_over)
         };
         let over: Vec<bool> = match self.options.stops_when_over {
@@ -207,9 +207,9 @@ impl<'a> Decision<'a> {
         let hits = descriptor.hits_addend.unwrap_or_else(|| self.request.hits_addend.max(1).into());
         let rule = self.rule(descriptor);
         let (rule, counter, shared) = match override_of(descriptor) {
-            Some((unit, requests)) => {
+            Some(amount) => {
                 let is_fixed = rule.is_some_and(|rule| rule.fixed && rule.shared.is_empty());
-                (None, Cow::Owned(self.counts.counter_of_override(unit, requests, is_fixed)), &[][..])
+                (None, Cow::Owned(self.counts.counter_of(&amount, is_fixed)), &[][..])
             }
             None => {
                 let rule = rule?;
@@ -228,6 +228,11 @@ impl<'a> Decision<'a> {
         Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })
     }
 
+    #[inline]
+    fn count(&self, found: &Found<'_>, verb: (Verb, u64)) -> Option<Counted> {
+        self.counts.count(&found.counter, found.key, verb, self.now)
+    }
+
     /// Counts the hits of a descriptor, and returns its status.
     #[inline]
     fn status(
@@ -237,13 +242,13 @@ impl<'a> Decision<'a> {
         is_added: bool,
         overall: &mut Overall,
     ) -> DescriptorStatus {
-        let Found { rule, ref counter, key, hits, is_negative } = *found;
-        let counted = match (is_negative, is_added) {
-            (true, _) => self.counts.give_back(counter, key, hits, self.now),
-            (false, true) => self.counts.add(counter, key, hits, self.now),
-            (false, false) => self.counts.look(counter, key, 0, self.now),
+        let Found { rule, ref counter, hits, is_negative, .. } = *found;
+        let verb = match (is_negative, is_added) {
+            (true, _) => (Verb::GiveBack, hits),
+            (false, true) => (Verb::Add, hits),
+            (false, false) => (Verb::Look, 0),
         };
-        let Some(counted) = counted else {
+        let Some(counted) = self.count(found, verb) else {
             return status::without_limit(u32::MAX);
         };
         let (is_shadow, is_quota) = rule.map_or((false, false), |rule| (rule.shadow, rule.quota));
@@ -295,7 +300,7 @@ impl Overall {
 
 /// Returns the override of a descriptor, unless its unit is none.
 #[inline]
-fn override_of(descriptor: &RateLimitDescriptor) -> Option<(Unit, u32)> {
+fn override_of(descriptor: &RateLimitDescriptor) -> Option<Amount> {
     let limit = descriptor.limit.as_ref()?;
-    Some((Unit::from_wire(limit.unit)?, limit.requests_per_unit))
+    Some(Amount::Window { unit: Unit::from_wire(limit.unit)?, requests: limit.requests_per_unit })
 }

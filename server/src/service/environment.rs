@@ -17,7 +17,6 @@ const UNUSED: &[&str] = &[
     "USE_STATSD",
     "STATSD_*",
     "STATS_FLUSH_INTERVAL",
-    "EXTRA_TAGS",
     "PROMETHEUS_MAPPER_YAML",
     "TRACING_*",
     "LOCAL_CACHE_SIZE_IN_BYTES",

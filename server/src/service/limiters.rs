@@ -1,9 +1,9 @@
-//! The limiters that count: two tables of windows for each unit, and one limiter for each text.
+//! The limiters that count: two tables for each unit, and two for each text.
 
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Granted, InvalidRule, Quota, RateLimiter, Rule, Window};
+use tollgate::{AnyRule, Clock, Granted, InvalidRule, RateLimiter, Rule, Window};
 
 use crate::rules::tree::Unit;
 
@@ -46,23 +46,36 @@ pub(super) struct Hits {
     pub(super) after: u64,
 }
 
-/// The counts of a unit: of rules whose values are all fixed, and of the others.
-pub(super) struct UnitCounts {
-    pub(super) fixed: Windows,
-    pub(super) open: Windows,
+/// The tables of a rule: no flood of values reaches a limit whose values are all fixed.
+pub(super) struct Tables<T> {
+    pub(super) fixed: T,
+    pub(super) open: T,
 }
 
-impl UnitCounts {
-    pub(super) fn new(unit: Unit, max_keys: usize, clock: &Clock) -> Result<UnitCounts, InvalidRule> {
+impl<T> Tables<T> {
+    fn new<R: Rule>(
+        rule: R,
+        max_keys: usize,
+        clock: &Clock,
+        table: impl Fn(HashedKeys<R>) -> T,
+    ) -> Tables<T> {
+        let builder = || RateLimiter::builder(rule).hasher(HashedKey::default()).clock(clock.clone());
+        // The keys of fixed values are at most those of the configurations.
+        Tables { fixed: table(builder().build()), open: table(builder().max_keys(max_keys).build()) }
+    }
+
+    #[inline]
+    pub(super) fn of(&self, is_fixed: bool) -> &T {
+        if is_fixed { &self.fixed } else { &self.open }
+    }
+}
+
+impl Tables<Windows> {
+    pub(super) fn of_unit(unit: Unit, max_keys: usize, clock: &Clock) -> Result<Self, InvalidRule> {
         let period = Duration::from_secs(unit.seconds().into());
         // The window from the first use, of which this is made, has no room for `MOST` in a second.
         let window = Window::try_per(1, period)?.utc().with_limit(MOST)?;
-        let builder = || RateLimiter::builder(window).hasher(HashedKey::default()).clock(clock.clone());
-        // The keys of fixed values are at most those of the configurations.
-        Ok(UnitCounts {
-            fixed: Windows(builder().build()),
-            open: Windows(builder().max_keys(max_keys).build()),
-        })
+        Ok(Tables::new(window, max_keys, clock, Windows))
     }
 }
 
@@ -105,17 +118,12 @@ impl Windows {
 
 /// The limiter of a text, or of a unit and a number that are read as one.
 pub(crate) struct TextLimiter {
-    keys: TextKeys,
+    pub(super) tables: Tables<Box<dyn TextTable>>,
     /// The tokens of a period, as `current_limit` tells them.
     pub(super) tokens: u32,
     /// The longest unit that is not longer than the period.
     pub(super) unit: Unit,
     pub(super) capacity: u64,
-}
-
-enum TextKeys {
-    Buckets(HashedKeys<Quota>),
-    Windows(HashedKeys<Window>),
 }
 
 /// The result of a limiter of a text.
@@ -128,78 +136,66 @@ pub(super) struct Taken {
 }
 
 impl TextLimiter {
-    pub(super) fn new(rule: AnyRule, max_keys: usize, clock: Clock) -> TextLimiter {
-        fn build<R: Rule>(rule: R, max_keys: usize, clock: Clock) -> HashedKeys<R> {
-            RateLimiter::builder(rule).hasher(HashedKey::default()).clock(clock).max_keys(max_keys).build()
-        }
+    pub(super) fn new(rule: AnyRule, max_keys: usize, clock: &Clock) -> TextLimiter {
         let is_shorter = |unit: &Unit| u64::from(unit.seconds()) <= rule.period().as_secs();
         TextLimiter {
-            keys: match rule {
-                AnyRule::Quota(quota) => TextKeys::Buckets(build(quota, max_keys, clock)),
-                AnyRule::Window(window) => TextKeys::Windows(build(window, max_keys, clock)),
+            tables: match rule {
+                AnyRule::Quota(quota) => Tables::new(quota, max_keys, clock, |keys| Box::new(keys) as _),
+                AnyRule::Window(window) => Tables::new(window, max_keys, clock, |keys| Box::new(keys) as _),
             },
             tokens: u32::try_from(rule.tokens()).unwrap_or(u32::MAX),
             unit: Unit::ALL.into_iter().rev().find(is_shorter).unwrap_or(Unit::Second),
             capacity: rule.capacity(),
         }
     }
+}
 
+/// The keys of a rule of the library.
+pub(super) trait TextTable: Send + Sync {
     /// Takes all hits, or none if they are too many.
-    pub(super) fn take(&self, key: u128, hits: u64) -> Taken {
-        fn take<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) -> Taken {
-            match keys.try_acquire_n(&key, hits) {
-                Ok(granted) => {
-                    let (remaining, wait) = (granted.remaining(), granted.reset_after());
-                    Taken { is_granted: true, remaining, wait }
-                }
-                Err(denied) => {
-                    let wait = denied.retry_after().unwrap_or_else(|| keys.peek(&key).reset_after());
-                    Taken { is_granted: false, remaining: denied.remaining(), wait }
-                }
-            }
-        }
-        match &self.keys {
-            TextKeys::Buckets(keys) => take(keys, key, hits),
-            TextKeys::Windows(keys) => take(keys, key, hits),
-        }
-    }
+    fn take(&self, key: u128, hits: u64) -> Taken;
 
     /// Returns the result for these hits, and takes none.
-    pub(super) fn look(&self, key: u128, hits: u64) -> Taken {
-        fn look<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) -> Taken {
-            let seen = keys.key(&key).n(hits).peek();
-            let (is_granted, reset) = (seen.remaining() >= hits, seen.reset_after());
-            let wait = if is_granted { reset } else { seen.retry_after().unwrap_or(reset) };
-            Taken { is_granted, remaining: seen.remaining(), wait }
-        }
-        match &self.keys {
-            TextKeys::Buckets(keys) => look(keys, key, hits),
-            TextKeys::Windows(keys) => look(keys, key, hits),
-        }
-    }
+    fn look(&self, key: u128, hits: u64) -> Taken;
 
     /// Takes hits that come after the fact: the tokens that are not there are owed. The wait after
     /// that is the one for the next token.
-    pub(super) fn charge(&self, key: u128, hits: u64) -> Taken {
-        fn charge<R: Rule>(keys: &HashedKeys<R>, key: u128, hits: u64) {
-            if let Ok(hold) = keys.key(&key).n(0).hold() {
-                hold.settle(hits);
+    fn charge(&self, key: u128, hits: u64) -> Taken;
+
+    fn give_back(&self, key: u128, hits: u64) -> Taken;
+}
+
+impl<R: Rule> TextTable for HashedKeys<R> {
+    fn take(&self, key: u128, hits: u64) -> Taken {
+        match self.try_acquire_n(&key, hits) {
+            Ok(granted) => {
+                let (remaining, wait) = (granted.remaining(), granted.reset_after());
+                Taken { is_granted: true, remaining, wait }
+            }
+            Err(denied) => {
+                let wait = denied.retry_after().unwrap_or_else(|| self.peek(&key).reset_after());
+                Taken { is_granted: false, remaining: denied.remaining(), wait }
             }
         }
-        let before = self.look(key, hits);
-        match &self.keys {
-            TextKeys::Buckets(keys) => charge(keys, key, hits),
-            TextKeys::Windows(keys) => charge(keys, key, hits),
-        }
-        let wanted = u64::from(!before.is_granted);
-        Taken { is_granted: before.is_granted, ..self.look(key, wanted) }
     }
 
-    pub(super) fn give_back(&self, key: u128, hits: u64) -> Taken {
-        match &self.keys {
-            TextKeys::Buckets(keys) => keys.refund(&key, hits),
-            TextKeys::Windows(keys) => keys.refund(&key, hits),
+    fn look(&self, key: u128, hits: u64) -> Taken {
+        let seen = self.key(&key).n(hits).peek();
+        let (is_granted, reset) = (seen.remaining() >= hits, seen.reset_after());
+        let wait = if is_granted { reset } else { seen.retry_after().unwrap_or(reset) };
+        Taken { is_granted, remaining: seen.remaining(), wait }
+    }
+
+    fn charge(&self, key: u128, hits: u64) -> Taken {
+        let is_granted = self.look(key, hits).is_granted;
+        if let Ok(hold) = self.key(&key).n(0).hold() {
+            hold.settle(hits);
         }
+        Taken { is_granted, ..self.look(key, u64::from(!is_granted)) }
+    }
+
+    fn give_back(&self, key: u128, hits: u64) -> Taken {
+        self.refund(&key, hits);
         self.look(key, 0)
     }
 }

@@ -18,6 +18,7 @@ pub(super) enum Counter {
     },
     Text {
         limiter: Arc<TextLimiter>,
+        is_fixed: bool,
         /// The tokens that a request of 0 hits is refused without.
         least: u64,
         /// Hits that come after the fact may be owed.

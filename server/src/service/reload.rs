@@ -77,9 +77,14 @@ impl Source {
             return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
         }
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let tls = match (&self.tls, settings.tls()) {
+            (Some(tls), Some((files, clients))) => Some((tls, Tls::read_for(&files, clients.as_ref())?)),
+            _ => None,
+        };
         let loaded = self.service.counts.load(rules)?;
-        if let (Some(tls), Some((files, clients))) = (&self.tls, settings.tls()) {
-            tls.replace_for(&files, clients.as_ref())?;
+        // Nothing fails from here on.
+        if let Some((tls, by)) = tls {
+            tls.replace(by);
         }
         self.log.set_format(settings.log_json);
         self.service.set(Configured { settings, loaded: Some(loaded) });

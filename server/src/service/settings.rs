@@ -11,6 +11,7 @@ use tracing::Level;
 use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
+use super::statistics::{OWN_LABELS, quoted};
 use super::status::HeaderNames;
 use crate::net::tls::{Certificate, Clients};
 use crate::settings::values::{Address, DAY, address, choice, number, switch, time};
@@ -54,6 +55,8 @@ pub(crate) struct ServeSettings {
     prometheus: SocketAddr,
     pub(crate) prometheus_path: String,
     pub(crate) in_milliseconds: bool,
+    /// Labels of each metric, as a line of Prometheus has them.
+    pub(super) extra_labels: String,
     has_no_stats: bool,
     /// The profiles of checks, by name. Only the TOML file has them.
     pub(super) checks: Arc<BTreeMap<String, Check>>,
@@ -94,6 +97,7 @@ impl ServeSettings {
             prometheus: any,
             prometheus_path: String::new(),
             in_milliseconds: false,
+            extra_labels: String::new(),
             has_no_stats: false,
             checks: Arc::default(),
         };
@@ -245,7 +249,28 @@ rows! {
     "PROMETHEUS_PATH", "", "/metrics", "its path": |to, v, _| { to.prometheus_path = v.to_owned(); Ok(()) };
     "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "", "false", "response times are in milliseconds there":
         |to, v, _| switch(v).map(|it| to.in_milliseconds = it);
+    "EXTRA_TAGS", "", "", "labels of each metric, as `k:v,k2:v2`": |to, v, _| labels(v).map(|it| to.extra_labels = it);
     "DISABLE_STATS", "", "false", "there is no such listener": |to, v, _| switch(v).map(|it| to.has_no_stats = it);
+}
+
+/// Returns the labels of tags, with `_` for each character that no label has.
+fn labels(text: &str) -> Result<String, String> {
+    let mut labels = BTreeMap::new();
+    for tag in text.split(',') {
+        let (name, value) = tag.split_once(':').ok_or("expected tags such as zone:eu,stage:test")?;
+        let name: String =
+            name.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        if !name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
+            return Err(format!("`{tag}` has no name of a label, which begins with a letter"));
+        }
+        if OWN_LABELS.contains(&&*name) {
+            return Err(format!("`{name}` is a label of the metrics themselves"));
+        }
+        if labels.insert(name.clone(), quoted(value.trim())).is_some() {
+            return Err(format!("`{name}` is there twice"));
+        }
+    }
+    Ok(labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(","))
 }
 
 fn host(text: &str) -> Result<IpAddr, String> {

@@ -130,7 +130,7 @@ impl Service {
 }
 
 /// Checks the bounds of a request. The error names the number and the bound.
-fn check(request: &RateLimitRequest) -> Result<(), String> {
+pub(super) fn check(request: &RateLimitRequest) -> Result<(), String> {
     let within = |what: &str, number: usize, most: usize| match number {
         number if number > most => Err(format!("{number} {what}, the most is {most}")),
         _ => Ok(()),

@@ -16,6 +16,9 @@ use super::limiters::Hits;
 const MAX_NAMES: usize = 10_000;
 /// The name of all hits and domains beyond [`MAX_NAMES`].
 const OTHER: &str = "other";
+/// The names of the labels of all metrics.
+pub(super) const OWN_LABELS: [&str; 9] =
+    ["domain", "key1", "key2", "err_type", "grpc_method", "le", "unit", "reason", "version"];
 /// The upper bounds of the response times that are told, in microseconds.
 const TIMES: [u64; 8] = [50, 100, 250, 500, 1_000, 5_000, 20_000, 100_000];
 
@@ -160,8 +163,13 @@ impl Statistics {
     }
 
     #[cold]
-    fn add(&self, name: &str) -> Arc<Numbers> {
+    pub(super) fn add(&self, name: &str) -> Arc<Numbers> {
+        // A load that has named a rule since the lookup is seen here: it takes the locks in this order.
+        let rules = self.of_rules.read().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.of_requests.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = rules.get(name) {
+            return Arc::clone(known);
+        }
         let is_full = names.len() >= MAX_NAMES && !names.contains_key(name);
         if is_full && !names.contains_key(OTHER) {
             tracing::warn!(
@@ -246,9 +254,13 @@ impl Statistics {
 
 /// Returns the labels of a name: its domain, its first level, and the levels below.
 fn labels(name: &str) -> String {
-    let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let parts = name.splitn(3, '.').zip(["domain", "key1", "key2"]);
-    parts.map(|(part, label)| format!("{label}=\"{}\"", quoted(part))).collect::<Vec<_>>().join(",")
+    parts.map(|(part, label)| format!("{label}={}", quoted(part))).collect::<Vec<_>>().join(",")
+}
+
+/// Returns the value of a label in its quotes.
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
 /// Returns a name without the characters that mean something in a line: `:` and `|` become `_`, and

@@ -1,6 +1,6 @@
 mod clients;
 mod slow_readers;
-mod tls;
+pub(crate) mod tls;
 
 use std::fs;
 use std::io::{Cursor, ErrorKind};

@@ -8,6 +8,7 @@ use tollgate::AnyRule;
 use super::connections::Proxy;
 use super::sockets::Sockets;
 use crate::log::LogHandle;
+use crate::net::tls::Tls;
 use crate::output::say;
 use crate::proxy::config::options::{self, Options};
 use crate::proxy::config::settings::{Settings, Upstream};
@@ -62,9 +63,12 @@ impl Reload {
         options::check_upstream(&self.options, &settings)?;
         let open = self.proxy.limits.in_force();
         let fleet = Fleet::open(settings.store.as_ref(), open.fleet.as_ref())?;
-        if let (Some(tls), Some(files)) = (&self.proxy.tls, &settings.tls) {
-            tls.replace(files).map_err(|why| options::in_tls(&self.options, why))?;
-        }
+        let tls = match (&self.proxy.tls, &settings.tls) {
+            (Some(tls), Some(files)) => {
+                Some((tls, Tls::read(files).map_err(|why| options::in_tls(&self.options, why))?))
+            }
+            _ => None,
+        };
         if let Some(fleet) = fleet.clone().filter(|fleet| open.fleet.as_ref() != Some(fleet)) {
             tokio::spawn(fleet.prepare());
         }
@@ -74,6 +78,10 @@ impl Reload {
             settings.limit = self.proxy.settings().limit;
         }
         let changed = self.proxy.limits.replace(&settings, fleet)?;
+        // Nothing fails from here on.
+        if let Some((tls, by)) = tls {
+            tls.replace(by);
+        }
         changed.iter().for_each(|_| self.proxy.counters.add(Event::LimitChanged));
         lines.extend(changed);
         self.proxy.connections.clients.set_most(self.sockets.share(settings.bounds.in_flight).0);

@@ -122,13 +122,13 @@ fn a_descriptor_has_its_limit_or_the_reason_for_none() {
         ),
     ];
     for (asked, told) in rows {
-        let text = explain(&loaded.rules, "edge", &[entries(asked).unwrap()]);
+        let text = explain(&loaded.rules, "edge", &[entries(asked).unwrap()], &|_, _| None);
         let (first, told_of) = text.split_once('\n').unwrap();
         assert_eq!(first, format!("descriptor 1: ({})", asked.replace(',', "),(")));
         assert_eq!(told_of, told, "{asked}");
     }
     let unknown = "the domain 'egde' is unknown, so each request passes; did you mean 'edge'?\n";
-    assert_eq!(explain(&loaded.rules, "egde", &[]), unknown);
+    assert_eq!(explain(&loaded.rules, "egde", &[], &|_, _| None), unknown);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn the_example_of_the_manual_is_told_as_it_stands_there() {
   -> no limit. The rule at edge.yaml:21 has one, but the request goes one level deeper.
      To limit it whatever the method, ask for (path=/api/login) alone.
 ";
-    assert!(explain(&loaded.rules, "edge", &asked).ends_with(told));
+    assert!(explain(&loaded.rules, "edge", &asked, &|_, _| None).ends_with(told));
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::super::reload::{Looks, Source};
 use super::{SHOP, source};
 use crate::net::open::tests::Folder;
+use crate::net::open::tests::tls::certificate;
+use crate::net::tls::Tls;
 
 fn domains(source: &Source) -> Vec<String> {
     let in_force = source.service.in_force();
@@ -111,7 +114,7 @@ fn a_reload_reads_the_settings_as_well() {
     let folder = folder_of(&[("a.yaml", SHOP), ("serve.toml", "shadow = false\n")]);
     let mut source = source(&folder.path("a.yaml"), &[]);
     let config = Some(folder.path("serve.toml"));
-    std::sync::Arc::get_mut(&mut source).unwrap().options.config = config;
+    Arc::get_mut(&mut source).unwrap().options.config = config;
     source.load().unwrap();
     for (text, is_loaded, is_shadow) in
         [("shadow = true\n", true, true), ("shadow = 1.5\n", false, true), ("shadow = false\n", true, false)]
@@ -122,4 +125,34 @@ fn a_reload_reads_the_settings_as_well() {
         assert_eq!(source.load().is_ok(), is_loaded);
         assert_eq!(source.service.in_force().settings.decision.is_shadow, is_shadow);
     }
+}
+
+/// A configuration holds as a whole or not at all, with its certificate and its statistics.
+#[test]
+fn a_certificate_that_is_refused_leaves_the_counters_as_they_are() {
+    let folder = folder_of(&[("a.yaml", SHOP)]);
+    let (files, _) = certificate(&folder, "server");
+    let [chain, key] = [&files.chain, &files.key].map(|path| path.to_str().unwrap());
+    let given =
+        [("GRPC_SERVER_USE_TLS", "true"), ("GRPC_SERVER_TLS_CERT", chain), ("GRPC_SERVER_TLS_KEY", key)];
+    let mut source = source(&folder.path("a.yaml"), &given);
+    Arc::get_mut(&mut source).unwrap().tls = Some(Arc::new(Tls::read(&files).unwrap()));
+    source.load().unwrap();
+    let counters = || source.service.counts.statistics.lines().matches("rate_limit.shop.account.").count();
+    assert_eq!(counters(), 6);
+    write(&files.chain, "no certificate");
+    write(&folder.path("a.yaml"), &SHOP.replace("shop", "mall"));
+    assert_eq!(source.load(), Err(format!("no certificate in {chain}")));
+    assert_eq!((domains(&source), counters()), (vec!["shop".to_owned()], 6));
+}
+
+/// The rest would be rules that nothing counts.
+#[test]
+fn more_files_than_are_looked_at_are_an_error() {
+    let folder = folder_of(&[("a.yaml", SHOP)]);
+    let mut deep = folder.path("");
+    deep.extend(["d"; 18]);
+    fs::create_dir_all(&deep).unwrap();
+    let error = source(&root(&folder), &[]).load().unwrap_err();
+    assert_eq!(error, "more than 10000 paths, or more than 16 folders inside each other");
 }

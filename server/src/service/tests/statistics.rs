@@ -103,3 +103,13 @@ fn prometheus_has_the_names_of_the_reference() {
     let bound = format!("ratelimit_service_response_time_seconds_bucket{{{method},le=\"0.5\"}} 0");
     assert!(has_line(&statistics.prometheus(true), &bound));
 }
+
+/// A load may name a rule between the lookup of a name and its insertion.
+#[test]
+fn a_name_that_a_load_has_made_meanwhile_has_one_series() {
+    let statistics = Statistics::default();
+    statistics.name_rules(&[Some("d.a".to_owned())]);
+    statistics.add("d.a").asked(1);
+    assert_eq!(statistics.lines().matches("rate_limit.d.a.total_hits: 1\n").count(), 1);
+    assert_eq!(statistics.lines().matches("rate_limit.d.a.total_hits").count(), 1);
+}

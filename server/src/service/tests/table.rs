@@ -204,25 +204,65 @@ fn overrides_beyond_the_limiters_that_may_be_are_counted_in_windows() {
     }
 }
 
-/// The flood has the other table of the unit, and its keys share beyond the bound.
+/// The flood has the other table of the unit or of the text, and its keys share beyond the bound.
 #[test]
 fn no_flood_of_values_reaches_a_limit_of_fixed_values() {
-    let flooded = "domain: d\ndescriptors:\n  - {key: a, value: v, rate_limit: {unit: year, requests_per_unit: 3}}\n  \
-                   - {key: ip, rate_limit: {unit: year, requests_per_unit: 3}}\n";
-    let service = Service::new(flooded, FixedWindow);
-    assert_eq!(service.ask("a", "").1, 2);
-    for client in 0..5_000 {
-        let text = format!(
-            r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "ip", "value": "{client}"}}]}}]}}"#
+    for (limit, algorithm) in [
+        ("unit: year, requests_per_unit: 3", FixedWindow),
+        ("unit: year, requests_per_unit: 3", TokenBucket),
+        ("limit: 3/365d fixed utc", FixedWindow),
+        ("limit: 3/365d burst 3", FixedWindow),
+    ] {
+        let flooded = format!(
+            "domain: d\ndescriptors:\n  - {{key: a, value: v, rate_limit: {{{limit}}}}}\n  \
+             - {{key: ip, rate_limit: {{{limit}}}}}\n"
         );
-        service.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
+        let service = Service::new(&flooded, algorithm);
+        for client in 0..5_000 {
+            let text = format!(
+                r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "ip", "value": "{client}"}}]}}]}}"#
+            );
+            service.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
+        }
+        let left = [(); 4].map(|()| service.ask("a", "")).map(|(code, left, _)| (code, left));
+        assert_eq!(left, [(Pass, 2), (Pass, 1), (Pass, 0), (OverLimit, 0)], "{limit}");
+        if algorithm == FixedWindow && limit.starts_with("unit") {
+            // The bound is 1,000 keys, beside the one of the fixed rule.
+            let pages = service.counts.prometheus(false);
+            assert!(pages.contains("tollgate_serve_keys{unit=\"year\"} 1001\n"), "{pages}");
+            assert!(pages.ends_with("tollgate_serve_shared_total 4000\n"), "{pages}");
+        }
     }
-    assert_eq!((service.ask("a", "").1, service.ask("a", "").1), (1, 0));
-    // The bound is 1,000 keys, beside the one of the fixed rule.
-    let pages = service.counts.prometheus(false);
-    assert!(pages.contains("tollgate_serve_keys{unit=\"year\"} 1001\n"), "{pages}");
-    assert!(pages.ends_with("tollgate_serve_shared_total 4000\n"), "{pages}");
-    assert_eq!(service.ask("a", "").0, OverLimit);
+}
+
+/// A bucket tells the unit and the number of its rule, however the library holds both.
+#[test]
+fn a_bucket_tells_the_limit_of_its_unit() {
+    for (name, unit) in
+        [("second", 1), ("minute", 2), ("hour", 3), ("day", 4), ("month", 5), ("year", 6), ("week", 7)]
+    {
+        let service = Service::new(&yaml(&[&format!("unit: {name}, requests_per_unit: 60")]), TokenBucket);
+        let text = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a"}]}]}"#;
+        let status = service.decide(&json::request(text.as_bytes()).unwrap()).unwrap().statuses.remove(0);
+        let limit = status.current_limit.unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit, status.limit_remaining), (60, unit, 59), "{name}");
+    }
+}
+
+#[test]
+fn hits_that_are_given_back_leave_no_debt_and_no_credit() {
+    let limits = ["unit: day, requests_per_unit: 3", "limit: 3/d burst 3", "limit: 3/d fixed utc"];
+    for algorithm in [FixedWindow, TokenBucket] {
+        let service = Service::new(&yaml(&limits), algorithm);
+        for key in ["a", "b", "c"] {
+            service.ask(key, r#", "hits_addend": 2"#);
+            let back = r#", "is_negative_hits": true, "hits_addend": "18446744073709551615""#;
+            let (code, left, _) = service.ask(key, back);
+            assert_eq!((code, left), (Pass, 3), "{key}");
+            assert_eq!(service.ask(key, r#", "hits_addend": 3"#).1, 0, "{key}");
+            assert_eq!(service.ask(key, "").0, OverLimit, "{key}");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Writes a certificate to two files of a folder.
-pub(super) fn certificate(folder: &Folder, name: &str) -> (Certificate, CertificateDer<'static>) {
+pub(crate) fn certificate(folder: &Folder, name: &str) -> (Certificate, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let files =
         Certificate { chain: folder.path(&format!("{name}.pem")), key: folder.path(&format!("{name}.key")) };
@@ -137,7 +137,7 @@ async fn a_certificate_is_replaced_under_a_live_connection() {
     let (mut before, mut before_server) = tls_pair(&door, &old).await;
 
     let (next, new) = certificate(&folder, "next");
-    tls.replace(&next).unwrap();
+    tls.replace(Tls::read(&next).unwrap());
     ping(&mut before_server, &mut before).await;
     let (mut after, mut after_server) = tls_pair(&door, &new).await;
     ping(&mut after_server, &mut after).await;
@@ -145,7 +145,7 @@ async fn a_certificate_is_replaced_under_a_live_connection() {
 
     // Files that cannot be used change nothing.
     fs::write(&files.chain, "").unwrap();
-    assert_eq!(tls.replace(&files), Err(format!("no certificate in {}", files.chain.display())));
+    assert_eq!(Tls::read(&files).err(), Some(format!("no certificate in {}", files.chain.display())));
     tls_pair(&door, &new).await;
     ping(&mut before_server, &mut before).await;
 }
