@@ -32,7 +32,7 @@ pub(super) struct Service {
     addresses: [SocketAddr; 3],
     runtime: Runtime,
     /// The files, if this value has their folder.
-    folder: Option<TempDir>,
+    pub(super) folder: Option<TempDir>,
 }
 
 impl Service {

@@ -7,3 +7,4 @@ mod expect;
 mod packaging;
 mod protobuf;
 mod proxies;
+mod scripts;
