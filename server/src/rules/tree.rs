@@ -190,14 +190,28 @@ impl Unit {
 
     /// Returns the length of the window: a month has 30 days, and a year 365.
     pub(crate) fn seconds(self) -> u32 {
+        self.row().2
+    }
+
+    /// Returns the name in a configuration.
+    pub(crate) fn text(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Returns the name of the protocol, in capitals.
+    pub(crate) fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    fn row(self) -> (&'static str, &'static str, u32) {
         match self {
-            Unit::Second => 1,
-            Unit::Minute => 60,
-            Unit::Hour => 3_600,
-            Unit::Day => 86_400,
-            Unit::Week => 604_800,
-            Unit::Month => 2_592_000,
-            Unit::Year => 31_536_000,
+            Unit::Second => ("second", "SECOND", 1),
+            Unit::Minute => ("minute", "MINUTE", 60),
+            Unit::Hour => ("hour", "HOUR", 3_600),
+            Unit::Day => ("day", "DAY", 86_400),
+            Unit::Week => ("week", "WEEK", 604_800),
+            Unit::Month => ("month", "MONTH", 2_592_000),
+            Unit::Year => ("year", "YEAR", 31_536_000),
         }
     }
 
@@ -215,32 +229,6 @@ impl Unit {
     /// Returns the unit of a number of the protocol.
     pub(crate) fn from_wire(number: i32) -> Option<Unit> {
         Unit::ALL.into_iter().find(|unit| unit.wire() == number)
-    }
-
-    /// Returns the name in a configuration.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Unit::Second => "second",
-            Unit::Minute => "minute",
-            Unit::Hour => "hour",
-            Unit::Day => "day",
-            Unit::Week => "week",
-            Unit::Month => "month",
-            Unit::Year => "year",
-        }
-    }
-
-    /// Returns the name of the protocol, in capitals.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Unit::Second => "SECOND",
-            Unit::Minute => "MINUTE",
-            Unit::Hour => "HOUR",
-            Unit::Day => "DAY",
-            Unit::Week => "WEEK",
-            Unit::Month => "MONTH",
-            Unit::Year => "YEAR",
-        }
     }
 }
 
