@@ -157,3 +157,75 @@ fn entries_are_keys_and_values() {
         assert_eq!(entries(text), Err(told));
     }
 }
+
+/// Questions of issues, each with the configuration of the thread: the number, the file, the domain
+/// and the descriptor of the request, and the answer without its first line.
+#[test]
+fn the_questions_of_issues_are_answered() {
+    let rows = [
+        (
+            "istio #50591: the path is asked for without the header of the level above",
+            "domain: api-ratelimit\ndescriptors:\n  - key: ratelimitheader\n    descriptors:\n    - key: PATH\n      \
+             value: \"/api/CustomerControllers\"\n      rate_limit: {unit: minute, requests_per_unit: 1}\n",
+            ("api-ratelimit", "PATH=/api/CustomerControllers"),
+            "  PATH: no rule of this key; there are ratelimitheader\n\
+             \x20 -> no limit. No rule matches each entry.\n\
+             \x20    The rule at a.yaml:5 has one for (PATH=/api/CustomerControllers) behind an entry of a.yaml:3.\n",
+        ),
+        (
+            "istio #22068: the rule has the key of another action of Envoy",
+            "domain: test\ndescriptors:\n  - key: header_match\n    value: quote-path-auth\n    \
+             rate_limit: {unit: minute, requests_per_unit: 2}\n",
+            ("test", "auth=secret"),
+            "  auth: no rule of this key; there are header_match\n\
+             \x20 -> no limit. No rule matches each entry.\n",
+        ),
+        (
+            "istio #22068: the answer of the thread, a key without a value",
+            "domain: test\ndescriptors:\n  - key: auth\n    rate_limit: {unit: minute, requests_per_unit: 60}\n",
+            ("test", "auth=secret"),
+            "  auth: rule without a value at a.yaml:3:5\n\
+             \x20 -> 60 each minute, by the rule at a.yaml:3\n\
+             \x20    counted by (auth=secret), with the statistics test.auth\n",
+        ),
+        (
+            "envoy #21465: the domain is no part of the key, and the rule is found",
+            "domain: mydomain.com\ndescriptors:\n    - key: remote_address\n      value: 10.10.10.10\n      \
+             rate_limit: {unit: minute, requests_per_unit: 2}\n",
+            ("mydomain.com", "remote_address=10.10.10.10"),
+            "  remote_address: rule \"10.10.10.10\" at a.yaml:3:7\n\
+             \x20 -> 2 each minute, by the rule at a.yaml:3\n\
+             \x20    counted by (remote_address=10.10.10.10), with the statistics \
+             mydomain.com.remote_address_10.10.10.10\n",
+        ),
+        (
+            "envoy #26303: a value is no pattern of a header",
+            "domain: d\ndescriptors:\n- {key: authorization, value: test, rate_limit: {unit: minute, \
+             requests_per_unit: 100}}\n",
+            ("d", "authorization=Bearer x"),
+            "  authorization: no rule \"Bearer x\", none without a value\n\
+             \x20 -> no limit. No rule matches each entry.\n",
+        ),
+        (
+            "envoy #26303: a star in the value",
+            "domain: d\ndescriptors:\n- {key: authorization, value: '*', rate_limit: {unit: minute, \
+             requests_per_unit: 100}}\n",
+            ("d", "authorization=Bearer x"),
+            "  authorization: wildcard \"*\" at a.yaml:3:3\n\
+             \x20 -> 100 each minute, by the rule at a.yaml:3\n\
+             \x20    counted by (authorization=Bearer x), with the statistics d.authorization_*\n",
+        ),
+    ];
+    for (question, file, (domain, asked), told) in rows {
+        let loaded = load_files(&[("a.yaml", file)]);
+        assert_eq!(loaded.errors, [], "{question}");
+        let text = explain(&loaded.rules, domain, &[entries(asked).unwrap()], &|_, _| None);
+        assert_eq!(text.split_once('\n').unwrap().1, told, "{question}");
+    }
+    // envoy #21465, with the name of Envoy's virtual host as the domain.
+    let file = "domain: mydomain.com\ndescriptors: [{key: remote_address, rate_limit: {unlimited: true}}]\n";
+    let loaded = load_files(&[("a.yaml", file)]);
+    let told =
+        "the domain 'mydomain.com:80' is unknown, so each request passes; did you mean 'mydomain.com'?\n";
+    assert_eq!(explain(&loaded.rules, "mydomain.com:80", &[], &|_, _| None), told);
+}
