@@ -19,6 +19,9 @@ use crate::service::messages::RateLimitRequest;
 
 /// Rules with each field: the requests of the corpus have their keys.
 const RULES: &str = include_str!("rate_limits.yaml");
+/// The burst of these rules. A bucket that is full has that many left, which may be more than its
+/// tokens of a period.
+const BURST: u32 = 3;
 
 fn counts(algorithm: Algorithm) -> LimitCounts {
     let clock = Clock::mock().0;
@@ -77,7 +80,7 @@ pub fn decide_on(bytes: &[u8]) {
                     status
                         .current_limit
                         .as_ref()
-                        .is_none_or(|limit| status.limit_remaining <= limit.requests_per_unit)
+                        .is_none_or(|limit| status.limit_remaining <= limit.requests_per_unit.max(BURST))
                 );
             }
             let encoded = answer.encode_to_vec();

@@ -189,7 +189,8 @@ fn descriptor(
 ) -> Option<RateLimitDescriptor> {
     let entries = entries.iter().map(|(key, template)| {
         let mut value = template.value(asked, path)?;
-        let end = (0..=MAX_VALUE).rev().find(|at| value.is_char_boundary(*at));
+        let most = value.len().min(MAX_VALUE);
+        let end = (0..=most).rev().find(|at| value.is_char_boundary(*at));
         value.truncate(end.unwrap_or(0));
         Some(DescriptorEntry { key: key.clone(), value })
     });

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response};
+use hyper::Request;
+use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
@@ -40,7 +42,7 @@ impl Service {
     pub(super) fn start(folder: &Path, options: &[&str], env: &[(&str, &str)]) -> Result<Service, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.arg("serve").arg(folder).args(options).env_clear().envs(env.iter().copied());
-        for address in ["--grpc", "--http", "--admin"] {
+        for address in ["--grpc", "--http", "--admin"].iter().filter(|name| !options.contains(name)) {
             command.args([address, "127.0.0.1:0"]);
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -106,16 +108,33 @@ impl Service {
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
     }
 
+    pub(super) fn reload(&self) -> bool {
+        self.http(true, "POST", "/reload", None)["status"] == 200
+    }
+
+    /// The resident memory in MB.
+    #[cfg(target_os = "linux")]
+    pub(super) fn resident(&self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+    }
+
+    /// Stops the process, and returns its exit code.
+    pub(super) fn stop(&mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
+        // The channel ends with the process. This wait has a bound, and `wait` has none.
+        let _ = self.line_with("no line has this text").expect_err("it ends");
+        self.child.wait().expect("it was started here").code()
+    }
+
     /// Ends the process, and waits for its end.
     pub(super) fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("it runs");
     }
 
     pub(super) fn should_rate_limit(&self, request: &Value) -> Value {
-        match self.call(SERVICE, protobuf::request(request)) {
-            Ok(message) => protobuf::response(&message),
-            Err(error) => json!({ "error": error }),
-        }
+        self.runtime.block_on(async { Caller::connect(self.grpc()).await.should_rate_limit(request).await })
     }
 
     pub(super) fn health(&self, service: &str) -> Value {
@@ -125,45 +144,15 @@ impl Service {
         }
     }
 
-    /// The message of the answer, or its status of gRPC.
     fn call(&self, path: &str, message: Vec<u8>) -> Result<Bytes, Value> {
-        let mut frame = vec![0; 5];
-        frame[1..].copy_from_slice(&u32::to_be_bytes(message.len() as u32));
-        frame.extend(message);
-        let request = Request::post(format!("http://{}{path}", self.addresses[0]))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers");
-        let request = request.body(Full::new(Bytes::from(frame))).expect("a request");
-        let response = self.runtime.block_on(async {
-            let stream = TcpStream::connect(self.addresses[0]).await.expect("the service listens");
-            let (mut client, connection) =
-                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-                    .await
-                    .expect("HTTP/2");
-            tokio::spawn(connection);
-            let response = client.send_request(request).await.expect("a response");
-            let (head, body) = response.into_parts();
-            Response::from_parts(head, body.collect().await.expect("a whole body"))
-        });
-        let (head, body) = response.into_parts();
-        assert_eq!(head.status, 200);
-        let trailers = body.trailers().cloned().unwrap_or(head.headers);
-        let text = |name| trailers.get(name).map_or("", |value| value.to_str().expect("it is ASCII"));
-        if text("grpc-status") == "0" {
-            return Ok(body.to_bytes().split_off(5));
-        }
-        let code = match text("grpc-status") {
-            "2" => "UNKNOWN",
-            "5" => "NOT_FOUND",
-            other => other,
-        };
-        Err(json!({"grpc": code, "message": text("grpc-message").replace("%20", " ")}))
+        self.runtime.block_on(async { Caller::connect(self.grpc()).await.call(path, message).await })
     }
 
     /// A request to the HTTP port, or to the page for the operator.
     pub(super) fn http(&self, admin: bool, method: &str, path: &str, body: Option<&str>) -> Value {
         let address = self.addresses[1 + usize::from(admin)];
         let request = Request::builder().method(method).uri(path).header("host", address.to_string());
+        let request = request.header("origin", format!("http://{address}"));
         let request = request.body(Full::new(Bytes::from(body.unwrap_or("").to_owned()))).expect("a request");
         let (head, body) = self.runtime.block_on(async {
             let stream = TcpStream::connect(address).await.expect("the service listens");
@@ -203,6 +192,58 @@ impl Service {
             thread::sleep(Duration::from_millis(20));
         }
         panic!("the files are not read again");
+    }
+}
+
+/// A connection of gRPC.
+pub(super) struct Caller(SendRequest<Full<Bytes>>);
+
+impl Caller {
+    pub(super) async fn connect(address: SocketAddr) -> Caller {
+        let stream = TcpStream::connect(address).await.expect("the service listens");
+        stream.set_nodelay(true).expect("it is open");
+        Caller::over(stream).await
+    }
+
+    pub(super) async fn over(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Caller {
+        let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io))
+            .await
+            .expect("HTTP/2");
+        tokio::spawn(shaken.1);
+        Caller(shaken.0)
+    }
+
+    pub(super) async fn should_rate_limit(&mut self, request: &Value) -> Value {
+        match self.call(SERVICE, protobuf::request(request)).await {
+            Ok(message) => protobuf::response(&message),
+            Err(error) => json!({ "error": error }),
+        }
+    }
+
+    /// The message of the answer, or its status of gRPC.
+    async fn call(&mut self, path: &str, message: Vec<u8>) -> Result<Bytes, Value> {
+        let mut frame = vec![0; 5];
+        frame[1..].copy_from_slice(&u32::to_be_bytes(message.len() as u32));
+        frame.extend(message);
+        let request = Request::post(format!("http://localhost{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        let request = request.body(Full::new(Bytes::from(frame))).expect("a request");
+        self.0.ready().await.expect("the connection stays open");
+        let (head, body) = self.0.send_request(request).await.expect("a response").into_parts();
+        let body = body.collect().await.expect("a whole body");
+        assert_eq!(head.status, 200);
+        let trailers = body.trailers().cloned().unwrap_or(head.headers);
+        let text = |name| trailers.get(name).map_or("", |value| value.to_str().expect("it is ASCII"));
+        if text("grpc-status") == "0" {
+            return Ok(body.to_bytes().split_off(5));
+        }
+        let code = match text("grpc-status") {
+            "2" => "UNKNOWN",
+            "5" => "NOT_FOUND",
+            other => other,
+        };
+        Err(json!({"grpc": code, "message": text("grpc-message").replace("%20", " ")}))
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use axum::Router;
@@ -22,6 +23,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 use super::client::{PATIENCE, Service};
+use super::load::size;
 
 /// An Envoy, the service that it asks, and an upstream that holds back `/jobs/held` until a permit.
 struct Edge {
@@ -40,10 +42,15 @@ pub(super) fn example(name: &str) -> PathBuf {
 impl Edge {
     /// Starts all three. `change` is applied to the file of Envoy.
     fn start(change: impl FnOnce(String) -> String) -> Edge {
+        Edge::start_with(&[], change)
+    }
+
+    /// Starts all three, and the service with options.
+    fn start_with(options: &[&str], change: impl FnOnce(String) -> String) -> Edge {
         let runtime = Runtime::new().expect("a runtime");
         let permits = Arc::new(Semaphore::new(0));
         let upstream = runtime.block_on(serve(permits.clone()));
-        let service = Service::of_the_example(&[]);
+        let service = Service::of_the_example(options);
         let folder = tempfile::tempdir().expect("a folder");
         let text = fs::read_to_string(example("envoy.yaml")).expect("the example");
         let mut text = change(text);
@@ -251,5 +258,68 @@ fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() 
         }
         edge.service.kill();
         assert_eq!(edge.get("/", &[]).0, status.as_u16(), "gone, {deny}");
+    }
+}
+
+/// Each replica is stopped and started again, in turn, until all requests have been answered.
+#[test]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
+fn a_rolling_restart_of_two_replicas_fails_no_request() {
+    let options = ["--shadow", "--lame-duck", "1s"];
+    let mut other = Service::of_the_example(&options);
+    let other_port = other.grpc().port();
+    let mut edge = Edge::start_with(&options, |text| {
+        let of = |port: u16| {
+            format!(
+                "{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}}}}}"
+            )
+        };
+        let checks = "health_checks: [{timeout: 5s, interval: 0.1s, no_traffic_interval: 0.1s, unhealthy_threshold: 1, \
+                      healthy_threshold: 1, grpc_health_check: {}}]";
+        let changes = [
+            (of(8081), format!("{}, {}", of(8081), of(other_port))),
+            ("    - name: tollgate\n".to_owned(), format!("    - name: tollgate\n      {checks}\n")),
+            ("failure_mode_deny: false".to_owned(), "failure_mode_deny: true".to_owned()),
+            ("timeout: 0.1s".to_owned(), "timeout: 10s".to_owned()),
+        ];
+        changes.iter().fold(text, |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        })
+    });
+    let wanted = size(4_000, 100_000);
+    let (answered, is_rolled) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, address) = (edge.client.clone(), edge.address);
+            let (answered, is_rolled) = (answered.clone(), is_rolled.clone());
+            edge.runtime.spawn(async move {
+                while answered.fetch_add(1, Relaxed) < wanted || !is_rolled.load(Relaxed) {
+                    let request = Request::get(format!("http://{address}/")).body(Empty::new());
+                    let response = client.request(request.expect("a request")).await.expect("a response");
+                    assert_eq!(response.status(), 200);
+                }
+            })
+        })
+        .collect();
+    while answered.load(Relaxed) < wanted || !is_rolled.load(Relaxed) {
+        for replica in [&mut edge.service, &mut other] {
+            restart(replica, &options);
+        }
+        is_rolled.store(true, Relaxed);
+    }
+    for client in clients {
+        edge.runtime.block_on(client).expect("each request is answered with 200");
+    }
+}
+
+/// Stops a replica, starts another one at its address, and waits until Envoy asks it.
+fn restart(replica: &mut Service, options: &[&str]) {
+    let at = replica.grpc().to_string();
+    assert_eq!(replica.stop("-TERM"), Some(0), "each call is answered");
+    *replica = Service::of_the_example(&[options, &["--grpc", &at]].concat());
+    let begin = Instant::now();
+    while replica.counters().as_object().expect("names").values().all(|hits| *hits == 0) {
+        assert!(begin.elapsed() < PATIENCE, "Envoy does not ask the replica");
     }
 }

@@ -4,6 +4,9 @@ mod cases;
 mod client;
 mod envoy;
 mod expect;
+#[cfg(target_os = "linux")]
+mod hostile;
+mod load;
 mod packaging;
 mod protobuf;
 mod proxies;

@@ -15,7 +15,7 @@ pub(crate) use http2::{Http2, call, get, next};
 pub(crate) use http2_upstream::{Asked, Http2Upstream, trailers};
 pub(crate) use metrics::read_event;
 pub(crate) use process::{Ended, Proxy, tollgate};
-pub(crate) use tls::{Authority, Certificate};
+pub(crate) use tls::{Authority, Certificate, open_any};
 pub(crate) use tollgate_testing::upstream::{Down, Held, OK, Upstream, deaf, refusing, serve};
 pub(crate) use tollgate_testing::wire::{Connection, Message, PATIENCE};
 pub(crate) use waiting::{block_on, spawn, until};

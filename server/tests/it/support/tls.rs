@@ -47,6 +47,10 @@ impl Authority {
         folder.write("ca.pem", &self.pem)
     }
 
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("it was made here")
+    }
+
     /// Signs a certificate for a host.
     pub(crate) fn sign(&self, host: &str) -> Certificate {
         self.sign_until(host, 4096)
@@ -95,22 +99,12 @@ impl Certificate {
         Arc::new(config)
     }
 
-    /// Returns a client's side of TLS that trusts this certificate alone.
-    fn trust(&self, protocols: &[&str]) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.der()).expect("a certificate");
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
-        let config = config.with_safe_default_protocol_versions().expect("the provider has them");
-        let mut config = config.with_root_certificates(roots).with_no_client_auth();
-        config.alpn_protocols = as_bytes(protocols);
-        Arc::new(config)
-    }
-
     /// Connects with HTTP/1.1 over TLS. An error is a proxy with another certificate.
     pub(crate) fn connect(&self, address: SocketAddr) -> io::Result<Connection<TlsStream>> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut session = ClientConnection::new(self.trust(&["http/1.1"]), localhost()).expect("valid");
+        let mut session =
+            ClientConnection::new(trust(&[self.der()], &["http/1.1"]), localhost()).expect("valid");
         while session.is_handshaking() {
             session.complete_io(&mut stream)?;
         }
@@ -119,14 +113,32 @@ impl Certificate {
 
     /// Connects over TLS. Returns the protocol on which both sides agreed, and the client.
     pub(crate) fn connect_http2(&self, address: SocketAddr) -> (Option<Vec<u8>>, Http2) {
-        let connector = TlsConnector::from(self.trust(&["h2", "http/1.1"]));
-        let stream = block_on(async {
-            let stream = tokio::net::TcpStream::connect(address).await?;
-            connector.connect(localhost(), stream).await
-        });
+        let stream = block_on(open_any(&[self.der()], address));
         let stream = stream.expect("the proxy has this certificate");
         (stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec), Http2::over(stream, "https"))
     }
+}
+
+/// Opens TLS as a client that trusts these certificates alone, and prefers HTTP/2.
+pub(crate) async fn open_any(
+    trusted: &[CertificateDer<'static>],
+    address: SocketAddr,
+) -> io::Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+    let connector = TlsConnector::from(trust(trusted, &["h2", "http/1.1"]));
+    connector.connect(localhost(), tokio::net::TcpStream::connect(address).await?).await
+}
+
+/// Returns a client's side of TLS that trusts these certificates alone.
+fn trust(trusted: &[CertificateDer<'static>], protocols: &[&str]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in trusted {
+        roots.add(certificate.clone()).expect("a certificate");
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let config = config.with_safe_default_protocol_versions().expect("the provider has them");
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = as_bytes(protocols);
+    Arc::new(config)
 }
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;

@@ -1,0 +1,105 @@
+//! Requests that are made to hurt: streams that are reset, floods of keys, and values without end.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::client::{Caller, Service};
+use super::load::size;
+use crate::support::Frames;
+use crate::support::frames::{ACK, PING, RESET, fields, frame, head};
+
+fn service(options: &[&str]) -> (tempfile::TempDir, Service) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let limit = "rate_limit: {unit: year, requests_per_unit: 1000000}";
+    let rules =
+        format!("domain: d\ndescriptors:\n- {{key: fixed, value: v, {limit}}}\n- {{key: any, {limit}}}\n");
+    fs::write(folder.path().join("a.yaml"), rules).expect("written");
+    let service = Service::start(folder.path(), options, &[]).unwrap_or_else(|error| panic!("{error}"));
+    (folder, service)
+}
+
+fn request<'a>(entries: impl Iterator<Item = (&'a str, String)>) -> Value {
+    let descriptors: Vec<_> =
+        entries.map(|(key, value)| json!({"entries": [{"key": key, "value": value}]})).collect();
+    json!({"domain": "d", "descriptors": descriptors})
+}
+
+fn fixed() -> Value {
+    request([("fixed", "v".to_owned())].into_iter())
+}
+
+/// The service may close a connection of many resets; another one is answered.
+#[test]
+fn streams_that_are_opened_and_reset_take_no_memory() {
+    let (_folder, service) = service(&[]);
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let fields = fields("POST", path, &[("content-type", "application/grpc"), ("te", "trailers")]);
+    let burst = |resets: u32| -> Vec<u8> {
+        let stream =
+            |number| [head(number, 0, &fields), frame(RESET, 0, number, &8_u32.to_be_bytes())].concat();
+        (0..resets).flat_map(|number| stream(2 * number + 1)).chain(frame(PING, 0, 0, &[0; 8])).collect()
+    };
+    let mut memory = 0.0;
+    for turn in 0..size(60, 2_000) {
+        let mut client = Frames::connect(service.grpc(), &[]);
+        // A connection may be closed before all is written.
+        let _ = client.try_write(&burst(if turn % 2 == 0 { 15 } else { 85 }));
+        while client.next().is_some_and(|(kind, flags, _)| (kind, flags) != (PING, ACK)) {}
+        if turn == 20 {
+            memory = service.resident();
+        }
+    }
+    let grown = service.resident() - memory;
+    assert!(grown < 8.0, "{grown} MB");
+    assert_eq!(service.should_rate_limit(&fixed())["statuses"][0]["remaining"], 999_999);
+}
+
+#[test]
+fn a_flood_of_keys_is_bounded_and_reaches_no_limit_of_fixed_values() {
+    let (_folder, service) = service(&["--max-keys", "65536"]);
+    let calls = size(400, 40_000);
+    let mut memory = 0.0;
+    Runtime::new().expect("threads").block_on(async {
+        let mut caller = Caller::connect(service.grpc()).await;
+        for call in 0..calls {
+            let flood = (0..250).map(|key| ("any", (call * 250 + key).to_string()));
+            let answer = caller.should_rate_limit(&request(flood)).await;
+            assert_eq!(answer["statuses"].as_array().map(Vec::len), Some(250), "{answer}");
+            if call == calls * 3 / 4 {
+                memory = service.resident();
+            }
+            if call % 100 == 0 {
+                let answer = caller.should_rate_limit(&fixed()).await;
+                assert_eq!(answer["statuses"][0]["remaining"], 1_000_000 - call / 100 - 1, "{answer}");
+            }
+        }
+    });
+    let grown = service.resident() - memory;
+    assert!(grown < 2.0, "{grown} MB");
+    let page = service.http(true, "GET", "/metrics", None);
+    assert!(
+        page["body"].as_str().expect("text").contains("tollgate_serve_keys{unit=\"year\"} 65537\n"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_value_of_1_mib_and_hits_beyond_all_numbers_are_told() {
+    let (_folder, service) = service(&[]);
+    let long = request([("any", "v".repeat(1 << 20))].into_iter());
+    assert_eq!(service.should_rate_limit(&long)["error"]["grpc"], "8");
+    let post = |body: &Value| service.http(false, "POST", "/json", Some(&body.to_string()))["status"].clone();
+    assert_eq!(post(&long), 400);
+    let mut asked = fixed();
+    // 2^64, and one less.
+    asked["descriptors"][0]["hitsAddend"] = json!("18446744073709551616");
+    assert_eq!(post(&asked), 400);
+    asked["descriptors"][0]["hitsAddend"] = json!("18446744073709551615");
+    assert_eq!(service.should_rate_limit(&asked)["code"], "OVER_LIMIT");
+    assert_eq!(service.should_rate_limit(&fixed())["code"], "OVER_LIMIT");
+    // They are given back, and the count is 0.
+    asked["descriptors"][0]["isNegativeHits"] = json!(true);
+    assert_eq!(service.should_rate_limit(&asked)["statuses"][0]["remaining"], 1_000_000);
+}

@@ -1,0 +1,65 @@
+//! Requests to the rate limit service: a message is read, decided on, and its answer written.
+//!
+//! `serve-2` has two descriptors, and `serve-rules` finds the limit of one among 10,000. `serve-echo`
+//! is the messages without a decision.
+
+use std::fmt::Write;
+use std::hint::black_box;
+
+use prost::Message;
+
+use crate::rules::load::{LoadOptions, load_all};
+use crate::service::counts::{CountOptions, LimitCounts};
+use crate::service::decide::{DecisionOptions, decide as decide_on};
+use crate::service::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+
+/// Returns rules, of which one half is of fixed values and the other of any.
+fn rules(count: usize) -> String {
+    let limit = "rate_limit: {unit: hour, requests_per_unit: 1000000000}";
+    let mut text = "domain: edge\ndescriptors:\n".to_owned();
+    for rule in 0..count / 2 {
+        let _ = writeln!(
+            text,
+            "- {{key: path, value: /api/v1/items{rule}, {limit}}}\n- {{key: client{rule}, {limit}}}"
+        );
+    }
+    text
+}
+
+pub(super) fn request(kind: &str, keys: &[u64]) -> Option<u64> {
+    let (descriptors, count) = match kind {
+        "serve" | "serve-echo" => (1, 2),
+        "serve-2" => (2, 2),
+        "serve-rules" => (1, 10_000),
+        _ => return None,
+    };
+    let counts = LimitCounts::new(&CountOptions::default());
+    let loaded = load_all(&[("edge.yaml".to_owned(), rules(count))], LoadOptions::default());
+    assert!(loaded.errors.is_empty(), "{:?}", loaded.errors);
+    let loaded = counts.load(loaded.rules).expect("no texts");
+    let descriptor = |(key, value): (&str, &str)| RateLimitDescriptor {
+        entries: vec![DescriptorEntry { key: key.to_owned(), value: value.to_owned() }],
+        ..RateLimitDescriptor::default()
+    };
+    let asked = [("client0", "192.0.2.17"), ("path", "/api/v1/items0")].into_iter().take(descriptors);
+    let request = RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: asked.map(descriptor).collect(),
+        hits_addend: 0,
+    };
+    let (bytes, options) = (request.encode_to_vec(), DecisionOptions::default());
+    let answer = |request: &RateLimitRequest| {
+        decide_on(&loaded, &counts, &options, request, counts.now()).expect("a decision")
+    };
+    let first = answer(&request);
+    assert!(first.statuses.iter().all(|status| status.current_limit.is_some()), "each finds its limit");
+    let echoed = first.encode_to_vec();
+    let read = || RateLimitRequest::decode(black_box(&bytes[..])).expect("a message");
+    Some(match kind {
+        "serve-echo" => super::decide(keys, |_| {
+            let answer = RateLimitResponse::decode(black_box(&echoed[..])).expect("a message");
+            !read().descriptors.is_empty() && !answer.encode_to_vec().is_empty()
+        }),
+        _ => super::decide(keys, |_| !answer(&read()).encode_to_vec().is_empty()),
+    })
+}
