@@ -99,7 +99,7 @@ fn read(replay: &mut Replay, logs: &[String]) -> Result<(), String> {
 
 /// Reads the profile of a file of settings.
 fn profile_of(path: &Path, name: &str) -> Result<Check, String> {
-    let text = file::read(path)?;
+    let text = file::read(path, file::MOST)?;
     Check::all(&text)
         .map_err(|(at, what)| file::place(path, &text, at.start, &what))?
         .remove(name)

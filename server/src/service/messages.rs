@@ -1,8 +1,8 @@
 //! The messages of `envoy.service.ratelimit.v3` and `grpc.health.v1`, with the fields in use.
 //!
 //! Names and numbers are those of Envoy's `rls.proto` and `ratelimit.proto`. A field that is not
-//! here is skipped when a message is read. The JSON is that of proto3: a name is read in both of its
-//! spellings, `null` is the default, and a field that the protocol does not have is an error.
+//! here is skipped when a message is read. The JSON is that of proto3: a name is read in both of
+//! its spellings, `null` is the default, and a field that the protocol does not have is an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -218,7 +218,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A value from an object. A derived reader takes a list of the fields as well, which is no message.
+/// A value from an object. A derived reader takes a list of the fields as well, and that is no
+/// message.
 pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

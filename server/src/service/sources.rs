@@ -39,7 +39,7 @@ pub(crate) fn load(
 
 /// Sets what a TOML file names.
 fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
-    let text = file::read(path)?;
+    let text = file::read(path, file::MOST)?;
     let wrong = |at: usize, what: &str| place(path, &text, at, what);
     let root = DeTable::parse(&text).map_err(|error| {
         wrong(error.span().map_or(0, |span| span.start), error.message().lines().next().unwrap_or_default())
