@@ -1,9 +1,11 @@
 //! The files of a configuration: those that are given, and all of YAML below folders.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::settings::file;
 
 /// The most bytes of a file.
 const LARGEST: u64 = 16 << 20;
@@ -79,6 +81,7 @@ fn is_yaml(path: &Path) -> bool {
 
 /// Reads the files until none changes meanwhile. Returns each path with its text.
 pub(crate) fn read(list: impl Fn() -> Listing) -> Result<(Listing, Vec<(String, String)>), String> {
+    let text = |path: &PathBuf| Ok((path.display().to_string(), file::read(path, LARGEST)?));
     let mut before = list();
     for _ in 0..TRIES {
         if before.is_cut {
@@ -86,7 +89,7 @@ pub(crate) fn read(list: impl Fn() -> Listing) -> Result<(Listing, Vec<(String, 
                 "more than {MOST_PATHS} paths, or more than {DEEPEST} folders inside each other"
             ));
         }
-        let texts: Result<Vec<_>, String> = before.files.iter().map(|path| text(path)).collect();
+        let texts: Result<Vec<_>, String> = before.files.iter().map(text).collect();
         let after = list();
         if after == before {
             return Ok((before, texts?));
@@ -94,19 +97,4 @@ pub(crate) fn read(list: impl Fn() -> Listing) -> Result<(Listing, Vec<(String, 
         before = after;
     }
     Err("the files of the configuration change while they are read".to_owned())
-}
-
-fn text(path: &Path) -> Result<(String, String), String> {
-    let at = path.display();
-    let cannot_read = |error| format!("cannot read {at}: {error}");
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(cannot_read)?;
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(format!("{at} is over the bound of {LARGEST} bytes"));
-    }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        format!("{at}: error loading config file: byte {} is not UTF-8", error.utf8_error().valid_up_to())
-    })?;
-    Ok((at.to_string(), text))
 }

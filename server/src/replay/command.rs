@@ -5,7 +5,6 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use toml::de::DeTable;
 
 use super::lines::FieldNames;
 use super::run::{Progress, Replay, Side};
@@ -100,13 +99,9 @@ fn read(replay: &mut Replay, logs: &[String]) -> Result<(), String> {
 
 /// Reads the profile of a file of settings.
 fn profile_of(path: &Path, name: &str) -> Result<Check, String> {
-    let text = file::read(path)?;
-    let place = |at: usize, what: &str| file::place(path, &text, at, what);
-    let root = DeTable::parse(&text).map_err(|error| {
-        place(error.span().map_or(0, |span| span.start), &error.message().replace('\n', ", "))
-    })?;
-    Check::all(root.get_ref())
-        .map_err(|(at, what)| place(at.start, &what))?
+    let text = file::read(path, file::MOST)?;
+    Check::all(&text)
+        .map_err(|(at, what)| file::place(path, &text, at.start, &what))?
         .remove(name)
         .ok_or_else(|| format!("{} has no [check.{name}]", path.display()))
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 use serde_json::Value;
 use tollgate::Clock;
 use tollgate_testing::Random;
-use toml::de::DeTable;
 
 use super::lines::FieldNames;
 use super::run::{Replay, Side};
@@ -36,8 +35,7 @@ fn rules(text: &str) -> crate::rules::tree::Rules {
 }
 
 fn check() -> Check {
-    let table = DeTable::parse(PROFILE).expect("TOML");
-    Check::all(table.get_ref()).expect("a valid profile").remove("edge").expect("its table")
+    Check::all(PROFILE).expect("a valid profile").remove("edge").expect("its table")
 }
 
 fn replay(sides: &[&str], log: &str) -> (Replay, Value) {

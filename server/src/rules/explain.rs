@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::fault::meant;
-use super::pattern::Text;
+use super::pattern::Subject;
 use super::tree::{Amount, Level, Rule, RuleLimit, Rules};
 
 /// The entries of a descriptor: keys and values.
@@ -205,8 +205,8 @@ fn any_way<'a>(level: &'a Level, entries: &Entries<'_>) -> Option<&'a Arc<RuleLi
     let values = level.keys.get(key);
     let exact = values.and_then(|values| values.exact.get(value));
     let of_key = values.into_iter().flat_map(|values| values.by_pattern.iter());
-    let of_key = of_key.filter(|each| each.pattern.matches(Text::Value(value)));
-    let joined = level.by_pattern.iter().filter(|each| each.pattern.matches(Text::Joined(key, value)));
+    let of_key = of_key.filter(|each| each.pattern.matches(Subject::Value(value)));
+    let joined = level.by_pattern.iter().filter(|each| each.pattern.matches(Subject::Joined(key, value)));
     let wildcards = of_key.chain(joined).map(|each| &each.rule);
     let any = values.and_then(|values| values.any.as_deref());
     exact.into_iter().chain(wildcards).chain(any).find_map(|rule| match (rest, &rule.below) {

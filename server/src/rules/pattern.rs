@@ -2,8 +2,6 @@
 
 use std::iter::successors;
 
-use super::tree::Rule;
-
 /// A pattern with at least one `*`.
 #[derive(Debug)]
 pub(super) struct Pattern(Box<str>);
@@ -23,31 +21,31 @@ impl Pattern {
     }
 
     /// Returns whether a text matches.
-    pub(super) fn matches(&self, text: Text<'_>) -> bool {
+    pub(super) fn matches(&self, text: Subject<'_>) -> bool {
         glob(self.0.as_bytes(), text)
     }
 }
 
 /// The text that a pattern is compared with: a value, or `key_value` without its copy.
 #[derive(Clone, Copy)]
-pub(super) enum Text<'a> {
+pub(super) enum Subject<'a> {
     Value(&'a str),
     Joined(&'a str, &'a str),
 }
 
-impl Text<'_> {
+impl Subject<'_> {
     fn len(self) -> usize {
         match self {
-            Text::Value(value) => value.len(),
-            Text::Joined(key, value) => key.len() + 1 + value.len(),
+            Subject::Value(value) => value.len(),
+            Subject::Joined(key, value) => key.len() + 1 + value.len(),
         }
     }
 
     #[inline]
     fn byte(self, index: usize) -> u8 {
         match self {
-            Text::Value(value) => value.as_bytes()[index],
-            Text::Joined(key, value) => match index.checked_sub(key.len()) {
+            Subject::Value(value) => value.as_bytes()[index],
+            Subject::Joined(key, value) => match index.checked_sub(key.len()) {
                 None => key.as_bytes()[index],
                 Some(0) => b'_',
                 Some(index) => value.as_bytes()[index - 1],
@@ -67,20 +65,20 @@ impl Text<'_> {
 /// Rules with a star, each with its pattern.
 ///
 /// A lookup compares the patterns whose prefix the text has, and no others.
-#[derive(Debug, Default)]
-pub(super) struct Wildcards {
-    rules: Vec<Wildcard>,
+#[derive(Debug)]
+pub(super) struct Wildcards<R> {
+    rules: Vec<Wildcard<R>>,
     /// The rules by their prefix, in the order of the bytes; empty until [`index`](Self::index).
     prefixes: Vec<Prefix>,
 }
 
 /// A rule with a star.
 #[derive(Debug)]
-pub(super) struct Wildcard {
+pub(super) struct Wildcard<R> {
     /// The place in the order of the level.
     pub(super) order: u32,
     pub(super) pattern: Pattern,
-    pub(super) rule: Rule,
+    pub(super) rule: R,
 }
 
 /// The rules of one prefix.
@@ -92,18 +90,24 @@ struct Prefix {
     shorter: Option<usize>,
 }
 
-impl Wildcards {
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Wildcard> {
+impl<R> Default for Wildcards<R> {
+    fn default() -> Wildcards<R> {
+        Wildcards { rules: Vec::new(), prefixes: Vec::new() }
+    }
+}
+
+impl<R> Wildcards<R> {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Wildcard<R>> {
         self.rules.iter()
     }
 
-    pub(super) fn push(&mut self, order: u32, text: &str, rule: Rule) {
+    pub(super) fn push(&mut self, order: u32, text: &str, rule: R) {
         self.rules.push(Wildcard { order, pattern: Pattern::new(text), rule });
     }
 
     /// Makes the index of the present rules. Returns each rule whose text an earlier one has, with
     /// that one.
-    pub(super) fn index(&mut self) -> Vec<[&Wildcard; 2]> {
+    pub(super) fn index(&mut self) -> Vec<[&Wildcard<R>; 2]> {
         let pattern = |index: usize| &self.rules[index].pattern;
         let mut sorted: Vec<usize> = (0..self.rules.len()).collect();
         sorted.sort_unstable_by_key(|&index| (pattern(index).prefix(), pattern(index).text(), index));
@@ -124,7 +128,7 @@ impl Wildcards {
     }
 
     /// Returns the first rule whose pattern matches, in the order of the file.
-    pub(super) fn find(&self, text: Text<'_>) -> Option<&Wildcard> {
+    pub(super) fn find(&self, text: Subject<'_>) -> Option<&Wildcard<R>> {
         let prefix = |prefix: &Prefix| self.rules[prefix.rules[0]].pattern.prefix();
         let before = self.prefixes.partition_point(|each| prefix(each).iter().copied().le(text.bytes()));
         // A prefix of the text is the last one that is not above it, or a shorter one of that.
@@ -142,7 +146,7 @@ impl Wildcards {
 
 /// Returns whether a text matches. The time is at most the product of both lengths: only the last
 /// star is tried again, since an earlier one that took more would leave less to the rest.
-fn glob(pattern: &[u8], text: Text<'_>) -> bool {
+fn glob(pattern: &[u8], text: Subject<'_>) -> bool {
     let (mut at, mut index) = (0, 0);
     let mut star = None;
     while index < text.len() {

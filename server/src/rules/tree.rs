@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tollgate::AnyRule;
 
 use super::fault::Position;
-use super::pattern::{Text, Wildcard, Wildcards};
+use super::pattern::{Subject, Wildcard, Wildcards};
 
 /// The most levels of descriptors.
 pub(super) const MAX_LEVELS: usize = 64;
@@ -69,7 +69,7 @@ impl Domain {
 pub(super) struct Level {
     pub(super) keys: HashMap<Box<str>, Values>,
     /// The rules with a star in their key.
-    pub(super) by_pattern: Wildcards,
+    pub(super) by_pattern: Wildcards<Rule>,
     /// The rules of this level so far.
     pub(super) rules: u32,
 }
@@ -102,9 +102,9 @@ impl Level {
         values: Option<&'a Values>,
         key: &str,
         value: &str,
-    ) -> Option<&'a Wildcard> {
-        let of_key = values.and_then(|values| values.by_pattern.find(Text::Value(value)));
-        let joined = self.by_pattern.find(Text::Joined(key, value));
+    ) -> Option<&'a Wildcard<Rule>> {
+        let of_key = values.and_then(|values| values.by_pattern.find(Subject::Value(value)));
+        let joined = self.by_pattern.find(Subject::Joined(key, value));
         of_key.into_iter().chain(joined).min_by_key(|found| found.order)
     }
 }
@@ -114,7 +114,7 @@ impl Level {
 pub(super) struct Values {
     pub(super) exact: HashMap<Box<str>, Rule>,
     /// The rules with a star in their value.
-    pub(super) by_pattern: Wildcards,
+    pub(super) by_pattern: Wildcards<Rule>,
     pub(super) any: Option<Box<Rule>>,
 }
 

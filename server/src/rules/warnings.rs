@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::fault::{Finding, Position};
-use super::pattern::{Text, Wildcard};
+use super::pattern::{Subject, Wildcard};
 use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules};
 
 /// Adds the warnings of a tree.
@@ -56,7 +56,7 @@ fn collect<'a>(level: &'a Level, limits: &mut Vec<&'a RuleLimit>) {
 /// matches that text takes each request of the rule.
 fn check_level(level: &Level, found: &mut Vec<Finding>) {
     for each in level.by_pattern.iter() {
-        let first = level.by_pattern.find(Text::Value(each.pattern.text()));
+        let first = level.by_pattern.find(Subject::Value(each.pattern.text()));
         warn_of_cover(&each.rule, first.filter(|first| first.order < each.order), found);
         check_rule(&each.rule, level.rules > 1, found);
     }
@@ -78,7 +78,7 @@ fn check_level(level: &Level, found: &mut Vec<Finding>) {
     }
 }
 
-fn warn_of_cover(rule: &Rule, by: Option<&Wildcard>, found: &mut Vec<Finding>) {
+fn warn_of_cover(rule: &Rule, by: Option<&Wildcard<Rule>>, found: &mut Vec<Finding>) {
     if let Some(Wildcard { pattern, rule: by, .. }) = by {
         let what =
             format!("no request reaches this rule: '{}' at {} takes each of them", pattern.text(), by.at);

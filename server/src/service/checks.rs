@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use hyper::http::HeaderName;
 use hyper::{HeaderMap, StatusCode};
 use ipnet::IpNet;
+use serde::Deserialize;
 use tollgate_http::ClientIp;
 
 use super::messages::{Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
@@ -39,7 +40,8 @@ pub(crate) struct Check {
 }
 
 /// A value of a descriptor, from a text such as `{method} {path}`.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
 struct Template(Vec<TemplatePart>);
 
 #[derive(Debug)]

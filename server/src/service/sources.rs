@@ -39,7 +39,7 @@ pub(crate) fn load(
 
 /// Sets what a TOML file names.
 fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
-    let text = file::read(path)?;
+    let text = file::read(path, file::MOST)?;
     let wrong = |at: usize, what: &str| place(path, &text, at, what);
     let root = DeTable::parse(&text).map_err(|error| {
         wrong(error.span().map_or(0, |span| span.start), error.message().lines().next().unwrap_or_default())
@@ -47,7 +47,7 @@ fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
     file::check(path, &text)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let names: Vec<String> = ROWS.iter().map(Row::name).collect();
-    to.checks = Check::all(root.get_ref()).map_err(|(at, what)| wrong(at.start, &what))?.into();
+    to.checks = Check::all(&text).map_err(|(at, what)| wrong(at.start, &what))?.into();
     for (key, value) in root.get_ref().iter().filter(|(key, _)| key.get_ref() != "check") {
         let known = names.iter().position(|name| name == key.get_ref());
         let row = known.map(|index| &ROWS[index]).ok_or_else(|| {

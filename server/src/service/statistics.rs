@@ -164,7 +164,8 @@ impl Statistics {
 
     #[cold]
     pub(super) fn add(&self, name: &str) -> Arc<Numbers> {
-        // A load that has named a rule since the lookup is seen here: it takes the locks in this order.
+        // A load that has named a rule since the lookup is seen here. It takes the locks in this
+        // order as well.
         let rules = self.of_rules.read().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.of_requests.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = rules.get(name) {

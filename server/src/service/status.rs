@@ -10,19 +10,11 @@ use super::messages::{
 use crate::rules::tree::Unit;
 
 /// The names of the headers of an answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HeaderNames {
     pub(crate) limit: String,
     pub(crate) remaining: String,
     pub(crate) reset: String,
-}
-
-impl Default for HeaderNames {
-    fn default() -> HeaderNames {
-        let [limit, remaining, reset] =
-            ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"].map(String::from);
-        HeaderNames { limit, remaining, reset }
-    }
 }
 
 /// Returns the status of a descriptor that no limit counts.

@@ -1,19 +1,19 @@
-//! A TOML file of settings: its text, and the places of mistakes in it.
+//! A file of settings or rules: its text, and the places of mistakes in it.
 
 use std::io::Read;
 use std::path::Path;
 
-/// The most bytes of a file.
-const MOST: u64 = 1 << 20;
+/// The most bytes of a file of settings.
+pub(crate) const MOST: u64 = 1 << 20;
 
-/// Reads the text of a file.
-pub(crate) fn read(path: &Path) -> Result<String, String> {
+/// Reads the text of a file of at most so many bytes.
+pub(crate) fn read(path: &Path, most: u64) -> Result<String, String> {
     let cannot_read = |error| format!("cannot read {}: {error}", path.display());
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(cannot_read)?;
-    file.take(MOST + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
-    if bytes.len() as u64 > MOST {
-        return Err(format!("{} is over the bound of {MOST} bytes", path.display()));
+    file.take(most + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
+    if bytes.len() as u64 > most {
+        return Err(format!("{} is over the bound of {most} bytes", path.display()));
     }
     String::from_utf8(bytes).map_err(|error| {
         let (at, before) = (error.utf8_error().valid_up_to(), String::from_utf8_lossy(error.as_bytes()));

@@ -27,7 +27,7 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn read(path: &Path) -> Result<File, String> {
-        let text = file::read(path)?;
+        let text = file::read(path, file::MOST)?;
         let mut given =
             given(&text).map_err(|Fault { at, what }| place(path, &text, at.unwrap_or(0), &what))?;
         file::check(path, &text)?;

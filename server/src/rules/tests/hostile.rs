@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::lookup::{entries, found, rules};
 use super::{errors, load_files};
-use crate::rules::pattern::{Pattern, Text};
+use crate::rules::pattern::{Pattern, Subject};
 
 #[test]
 fn aliases_are_bounded_by_the_nodes_that_they_make() {
@@ -112,7 +112,7 @@ fn descriptor() -> impl Strategy<Value = String> {
 
 /// The first pattern that matches, by reading all of them.
 fn first_of(patterns: &[String], text: &str) -> Option<usize> {
-    patterns.iter().position(|pattern| Pattern::new(pattern).matches(Text::Value(text)))
+    patterns.iter().position(|pattern| Pattern::new(pattern).matches(Subject::Value(text)))
 }
 
 proptest! {

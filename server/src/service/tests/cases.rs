@@ -12,7 +12,8 @@ use crate::service::decide::{DecisionOptions, decide};
 use crate::service::json;
 use crate::service::loaded::LoadedRules;
 use crate::service::messages::{Code, DescriptorStatus, RateLimitResponse};
-use crate::service::status::HeaderNames;
+use crate::service::options::ServeOptions;
+use crate::service::sources::load as load_settings;
 
 const CASES: &str = include_str!("../../../tests/it/serve/rls_cases.json");
 
@@ -168,22 +169,9 @@ fn texts(files: &Map<String, Value>) -> Vec<(String, String)> {
 }
 
 fn options(env: &Value) -> DecisionOptions {
-    let is_on = |name: &str| env[name] == "true";
-    let named = |name: &str, default: String| env[name].as_str().map_or(default, str::to_owned);
-    let names = HeaderNames::default();
-    let headers = HeaderNames {
-        limit: named("LIMIT_LIMIT_HEADER", names.limit),
-        remaining: named("LIMIT_REMAINING_HEADER", names.remaining),
-        reset: named("LIMIT_RESET_HEADER", names.reset),
-    };
-    DecisionOptions {
-        stops_when_over: is_on("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"),
-        headers: is_on("LIMIT_RESPONSE_HEADERS_ENABLED").then_some(headers),
-        is_shadow: is_on("SHADOW_MODE"),
-        is_quota: is_on("QUOTA_MODE"),
-        tells_metadata: is_on("RESPONSE_DYNAMIC_METADATA"),
-        ..DecisionOptions::default()
-    }
+    let given = env.as_object().into_iter().flatten();
+    let given = given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    load_settings(&ServeOptions::default(), &given.collect()).expect("settings of a case").decision
 }
 
 fn code_of(text: &str) -> Code {

@@ -61,28 +61,32 @@ fn a_request_is_read_in_both_spellings() {
 #[test]
 fn a_request_that_the_protocol_does_not_have_is_one_error() {
     for (text, error) in [
-        ("}", "expected value at line 1"),
-        ("[]", "invalid type: sequence, expected an object"),
-        (r#"{"descriptors": [[]]}"#, "invalid type: sequence, expected an object"),
-        (r#"{"descriptors": [{"entries": [["k", "v"]]}]}"#, "invalid type: sequence, expected an object"),
-        (r#"{"descriptors": [{"limit": [5, 1]}]}"#, "invalid type: sequence, expected an object"),
+        ("}", "this is no JSON: expected value at line 1 column 1"),
+        ("[]", "a request is an object, not []"),
+        (r#"{"domains": "d"}"#, "a request has no field `domains`"),
+        (r#"{"domain": 1}"#, "domain: 1 is no string"),
+        (r#"{"hitsAddend": -1}"#, "hitsAddend: -1 is no whole number from 0 to 4294967295"),
         (
-            r#"{"domains": "d"}"#,
-            "unknown field `domains`, expected one of `domain`, `descriptors`, `hitsAddend`",
+            r#"{"hits_addend": "4294967296"}"#,
+            "hits_addend: \"4294967296\" is no whole number from 0 to 4294967295",
         ),
-        (r#"{"domain": 1}"#, "invalid type: integer `1`, expected a string at line 1 column 12"),
-        (r#"{"hitsAddend": -1}"#, "-1 is no whole number of 32 bits"),
-        (r#"{"hits_addend": "4294967296"}"#, "\"4294967296\" is no whole number of 32 bits"),
-        (r#"{"hits_addend": 1, "hitsAddend": 2}"#, "duplicate field `hitsAddend`"),
-        (r#"{"descriptors": {}}"#, "invalid type: map, expected a sequence"),
-        (r#"{"descriptors": [{"entries": [{"k": "v"}]}]}"#, "unknown field `k`, expected `key` or `value`"),
-        (r#"{"descriptors": [{"isNegativeHits": 1}]}"#, "invalid type: integer `1`, expected a boolean"),
-        (r#"{"descriptors": [{"limit": {"unit": "hour"}}]}"#, "\"hour\" is no unit"),
-        (r#"{"descriptors": [{"hitsAddend": "18446744073709551616"}]}"#, "is no whole number of 64 bits"),
+        (r#"{"hits_addend": 1, "hitsAddend": 2}"#, "a request has the field `hits_addend` in both spellings"),
+        (r#"{"descriptors": {}}"#, "descriptors: {} is no list"),
+        (
+            r#"{"descriptors": [{"entries": [{"k": "v"}]}]}"#,
+            "descriptors: entries: an entry has no field `k`",
+        ),
+        (
+            r#"{"descriptors": [{"isNegativeHits": 1}]}"#,
+            "descriptors: isNegativeHits: 1 is neither true nor false",
+        ),
+        (
+            r#"{"descriptors": [{"limit": {"unit": "hour"}}]}"#,
+            "descriptors: limit: unit: \"hour\" is no unit",
+        ),
     ] {
-        let told = json::request(text.as_bytes()).unwrap_err();
-        assert!(told.contains(error), "{text}: {told}");
+        assert_eq!(json::request(text.as_bytes()).unwrap_err(), error);
     }
     let deep = "[".repeat(10_000);
-    assert!(json::request(deep.as_bytes()).is_err());
+    assert!(json::request(deep.as_bytes()).unwrap_err().starts_with("this is no JSON: recursion limit"));
 }
