@@ -143,10 +143,11 @@ fn certificates_are_replaced_under_load() {
     let service = service.unwrap_or_else(|error| panic!("{error}"));
     let (stop, address, runtime) = (AtomicBool::new(false), service.grpc(), Runtime::new().expect("threads"));
     let open = async |trusted: &[_]| Caller::over(open_any(trusted, address).await.expect("TLS")).await;
+    let mut kept = runtime.block_on(open(std::slice::from_ref(&old)));
     thread::scope(|scope| {
         let load = scope.spawn(|| {
             runtime.block_on(async {
-                let (mut kept, request, mut calls) = (open(&[old.clone()]).await, request("x"), 0);
+                let (request, mut calls) = (request("x"), 0);
                 while !stop.load(Relaxed) {
                     for caller in [&mut kept, &mut open(&[old.clone(), new.clone()]).await] {
                         calls += 1;
@@ -161,11 +162,11 @@ fn certificates_are_replaced_under_load() {
             let now = (turn + 1) % 2;
             certificates[now].write(&folder);
             assert!(service.reload());
-            runtime.block_on(open(&[[&old, &new][now].clone()]));
+            runtime.block_on(open(std::slice::from_ref([&old, &new][now])));
             // A key that cannot be read changes nothing.
             folder.write("key.pem", "");
             assert!(!service.reload());
-            runtime.block_on(open(&[[&old, &new][now].clone()]));
+            runtime.block_on(open(std::slice::from_ref([&old, &new][now])));
         }
         drop(ends);
         load.join().expect("each call is answered");
