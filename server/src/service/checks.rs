@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use hyper::http::HeaderName;
+use hyper::header::{HOST, HeaderName, RETRY_AFTER};
 use hyper::{HeaderMap, StatusCode};
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -23,8 +23,14 @@ mod profile;
 const MAX_VALUE: usize = 4_096;
 
 /// The headers that tell a target and its method: those of nginx, and those of Traefik and Caddy.
-const TOLD: [[&str; 2]; 2] =
-    [["x-original-uri", "x-original-method"], ["x-forwarded-uri", "x-forwarded-method"]];
+static TOLD: [[HeaderName; 2]; 2] = [
+    [HeaderName::from_static("x-original-uri"), HeaderName::from_static("x-original-method")],
+    [HeaderName::from_static("x-forwarded-uri"), HeaderName::from_static("x-forwarded-method")],
+];
+static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// The headers of an answer.
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// A profile: which requests it takes, and the descriptors that it makes of them.
 #[derive(Debug)]
@@ -85,14 +91,13 @@ impl Check {
     ) -> RateLimitRequest {
         let text =
             |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        let named = |name: &'static str| text(&HeaderName::from_static(name));
-        let told = TOLD.iter().filter_map(|names| Some((named(names[0])?, named(names[1]))));
+        let told = TOLD.iter().filter_map(|[uri, method]| Some((text(uri)?, text(method))));
         let mut told: Vec<_> = told.filter(|_| target.is_none()).collect();
         if told.is_empty() {
             told.push((target.unwrap_or("/").into(), None));
         }
         let client = self.client.key_of(peer, headers).unwrap_or(peer).to_string();
-        let host = named("x-forwarded-host").or_else(|| named("host")).unwrap_or_default();
+        let host = text(&X_FORWARDED_HOST).or_else(|| text(&HOST)).unwrap_or_default();
         let mut descriptors = Vec::with_capacity(self.descriptors.len());
         for (target, its_method) in &told {
             let method = its_method.as_deref().unwrap_or(method);
@@ -142,7 +147,7 @@ impl Check {
     }
 
     /// Returns the status and the headers of the answer to a check.
-    pub(crate) fn answer(&self, response: &RateLimitResponse) -> (StatusCode, Vec<(&'static str, String)>) {
+    pub(crate) fn answer(&self, response: &RateLimitResponse) -> (StatusCode, Vec<(HeaderName, String)>) {
         let is_refused = response.overall_code == Code::OverLimit as i32;
         let limited = response.statuses.iter().filter_map(|status| {
             let limit = status.current_limit.as_ref()?;
@@ -163,12 +168,12 @@ impl Check {
             let name: String =
                 name.chars().filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\')).collect();
             let (quota, left) = (limit.requests_per_unit, status.limit_remaining);
-            headers.push(("ratelimit", format!("\"{name}\";r={left};t={reset}")));
+            headers.push((RATE_LIMIT, format!("\"{name}\";r={left};t={reset}")));
             let window =
                 Unit::from_wire(limit.unit).map_or(String::new(), |unit| format!(";w={}", unit.seconds()));
-            headers.push(("ratelimit-policy", format!("\"{name}\";q={quota}{window}")));
+            headers.push((RATE_LIMIT_POLICY, format!("\"{name}\";q={quota}{window}")));
             if is_refused {
-                headers.push(("retry-after", reset.to_string()));
+                headers.push((RETRY_AFTER, reset.to_string()));
             }
         }
         (if is_refused { self.refuse } else { StatusCode::OK }, headers)

@@ -90,10 +90,11 @@ fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Respon
             (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())
         }
     };
-    let mut response = of(answer.0, TEXT, "");
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = answer.0;
     for (name, value) in answer.1 {
         // A value has numbers and printable ASCII alone.
-        if let Ok(value) = HeaderValue::from_str(&value) {
+        if let Ok(value) = HeaderValue::try_from(value) {
             response.headers_mut().insert(name, value);
         }
     }

@@ -204,6 +204,16 @@ fn overrides_beyond_the_limiters_that_may_be_are_counted_in_windows() {
     }
 }
 
+#[test]
+fn an_override_of_no_unit_is_none() {
+    let service = Service::new(&yaml(&["unit: day, requests_per_unit: 5"]), FixedWindow);
+    let of_unit = |unit: u32| format!(r#", "limit": {{"requestsPerUnit": 1, "unit": {unit}}}"#);
+    for (unit, left) in [(0, 4), (99, 3), (2_147_483_647, 2)] {
+        assert_eq!(service.ask("a", &of_unit(unit)).1, left, "unit {unit}");
+    }
+    assert_eq!(service.ask("a", &of_unit(4)), (OverLimit, 0, 43_200), "a day");
+}
+
 /// The flood has the other table of the unit or of the text, and its keys share beyond the bound.
 #[test]
 fn no_flood_of_values_reaches_a_limit_of_fixed_values() {

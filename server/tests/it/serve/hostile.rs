@@ -97,6 +97,7 @@ fn a_value_of_1_mib_and_hits_beyond_all_numbers_are_told() {
     asked["descriptors"][0]["hitsAddend"] = json!("18446744073709551616");
     assert_eq!(post(&asked), 400);
     asked["descriptors"][0]["hitsAddend"] = json!("18446744073709551615");
+    assert_eq!(service.should_rate_limit(&fixed())["code"], "OK");
     assert_eq!(service.should_rate_limit(&asked)["code"], "OVER_LIMIT");
     assert_eq!(service.should_rate_limit(&fixed())["code"], "OVER_LIMIT");
     // They are given back, and the count is 0.

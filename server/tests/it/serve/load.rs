@@ -51,6 +51,15 @@ async fn ask_until(stop: &AtomicBool, address: SocketAddr, value: &str) -> u64 {
     calls
 }
 
+/// The end of the load, also where a test panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Puts a folder of rules behind the link, as a ConfigMap is mounted.
 fn link(folder: &Path, version: u64) {
     let of_version = folder.join(format!("..{version}"));
@@ -77,6 +86,7 @@ fn reloads_under_load_mix_no_answer_and_lose_no_count() {
         let (stop, runtime) = (&stop, &runtime);
         let clients =
             ["x", "y"].map(|value| scope.spawn(move || runtime.block_on(ask_until(stop, address, value))));
+        let ends = Ends(stop);
         for version in 1..=size(60, 10_000) as u64 {
             match version % 4 {
                 0 => fs::write(&file, rules(version)).expect("written"),
@@ -89,7 +99,7 @@ fn reloads_under_load_mix_no_answer_and_lose_no_count() {
             }
             assert_eq!(service.reload(), matches!(version % 4, 0 | 3), "version {version}");
         }
-        stop.store(true, Relaxed);
+        drop(ends);
         clients.into_iter().map(|client| client.join().expect("each answer is right")).sum()
     });
     let counters = service.counters();
@@ -133,10 +143,11 @@ fn certificates_are_replaced_under_load() {
     let service = service.unwrap_or_else(|error| panic!("{error}"));
     let (stop, address, runtime) = (AtomicBool::new(false), service.grpc(), Runtime::new().expect("threads"));
     let open = async |trusted: &[_]| Caller::over(open_any(trusted, address).await.expect("TLS")).await;
+    let mut kept = runtime.block_on(open(std::slice::from_ref(&old)));
     thread::scope(|scope| {
         let load = scope.spawn(|| {
             runtime.block_on(async {
-                let (mut kept, request, mut calls) = (open(&[old.clone()]).await, request("x"), 0);
+                let (request, mut calls) = (request("x"), 0);
                 while !stop.load(Relaxed) {
                     for caller in [&mut kept, &mut open(&[old.clone(), new.clone()]).await] {
                         calls += 1;
@@ -146,17 +157,18 @@ fn certificates_are_replaced_under_load() {
                 }
             });
         });
+        let ends = Ends(&stop);
         for turn in 0..size(10, 1_000) {
             let now = (turn + 1) % 2;
             certificates[now].write(&folder);
             assert!(service.reload());
-            runtime.block_on(open(&[[&old, &new][now].clone()]));
+            runtime.block_on(open(std::slice::from_ref([&old, &new][now])));
             // A key that cannot be read changes nothing.
             folder.write("key.pem", "");
             assert!(!service.reload());
-            runtime.block_on(open(&[[&old, &new][now].clone()]));
+            runtime.block_on(open(std::slice::from_ref([&old, &new][now])));
         }
-        stop.store(true, Relaxed);
+        drop(ends);
         load.join().expect("each call is answered");
     });
 }

@@ -1,6 +1,6 @@
 //! Requests to the rate limit service: a message is read, decided on, and its answer written.
 //!
-//! `serve-2` has two descriptors, and `serve-rules` finds the limit of one among 10,000. `serve-echo`
+//! `serve-2` has two descriptors. `serve-rules` finds the limit of one among 10,000. `serve-echo`
 //! is the messages without a decision.
 
 use std::fmt::Write;
