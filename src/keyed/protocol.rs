@@ -81,30 +81,30 @@ pub(crate) fn acquire<'a>(
     {
         return Ok(done);
     }
-    acquire_slow(engine, entry, read, call)
+    acquire_slow(engine, entry, found, read, call)
 }
 
 #[cold]
 #[inline(never)]
-fn acquire_slow<'a>(
+fn acquire_slow<'a, E: Entry<'a>>(
     engine: &Engine,
-    entry: impl Entry<'a>,
+    entry: E,
+    mut found: Option<E::BucketRef>,
     read: impl ReadClock,
     call: Call,
 ) -> Result<Done, Denied> {
     for _ in 0..MAX_ROUNDS {
-        let Some(bucket) = entry.get() else {
-            match entry.insert(read, call) {
-                Some(done) => return done,
-                None => entry.back_off(),
+        if let Some(bucket) = found {
+            if let Some(done) = engine.charge(bucket, Some(initial_state(entry)), read, call) {
+                return Ok(done);
             }
-            continue;
-        };
-        let start = initial_state(entry);
-        if let Some(done) = engine.charge(bucket, Some(start), read, call) {
-            return Ok(done);
+            entry.remove_sealed();
+        } else if let Some(done) = entry.insert(read, call) {
+            return done;
+        } else {
+            entry.back_off();
         }
-        entry.remove_sealed();
+        found = entry.get();
     }
     let now = engine.clock.nanos();
     Err(Denied::full(call.take.tokens(), now, Some(now)))

@@ -22,10 +22,10 @@ use std::sync::atomic::AtomicUsize;
 use crate::keyed::id::{BUSY, EntryId, FREE};
 use crate::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
 
-/// Entries that one call probes to make room, at most.
+/// Entries that one call probes to make room, at most: fewer the longer the hand finds none.
 const MAX_PROBES: usize = 64;
-/// The same after a fruitless turn, until some bucket can be due.
-const MAX_PROBES_RESTING: usize = 4;
+/// The same after a thousand fruitless probes. After a turn, until some bucket can be due, it is 1.
+const MIN_PROBES: usize = 4;
 
 /// Tickets that are made with the ring. Each later segment has as many as all before it, and is
 /// made when the hand first reaches it.
@@ -100,7 +100,9 @@ impl ClockRing {
         }
         let hand = &self.hand;
         let rest_until = hand.rest_until.load(Ordering::Relaxed);
-        let looks = if now < rest_until { MAX_PROBES_RESTING } else { MAX_PROBES }.min(self.len);
+        let fruitless = hand.fruitless.load(Ordering::Relaxed);
+        let looks = (MAX_PROBES * MAX_PROBES / fruitless.max(MAX_PROBES)).max(MIN_PROBES).min(self.len);
+        let looks = if now < rest_until { 1 } else { looks };
         let mut soonest = u64::MAX;
         for _ in 0..looks {
             let index = hand.next.fetch_add(1, Ordering::Relaxed) % self.len;

@@ -26,7 +26,7 @@ const MARGIN: u64 = 2_000_000_000;
 /// The most keys of one hash that are held.
 const MOST_ALIKE: usize = 8;
 /// The entries that a call looks at while none can be due.
-const LOOKS_AT_REST: usize = 4;
+const LOOKS_AT_REST: usize = 1;
 
 pub(super) struct Key {
     pub(super) key: u64,
