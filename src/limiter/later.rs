@@ -1,5 +1,5 @@
-//! The verbs for tokens of time to come, which a request under a quota alone has: a reservation, and
-//! a wait in this thread.
+//! The verbs for tokens of time to come, of requests under a quota alone: a reservation, and a wait
+//! in this thread.
 
 use crate::bucket::reservation::{LedgerOf, Reservation};
 use crate::limiter::ask::Ask;
