@@ -22,8 +22,8 @@ const MOST: Places = Places::new(1 << 20);
 ///   [`evict_idle`](RateLimiter::evict_idle). A new key without room is refused
 ///   ([`Overloaded::is_full`]).
 /// * No decision on a known key allocates.
-/// * A key under a plan has another limit: the guard is then the hold of
-///   `limiter.key(&key).under(&plan).hold_owned()`, and `settle(0)` leaves.
+/// * A key under a plan has another limit. Its guard is the [`KeyFlight`] of the request's
+///   [`hold`](tollgate::Ask::hold).
 ///
 /// # Examples
 ///
@@ -81,11 +81,11 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn try_enter<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<KeyFlight<'_>, Overloaded> {
-        self.key(key).hold().map(KeyFlight::of).map_err(|denied| refusal(self, key, denied))
+        self.key(key).hold().map(KeyFlight::from).map_err(|denied| refusal(self, key, denied))
     }
 
     fn try_enter_owned<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<KeyFlight<'static>, Overloaded> {
-        self.key(key).hold_owned().map(KeyFlight::of).map_err(|denied| refusal(self, key, denied))
+        self.key(key).hold_owned().map(KeyFlight::from).map_err(|denied| refusal(self, key, denied))
     }
 
     fn in_flight<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u32 {
@@ -108,18 +108,34 @@ where
     Overloaded::new(limit, in_flight)
 }
 
-/// The place of a key's request in flight, from [`Enter::try_enter`]. A `KeyFlight<'static>` owns
-/// its limiter, for a task.
+/// The place of a key's request in flight, from [`Enter::try_enter`], or the places of a
+/// [`Hold`]. A `KeyFlight<'static>` owns its limiter, for a task.
 ///
 /// The place is free again when this is dropped, also by a panic or with a cancelled future. The
 /// place of a flight that is forgotten by [`mem::forget`](std::mem::forget) is never given back.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Places, RateLimiter};
+/// use tollgate_adaptive::{Enter, KeyFlight};
+///
+/// let uploads = RateLimiter::<String, _>::new(Places::new(2));
+/// let pro = uploads.plan(Places::new(8))?;
+/// let flight = KeyFlight::from(uploads.key("ada").n(3).under(&pro).hold()?);
+/// assert_eq!(uploads.in_flight("ada"), 3);
+/// drop(flight);
+/// assert_eq!(uploads.in_flight("ada"), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 // A type of its own: a hold is ten times as large as a `Flight`, whose calls took twice the
 // instructions as one type with this.
 #[must_use = "a flight that is dropped leaves"]
 pub struct KeyFlight<'a>(Option<Hold<'a>>);
 
-impl<'a> KeyFlight<'a> {
-    fn of(hold: Hold<'a>) -> KeyFlight<'a> {
+impl<'a> From<Hold<'a>> for KeyFlight<'a> {
+    /// Returns the guard of the held places, with all options of their request.
+    fn from(hold: Hold<'a>) -> KeyFlight<'a> {
         KeyFlight(Some(hold))
     }
 }

@@ -17,8 +17,6 @@ mod reference;
 mod rules;
 mod service;
 mod steps;
-#[path = "../../tests/windows/mod.rs"]
-mod walk;
 
 #[cfg(test)]
 mod tests;

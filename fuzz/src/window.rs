@@ -1,10 +1,10 @@
 // promise: law, never-late, one-bucket
-//! Windows, one or one a key, at steps from bytes. See [`crate::walk`].
+//! Windows, one or one a key, at steps from bytes. See [`crate::reference::windows`].
 
 use arbitrary::{Arbitrary, Unstructured};
 
 use crate::bytes::Bytes;
-use crate::walk::{KINDS, Walk};
+use crate::reference::windows::{KINDS, Walk};
 
 const MOST_STEPS: usize = 64;
 

@@ -222,7 +222,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
             }
             WhenFull::Share | WhenFull::Deny => {
                 counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(call.take.tokens(), reading.nanos(), due)))
+                Some(Err(Denied::full(call.take.n(), reading.nanos(), due)))
             }
             WhenFull::Allow => {
                 counters.allowed_full.fetch_add(1, Ordering::Relaxed);

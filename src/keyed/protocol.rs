@@ -107,7 +107,7 @@ fn acquire_slow<'a, E: Entry<'a>>(
         found = entry.get();
     }
     let now = engine.clock.nanos();
-    Err(Denied::full(call.take.tokens(), now, Some(now)))
+    Err(Denied::full(call.take.n(), now, Some(now)))
 }
 
 /// Returns the state from which an uncharged bucket of a store starts: that of the overflow bucket.

@@ -170,7 +170,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             let pin = store.pin();
             let call =
                 KeyCall { inner: self, entry: self.keyspace.entry(&pin, key), options: CallOptions::NOW };
-            let _ = hook.observe(take.tokens(), call.look(take));
+            let _ = hook.observe(take.n(), call.look(take));
         }
         self.decide_by_loop(key, missed, verb, None, None)
     }

@@ -127,7 +127,7 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
         let receipt = granted
             .map(|Done { outcome, reading, .. }| Receipt::of(call, outcome, &reading).counted_from(removals));
         let undo = || receipt.iter().for_each(|receipt| self.undo(receipt));
-        let granted = hook.observe_or(call.take.tokens(), decision(call, done), undo)?;
+        let granted = hook.observe_or(call.take.n(), decision(call, done), undo)?;
         Ok((granted, receipt.unwrap_or_else(|| Receipt::void(self.inner.keyspace.engine.clock.now()))))
     }
 

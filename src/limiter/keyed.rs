@@ -116,7 +116,7 @@ macro_rules! bucket_of_a_key {
                     if keyspace.engine.may_begin(&decision) && !call.is_held() {
                         return Ok(());
                     }
-                    hook.preview(take.tokens(), decision)
+                    hook.preview(take.n(), decision)
                 })
             }
 

@@ -12,6 +12,7 @@ pub(crate) mod janitor;
 pub(crate) mod key_call;
 mod key_line;
 pub(crate) mod keyed;
+mod later;
 pub(crate) mod limit;
 pub(crate) mod limited;
 mod one_bucket;

@@ -132,7 +132,7 @@ impl<R: Rule> Limit<R> {
             Err(_) => Receipt::void(self.engine.clock.now()),
         };
         let undo = || self.undo(&receipt);
-        let granted = self.hook.observe_or(call.take.tokens(), decision(call, done), undo)?;
+        let granted = self.hook.observe_or(call.take.n(), decision(call, done), undo)?;
         Ok((granted, receipt))
     }
 
@@ -227,7 +227,7 @@ impl<'a, R: Rule> Target<'a> for &'a Limit<R> {
 
     fn look(self, take: Take, options: CallOptions<'_>) -> Result<(), Denied> {
         let decision = decision(take.into(), self.seen(take, options));
-        self.hook.preview(take.tokens(), decision)
+        self.hook.preview(take.n(), decision)
     }
 
     fn receive(self, take: Take, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {

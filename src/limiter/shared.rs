@@ -73,7 +73,7 @@ impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
         let Done { outcome, reading, .. } = match done {
             Ok(done) => done,
             Err(denied) => {
-                let granted = hook.observe(call.take.tokens(), Err(denied))?;
+                let granted = hook.observe(call.take.n(), Err(denied))?;
                 return Ok((granted, Receipt::void(self.inner.keyspace.engine.clock.now())));
             }
         };
@@ -83,7 +83,7 @@ impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
         };
         let decision = call.decision(outcome, reading);
         let undo = || self.settle(Settle::Undo(&receipt));
-        let granted = hook.observe_or(call.take.tokens(), decision, undo)?;
+        let granted = hook.observe_or(call.take.n(), decision, undo)?;
         Ok((granted, receipt))
     }
 }
@@ -125,7 +125,7 @@ where
         if self.inner.keyspace.engine.may_begin(&decision) && !charged {
             return Ok(());
         }
-        self.inner.hook.preview(take.tokens(), decision)
+        self.inner.hook.preview(take.n(), decision)
     }
 
     fn receive(self, take: Take, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {

@@ -18,19 +18,13 @@ pub(super) async fn wait<T: Future<Output = ()>>(
 ) -> Result<Granted, Denied> {
     let mut waiter = Waiter::new(request);
     let mut timer = pin!(None::<T>);
-    let mut over = false;
     poll_fn(|cx| {
         loop {
-            // A timer that is over is not polled again.
-            if !over && let Some(timer) = timer.as_mut().as_pin_mut() {
-                over = timer.poll(cx).is_ready();
-            }
-            match waiter.poll(over, cx.waker()) {
+            // No timer is polled after its end: `Waits` is the step of a timer that has not fired.
+            let fired = timer.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready());
+            match waiter.poll(fired, cx.waker()) {
                 NextStep::Done(decision) => return Poll::Ready(decision),
-                NextStep::Sets(wait) => {
-                    timer.set(Some(sleep(wait)));
-                    over = false;
-                }
+                NextStep::Sets(wait) => timer.set(Some(sleep(wait))),
                 NextStep::Waits => return Poll::Pending,
             }
         }

@@ -79,12 +79,12 @@ macro_rules! all_or_none {
                 done: (TakeOutcome, Reading<P>),
             ) -> Self::Answer {
                 let mut decision = self.answer(done);
-                hook.see(self.take().tokens(), &mut decision);
+                hook.see(self.take().n(), &mut decision);
                 decision
             }
 
             fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Self::Answer {
-                hook.observe(self.take().tokens(), decision(call, done))
+                hook.observe(self.take().n(), decision(call, done))
             }
         }
     };
@@ -129,7 +129,7 @@ macro_rules! up_to {
 
             #[cfg_attr(not(debug_assertions), inline(always))]
             fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Granted {
-                hook.observe_up_to(self.take().tokens(), self.answer(done), self.take().decision(done))
+                hook.observe_up_to(self.take().n(), self.answer(done), self.take().decision(done))
             }
 
             fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Granted {
@@ -137,7 +137,7 @@ macro_rules! up_to {
                     Ok(Done { outcome, reading, .. }) => call.granted(outcome, &reading),
                     Err(denied) => Granted::anyway(0, denied.remaining()),
                 };
-                hook.observe_up_to(self.take().tokens(), granted, decision(call, done))
+                hook.observe_up_to(self.take().n(), granted, decision(call, done))
             }
         }
     };

@@ -81,7 +81,7 @@ pub(crate) enum NextStep {
     Done(Result<Granted, Denied>),
     /// Sets the timer anew, to this time from now.
     Sets(Duration),
-    /// Waits on, for its timer or a wake-up.
+    /// Waits on, for its timer or a wake-up. Never the step of a caller whose timer is over.
     Waits,
 }
 

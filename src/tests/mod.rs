@@ -51,9 +51,6 @@ mod tiny_windows;
 #[cfg(not(any(loom, shuttle)))]
 mod verbs;
 #[cfg(not(any(loom, shuttle)))]
-#[path = "../../tests/windows/mod.rs"]
-mod walk;
-#[cfg(not(any(loom, shuttle)))]
 mod windows;
 
 /// Returns a configuration of `cases` random cases, or of as many as `FEW_CASES` says.

@@ -62,7 +62,7 @@ impl Bench {
         let Done { outcome, reading, .. } = done.expect("it is never sealed");
         let receipt = Receipt::of(call, outcome, &reading);
         assert!(committed || receipt.units == 0, "a grant commits");
-        assert!(!committed || take.tokens() > 0, "taking nothing commits nothing");
+        assert!(!committed || take.n() > 0, "taking nothing commits nothing");
         (call.decision(outcome, reading), receipt, reading.at)
     }
 

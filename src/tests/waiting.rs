@@ -263,7 +263,7 @@ impl Run {
         let Some(caller) = self.callers.get_mut(&id) else { return };
         self.counts.polls += 1;
         match caller.waiter.poll(fired, &caller.waker) {
-            NextStep::Waits => {}
+            NextStep::Waits => assert!(!fired, "a caller whose timer is over sets another one"),
             NextStep::Sets(wait) => {
                 let late = if self.late == 0 { 0 } else { self.random.below(self.late) };
                 caller.timer = self.now + wait.as_nanos() as u64 + late;

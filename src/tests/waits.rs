@@ -1,16 +1,18 @@
 // promise: law
 //! The time for which a caller waits: from its moment, in or out of line, with a jitter.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::limiter::limit::TokenBucket;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::waiting::{NextStep, Waiter};
 use crate::rule::rate::Quota;
-use crate::time::clock::{Clock, MockClock};
+use crate::time::clock::{Clock, MockClock, Moment};
 use crate::time::jitter::Jitter;
 use crate::word::decision::Reason;
 
@@ -79,4 +81,31 @@ fn a_hold_without_a_key_that_is_settled_wakes_the_caller_in_line() {
     assert_eq!(hold.settle(0), 0);
     assert!(woken.0.load(Relaxed));
     assert!(matches!(waiter.poll(false, &waker), NextStep::Done(Ok(_))));
+}
+
+/// The rate falls, so that the timer ends while its caller still waits. A timer that is over is not
+/// polled again, as one that is an `async` block would panic.
+#[test]
+fn a_timer_that_ends_too_early_is_replaced() {
+    let (bucket, mock) = bucket(0, Jitter::NONE);
+    let sleep = |wait| {
+        let (begun, mut over) = (bucket.now(), false);
+        let now = || bucket.now();
+        poll_fn(move |_| {
+            assert!(!over, "a timer of {wait:?} is polled after its end");
+            over = now().since(begun) >= wait;
+            if over { Poll::Ready(()) } else { Poll::Pending }
+        })
+    };
+    let mut caller = pin!(bucket.ask().acquire_by(sleep));
+    let mut polls = || caller.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polls().is_pending());
+    bucket.set_rule(Quota::per_second(5).burst(10)).unwrap();
+    for _ in 0..4 {
+        mock.advance(millis(50));
+        let due = bucket.now().since(Moment(0)) >= millis(200);
+        // Polls that no event asked for do no harm.
+        assert!(due || polls().is_pending() && polls().is_pending());
+    }
+    assert!(matches!(polls(), Poll::Ready(Ok(_))));
 }

@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use super::walk::{Choose, KINDS, Walk};
+use super::reference::windows::{Choose, KINDS, Walk};
 use crate::bucket::receipt::Receipt;
 use crate::limiter::all_of::TakeOne;
 use crate::rule::window_layout::WindowLayout;

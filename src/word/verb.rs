@@ -105,7 +105,7 @@ impl Take {
         match self {
             // The tokens are used already, or none is taken.
             Take::OnCredit(_) | Take::Touch => self.apply_by_tokens(state, reading),
-            take => state.take_by_name(&reading.refill, reading.tick, take.tokens()),
+            take => state.take_by_name(&reading.refill, reading.tick, take.n()),
         }
     }
 
@@ -149,8 +149,8 @@ impl Take {
         }
     }
 
-    /// Returns the most tokens that this takes: the tokens of the grant where no bucket counts it.
-    pub(crate) fn tokens(self) -> u64 {
+    /// Returns the number of tokens asked for.
+    pub(crate) fn n(self) -> u64 {
         match self {
             Take::Exactly(n) | Take::UpTo(n) | Take::OnCredit(n) => n,
             Take::Reserve(Reserve { n, .. }) | Take::Above { n, .. } | Take::UpToAbove { n, .. } => n,
@@ -163,7 +163,7 @@ impl Take {
         match self {
             Take::Above { .. } => self,
             Take::UpToAbove { n, keep } => Take::Above { n, keep },
-            take => Take::Exactly(take.tokens()),
+            take => Take::Exactly(take.n()),
         }
     }
 
@@ -174,7 +174,7 @@ impl Take {
             Take::Touch => false,
             Take::OnCredit(n) => n == 0,
             take if refill.terms().gate != Gate::Counted => {
-                take.tokens() == 0 || refill.terms().gate == Gate::Shut
+                take.n() == 0 || refill.terms().gate == Gate::Shut
             }
             Take::Exactly(n) => n == 0 || refill.is_over_the_burst(n),
             Take::Above { n, keep } | Take::Reserve(Reserve { n, keep, .. }) => {
@@ -192,7 +192,7 @@ impl Take {
     pub(crate) fn granted<P: Refill>(self, outcome: TakeOutcome, reading: &Reading<P>) -> Granted {
         match reading.refill.terms().gate {
             Gate::Counted => Granted::new(outcome, reading),
-            Gate::Open => Granted::unlimited(self.tokens()),
+            Gate::Open => Granted::unlimited(self.n()),
             Gate::Shut => Granted::blocked(),
         }
     }
@@ -201,7 +201,7 @@ impl Take {
     #[inline(always)]
     pub(crate) fn denied<P: Refill>(self, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
         if reading.refill.terms().gate == Gate::Shut {
-            return Denied::blocked(self.tokens());
+            return Denied::blocked(self.n());
         }
         match self {
             Take::Exactly(n) => Denied::exactly(n, outcome, reading),
@@ -224,7 +224,7 @@ impl Take {
         let need = match self {
             Take::Above { n: 0, .. } => 0,
             Take::Above { n, keep } => n.saturating_add(kept(keep, &reading.refill)),
-            take => take.tokens(),
+            take => take.n(),
         };
         let there = match reading.refill.terms().gate {
             Gate::Counted => reading.refill.available(seen.level, seen.lag) >= need,

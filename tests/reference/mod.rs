@@ -1,5 +1,5 @@
-//! The crate beside the ideal bucket of `tollgate_testing::reference`: its clock,
-//! its answers, and the subjects that are driven.
+//! The crate beside the ideal bucket and the spelled-out window of `tollgate_testing::reference`:
+//! its clock, its answers, and the subjects that are driven.
 
 pub(crate) mod answers;
 pub(crate) mod drive;
@@ -8,3 +8,4 @@ pub(crate) mod keyed;
 pub(crate) mod quotas;
 pub(crate) mod subject;
 pub(crate) mod time;
+pub(crate) mod windows;

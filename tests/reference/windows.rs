@@ -1,15 +1,16 @@
 //! Windows of keys beside windows that are spelled out, at steps that a source of numbers chooses.
 
+#![allow(dead_code, reason = "not every user of the reference drives windows")]
+
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use tollgate::{
-    Clock, Denied, Granted, InvalidRule, MockClock, Moment, RateLimiter, Reason, Snapshot, Window,
-    WindowCounter, all_of,
-};
+use tollgate::{Clock, InvalidRule, MockClock, RateLimiter, Reason, Window, WindowCounter, all_of};
+use tollgate_testing::reference::windows::{Kind, Spelled};
 
-pub(crate) use tollgate_testing::reference::windows::{Kind, Spelled};
+use super::face::Face;
+use super::subject::Decision;
 
 /// Keys of a limiter.
 const KEYS: u64 = 4;
@@ -18,102 +19,8 @@ pub(crate) type Choose<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 pub(crate) const KINDS: [Kind; 4] = [Kind::FirstUse, Kind::Aligned, Kind::Sliding(0), Kind::Weighted];
 
-type Limiter = RateLimiter<u64, Window, BuildHasherDefault<DefaultHasher>>;
-
 /// The crate's windows: one, or one a key in a map or a table.
-enum Subject {
-    Counter(Box<WindowCounter>),
-    Keyed(Limiter),
-}
-
-/// Runs an expression on the request for the tokens of a key.
-macro_rules! asked {
-    ($subject:expr, $key:expr, $n:expr, |$ask:ident| $run:expr) => {
-        match $subject {
-            Subject::Counter(counter) => {
-                let $ask = counter.ask().n($n);
-                $run
-            }
-            Subject::Keyed(limiter) => {
-                let $ask = limiter.key(&$key).n($n);
-                $run
-            }
-        }
-    };
-}
-
-impl Subject {
-    fn now(&self) -> Moment {
-        match self {
-            Subject::Counter(counter) => counter.now(),
-            Subject::Keyed(limiter) => limiter.now(),
-        }
-    }
-
-    fn take(&self, key: u64, n: u64, how: u64) -> Result<Granted, Denied> {
-        match (self, how) {
-            (_, 0) => asked!(self, key, n, |ask| ask.at(self.now()).try_acquire()),
-            (_, 1) => asked!(self, key, n, |ask| ask.try_acquire()),
-            (Subject::Counter(counter), _) if n == 1 => counter.try_acquire(),
-            (Subject::Counter(counter), _) => counter.try_acquire_n(n),
-            (Subject::Keyed(limiter), 2) => limiter.pin().try_acquire_n(&key, n),
-            (Subject::Keyed(limiter), 3) => {
-                limiter.try_acquire_batch(&[(&key, n)]).next().expect("an answer to each")
-            }
-            (Subject::Keyed(limiter), 4) => limiter.pin().key(&key).n(n).at(self.now()).try_acquire(),
-            (Subject::Keyed(limiter), _) if n == 1 => limiter.try_acquire(&key),
-            (Subject::Keyed(limiter), _) => limiter.try_acquire_n(&key, n),
-        }
-    }
-
-    /// Takes tokens above a part of the limit, in percent.
-    fn above(&self, key: u64, n: u64, percent: u8, how: u64) -> Result<Granted, Denied> {
-        match (self, how) {
-            (_, 0) => asked!(self, key, n, |ask| ask.keep(percent).at(self.now()).try_acquire()),
-            (Subject::Keyed(limiter), 1) => {
-                limiter.pin().key(&key).n(n).at(self.now()).keep(percent).try_acquire()
-            }
-            (Subject::Keyed(limiter), 2) => limiter.pin().key(&key).n(n).keep(percent).try_acquire(),
-            _ => asked!(self, key, n, |ask| ask.keep(percent).try_acquire()),
-        }
-    }
-
-    fn up_to(&self, key: u64, n: u64) -> Granted {
-        asked!(self, key, n, |ask| ask.acquire_up_to())
-    }
-
-    fn refund(&self, key: u64, n: u64) {
-        asked!(self, key, n, |ask| ask.refund());
-    }
-
-    fn peek(&self, key: u64) -> Snapshot {
-        asked!(self, key, 1, |ask| ask.peek())
-    }
-
-    fn set_rule(&self, window: Window) {
-        let set = match self {
-            Subject::Counter(counter) => counter.set_rule(window),
-            Subject::Keyed(limiter) => limiter.set_rule(window),
-        };
-        set.expect("there is headroom");
-    }
-
-    /// Holds `estimate` tokens. Settles for `cost`, or drops the hold, which stays charged. Returns
-    /// whether it held.
-    fn hold(&self, key: u64, estimate: u64, cost: Option<u64>) -> bool {
-        let Ok(hold) = asked!(self, key, estimate, |ask| ask.hold()) else { return false };
-        if let Some(cost) = cost {
-            assert_eq!(hold.settle(cost), 0, "the word has room for {cost}");
-        }
-        true
-    }
-
-    /// Takes tokens of two keys, or of none.
-    fn both(&self, keys: [u64; 2], n: [u64; 2]) -> Option<bool> {
-        let Subject::Keyed(limiter) = self else { return None };
-        Some(all_of([0, 1].map(|i| limiter.key(&keys[i]).n(n[i]))).try_acquire().is_ok())
-    }
-}
+type Windows = Face<Window, BuildHasherDefault<DefaultHasher>>;
 
 pub(crate) fn window(kind: Kind, limit: u64, period: u64) -> Result<Window, InvalidRule> {
     let window = Window::try_per(limit, Duration::from_nanos(period))?;
@@ -133,7 +40,7 @@ fn subs(window: Window) -> u64 {
 
 /// Windows, their clock, and the windows that they should be.
 pub(crate) struct Walk {
-    subject: Subject,
+    face: Windows,
     mock: MockClock,
     kind: Kind,
     made: Window,
@@ -170,17 +77,17 @@ impl Walk {
             let builder = RateLimiter::<u64, _>::builder(made).hasher(BuildHasherDefault::default());
             builder.headroom(with_room).expect(room).clock(clock.clone())
         };
-        let subject = match choose(4) {
-            0 => Subject::Keyed(keyed().max_keys(KEYS as usize).build()),
-            1 => Subject::Keyed(keyed().inline(64).unwrap().build()),
+        let face = match choose(4) {
+            0 => Face::key(keyed().max_keys(KEYS as usize).build()),
+            1 => Face::key(keyed().inline(64).unwrap().build()),
             _ => {
                 let builder = WindowCounter::builder(made).headroom(with_room).expect(room);
-                Subject::Counter(Box::new(builder.clock(clock.clone()).build()))
+                Face::alone(builder.clock(clock.clone()).build())
             }
         };
-        let keys = if let Subject::Keyed(_) = subject { KEYS } else { 1 };
+        let keys = if let Face::Key(..) = face { KEYS } else { 1 };
         let spelled = (0..keys).map(|_| Spelled::new(limit, period, kind)).collect();
-        Some(Walk { subject, mock, kind, made, spelled, now: 0, period, limit, top, last, changes })
+        Some(Walk { face, mock, kind, made, spelled, now: 0, period, limit, top, last, changes })
     }
 
     fn advance(&mut self, nanos: u64) {
@@ -206,7 +113,7 @@ impl Walk {
         match choose(18) {
             0 => {
                 let n = choose(self.limit + 2);
-                let taken = self.subject.up_to(key, n).tokens();
+                let taken = self.face.up_to_of(key, (n, 0), None).tokens();
                 let spelled = &mut self.spelled[key as usize];
                 assert_eq!(taken, n.min(spelled.remaining(self.now)));
                 spelled.count_in(self.now, taken);
@@ -225,16 +132,16 @@ impl Walk {
 
     /// Takes `n` tokens of both. Compares the decision, the wait and the tokens left.
     fn take(&mut self, key: u64, n: u64, choose: Choose<'_>) {
-        let decision = self.subject.take(key, n, choose(8));
+        let decision = self.face.take_of(key, n, None, choose(8));
         if self.agrees(key, n, decision) {
             return;
         }
         let Some(wait) = decision.err().and_then(|denied| denied.retry_after()) else { return };
         if choose(4) == 0 {
             self.advance(wait.as_nanos() as u64 - 1);
-            assert!(self.subject.take(key, n, choose(8)).is_err());
+            assert!(self.face.take_of(key, n, None, choose(8)).is_err());
             self.advance(1);
-            let decision = self.subject.take(key, n, choose(8));
+            let decision = self.face.take_of(key, n, None, choose(8));
             assert!(self.agrees(key, n, decision), "{n} after {wait:?}");
         }
     }
@@ -243,17 +150,17 @@ impl Walk {
     fn take_above(&mut self, key: u64, choose: Choose<'_>) {
         let (n, percent) = (1 + choose(1 + self.limit / 4), choose(102) as u8);
         let kept = (self.spelled[key as usize].limit * u64::from(percent)).div_ceil(100);
-        let decision = self.subject.above(key, n, percent, choose(8));
+        let decision = self.face.above_of(key, (n, percent), None, choose(8));
         self.agrees_above(key, (n, kept), decision);
     }
 
     /// Compares a decision, and counts it. Returns whether it is a grant.
-    fn agrees(&mut self, key: u64, n: u64, decision: Result<Granted, Denied>) -> bool {
+    fn agrees(&mut self, key: u64, n: u64, decision: Decision) -> bool {
         self.agrees_above(key, (n, 0), decision)
     }
 
     /// Compares a decision on a take that leaves `kept` tokens, as [`agrees`](Walk::agrees) does.
-    fn agrees_above(&mut self, key: u64, (n, kept): (u64, u64), decision: Result<Granted, Denied>) -> bool {
+    fn agrees_above(&mut self, key: u64, (n, kept): (u64, u64), decision: Decision) -> bool {
         let now = self.now;
         let spelled = &mut self.spelled[key as usize];
         let need = n + kept;
@@ -280,7 +187,9 @@ impl Walk {
     fn take_of_two(&mut self, key: u64, choose: Choose<'_>) {
         let other = (key + 1) % KEYS;
         let n = [1 + choose(self.limit), 1 + choose(1 + self.limit / 2)];
-        let Some(granted) = self.subject.both([key, other], n) else { return };
+        let Face::Key(limiter, _) = &self.face else { return };
+        let asks = (limiter.key(&key).n(n[0]), limiter.key(&other).n(n[1]));
+        let granted = all_of(asks).try_acquire().is_ok();
         let both = [(key, n[0]), (other, n[1])];
         assert_eq!(granted, both.iter().all(|(key, n)| self.spelled[*key as usize].grants(self.now, *n)));
         for (key, n) in both.into_iter().filter(|_| granted) {
@@ -289,7 +198,7 @@ impl Walk {
     }
 
     fn evict(&self) {
-        if let Subject::Keyed(limiter) = &self.subject {
+        if let Face::Key(limiter, _) = &self.face {
             limiter.evict_idle();
         }
     }
@@ -301,12 +210,12 @@ impl Walk {
         match kind {
             3 => {
                 let n = 1 + choose(self.limit);
-                self.subject.refund(key, n);
+                self.face.refund_of(key, n, None);
                 spelled.refund(now, n);
             }
             4 => {
                 let limit = 1 + choose(self.top);
-                self.subject.set_rule(self.made.with_limit(limit).expect("it is a smaller one"));
+                assert!(self.face.set_rule(self.made.with_limit(limit).expect("it is a smaller one")));
                 for spelled in &mut self.spelled {
                     spelled.limit = limit;
                 }
@@ -316,12 +225,12 @@ impl Walk {
                 let held = spelled.grants(now, estimate);
                 let left = self.top.saturating_sub(spelled.used(now).div_ceil(1 << 16));
                 let cost = (choose(4) > 0).then(|| choose(left.max(estimate) + 1));
-                assert_eq!(
-                    self.subject.hold(key, estimate, cost),
-                    held,
-                    "{estimate} of {spelled:?} at {now}"
-                );
-                if held {
+                let hold = self.face.hold_of(key, estimate, None);
+                assert_eq!(hold.is_ok(), held, "{estimate} of {spelled:?} at {now}");
+                if let Ok(hold) = hold {
+                    // A hold that is dropped stays charged.
+                    let rest = cost.map_or(0, |cost| hold.settle(cost));
+                    assert_eq!(rest, 0, "the word has room for {cost:?}");
                     spelled.count_in(now, estimate);
                     let cost = cost.unwrap_or(estimate);
                     spelled.refund(now, estimate.saturating_sub(cost));
@@ -329,17 +238,17 @@ impl Walk {
                 }
             }
             6 => {
-                let Subject::Keyed(limiter) = &self.subject else { return };
+                let Face::Key(limiter, _) = &self.face else { return };
                 let (limit, n) = (1 + choose(self.top), 1 + choose(self.limit));
                 let window = self.made.with_limit(limit).expect("it is a smaller one");
                 let cap = limiter.plan(window).expect("there is headroom");
-                let decision = limiter.key(&key).n(n).under(&cap).try_acquire();
+                let decision = self.face.take_of(key, n, Some(&cap), choose(8));
                 let in_force = std::mem::replace(&mut spelled.limit, limit);
                 self.agrees(key, n, decision);
                 self.spelled[key as usize].limit = in_force;
             }
             _ => {
-                let Subject::Keyed(limiter) = &self.subject else { return };
+                let Face::Key(limiter, _) = &self.face else { return };
                 if choose(4) == 0 {
                     limiter.clear();
                     self.spelled.iter_mut().for_each(Spelled::forget);
@@ -352,7 +261,7 @@ impl Walk {
     }
 
     fn look(&self, key: u64) {
-        let (look, spelled) = (self.subject.peek(key), &self.spelled[key as usize]);
+        let (look, spelled) = (self.face.peek_of(key, None), &self.spelled[key as usize]);
         assert_eq!(look.remaining(), spelled.remaining(self.now), "{spelled:?} at {}", self.now);
         self.reset_is_exact(key, look.reset_after());
         if !self.changes {
