@@ -18,9 +18,9 @@ need() {
 
 # Prints cargo's options that optimise a checker (loom or shuttle) and the packages that it uses:
 # that makes loom twice as fast, and shuttle 14 times. No model uses proptest: unoptimised, it takes
-# 5 s less of a processor for each checker. The crates themselves are optimised a little:
-# `opt-level = 2` takes 24 s of a processor more for each build, and no model is faster for it, while
-# 0 makes loom 1.5 times as slow.
+# 5 s less of a processor for each checker. The crates themselves are optimised a little: `opt-level
+# = 2` takes 24 s of a processor more for each build, and no model is faster for it, while 0 makes
+# loom 1.5 times as slow.
 optimise_checker() {
     local packages=(generator loom scoped-tls tracing tracing-core)
     [ "$1" = loom ] || packages=(assoc bitvec const-siphasher corosensei rand{,_core,_pcg} scoped-tls

@@ -2,7 +2,8 @@
 //!
 //! loom runs each thread of a model as a coroutine, and maps the stacks of each execution anew.
 //! With this library a model takes a third of the time. A stack that is used again still has its
-//! guard page, which is protected once, and its old contents. `scripts/common.sh` compiles this file.
+//! old contents, and its guard page, which is protected once. `scripts/common.sh` compiles this
+//! file.
 
 #![expect(unsafe_code, reason = "it stands between a program and libc")]
 
