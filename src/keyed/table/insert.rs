@@ -3,7 +3,7 @@
 use std::hint;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, fingerprint};
+use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, fingerprint};
 use super::two_choice::{Choice, KEYS_PER_SET, Table};
 use crate::bucket::atomic::{BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
@@ -185,6 +185,16 @@ impl Vacancy<'_> {
         self.slot.bucket.set(state);
         // Disarms the drop.
         std::mem::forget(self);
+    }
+}
+
+impl<'a> Vacancy<'a> {
+    /// Gives the slot to the key, with a word that it had before.
+    pub(super) fn enter_with(self, hash: u64, state: State) -> SlotRef<'a> {
+        self.enter(hash);
+        let held = SlotRef { slot: self.slot, fingerprint: fingerprint(hash) };
+        self.open(state);
+        held
     }
 }
 

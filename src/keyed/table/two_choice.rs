@@ -172,7 +172,12 @@ impl Table {
         self.slots().filter(evicted).count()
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot> {
+    /// Returns the number of slots.
+    pub(crate) fn slots_in_all(&self) -> usize {
+        self.sets.len() * SLOTS
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.sets.iter().flat_map(Set::slots)
     }
 
