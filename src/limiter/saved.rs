@@ -197,13 +197,13 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     /// use tollgate::{Clock, Quota, RateLimiter};
     ///
     /// let (clock, mock) = Clock::mock();
-    /// let builder = RateLimiter::<String>::builder(Quota::per_minute(60)).clock(clock);
-    /// let limiter = builder.clone().build();
+    /// let start = || RateLimiter::<String>::builder(Quota::per_minute(60)).clock(clock.clone()).build();
+    /// let limiter = start();
     /// assert!(limiter.key("ada").n(60).try_acquire().is_ok());
     /// let bytes = limiter.save();
     ///
     /// mock.advance(Duration::from_secs(2)); // while the program is down
-    /// let restarted = builder.build();
+    /// let restarted = start();
     /// restarted.restore(&bytes)?;
     /// assert_eq!(restarted.peek("ada").remaining(), 2);
     /// assert_eq!(restarted.peek("bob").remaining(), 60);
@@ -324,13 +324,14 @@ impl<R: Rule> Limit<R> {
     /// use tollgate::{Clock, Window, WindowCounter};
     ///
     /// let (clock, mock) = Clock::mock();
-    /// let builder = WindowCounter::builder(Window::per_day(1_000).utc()).clock(clock);
-    /// let sold = builder.clone().build();
+    /// let daily = Window::per_day(1_000).utc();
+    /// let start = || WindowCounter::builder(daily).clock(clock.clone()).build();
+    /// let sold = start();
     /// assert!(sold.try_acquire_n(900).is_ok());
     /// let bytes = sold.save();
     ///
     /// mock.advance(Duration::from_secs(3_600)); // while the program is down
-    /// let restarted = builder.build();
+    /// let restarted = start();
     /// restarted.restore(&bytes)?;
     /// assert_eq!(restarted.peek().remaining(), 100);
     /// # Ok::<(), tollgate::NotRestored>(())
