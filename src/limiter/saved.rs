@@ -68,7 +68,9 @@ fn opened<'a>(
     if !saved.is_valid(&reading.refill) {
         return Err(NotRestored(Cause::Entry));
     }
-    Ok((Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar()), reader))
+    let resume =
+        Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), engine.has_plans());
+    Ok((resume, reader))
 }
 
 /// Reads the parts of a state in their order, and checks their words.

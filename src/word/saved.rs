@@ -44,12 +44,15 @@ pub(crate) struct Resume {
     reading: Reading,
     /// Ticks since the save; below 0 if the calendar of the words was set back.
     elapsed: i64,
+    /// Units that a plan may have earned more by ticks that count from another beginning: it rounds
+    /// its units down at each tick.
+    rounded: u64,
 }
 
 impl Resume {
     /// `by_calendar`: the ticks count from a fixed time, which the save has in common with the
-    /// reading.
-    pub(crate) fn new(reading: Reading, unix: u64, saved: SavedAt, by_calendar: bool) -> Resume {
+    /// reading. `plans`: a key may be under a plan.
+    pub(crate) fn new(reading: Reading, unix: u64, saved: SavedAt, by_calendar: bool, plans: bool) -> Resume {
         let now = SavedAt::new(&reading, unix);
         let elapsed = match by_calendar {
             true => now.tick.wrapping_sub(saved.tick).cast_signed(),
@@ -58,7 +61,8 @@ impl Resume {
                 reading.refill.ticks.between(saved.phase, unix.saturating_sub(saved.unix), now.phase)
             }
         };
-        Resume { reading, elapsed }
+        let moved = reading.tick.wrapping_sub(saved.tick) != elapsed.cast_unsigned();
+        Resume { reading, elapsed, rounded: (plans && moved).into() }
     }
 
     /// Returns whether a saved word can be one of the limiter.
@@ -76,22 +80,27 @@ impl Resume {
     pub(crate) fn word(&self, saved: State) -> Option<State> {
         let Reading { refill: terms, tick, .. } = &self.reading;
         let past = terms.mask.wrapping_add(1).wrapping_sub(saved.word()) & terms.mask;
-        let age = match past {
-            _ if past >= terms.skew_from() => past.cast_signed() - terms.mask.cast_signed() - 1,
-            // The clock had been set back: no time has passed for the bucket.
-            _ if past >= terms.backward_from => self.elapsed.min(0).saturating_neg(),
-            _ => past.cast_signed(),
+        // A stamp that was ahead of the save stays ahead until that time.
+        let age = match past < terms.backward_from {
+            true => past.cast_signed(),
+            false => past.cast_signed() - terms.mask.cast_signed() - 1,
         };
         let age = age.saturating_add(self.elapsed);
         let longest = (terms.backward_from - 1).cast_signed();
         // Set back by more than the stamp can tell: the window goes on from now.
         let age = if age < -longest { 0 } else { age };
-        let word = State::pack(terms, saved.stored(terms), tick.wrapping_sub(age.min(longest).cast_unsigned()));
+        let stamp = tick.wrapping_sub(age.min(longest).cast_unsigned());
+        let word = State::pack(terms, saved.stored(terms), stamp);
         match terms.widths.counts.counting {
-            // A bucket is full by then, under each plan.
-            Counting::Bucket => Some(word),
+            // A bucket is full after the longest age, under each plan.
+            Counting::Bucket => {
+                Some(State::pack(terms, saved.stored(terms).saturating_sub(self.rounded), stamp))
+            }
             Counting::Places => None,
-            _ => (age < longest && self.windows().view(word, *tick).level > 0).then_some(word),
+            _ => {
+                let forgotten = self.windows().idle_from(word, &self.reading) <= self.reading.nanos();
+                (age < longest && !forgotten).then_some(word)
+            }
         }
     }
 
