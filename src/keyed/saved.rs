@@ -47,7 +47,9 @@ impl<K: Hash + Eq> Keyspace<K> {
                     }
                 }
             }
-            Store::Table(table) => table.each(|fingerprint, state| see(Held::Fingerprint(fingerprint), state)),
+            Store::Table(table) => {
+                table.each(|fingerprint, state| see(Held::Fingerprint(fingerprint), state))
+            }
         }
     }
 

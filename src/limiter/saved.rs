@@ -68,12 +68,13 @@ fn opened<'a>(
     if !saved.is_valid(&reading.refill) {
         return Err(NotRestored(Cause::Entry));
     }
-    let resume =
-        Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), engine.has_plans());
+    let resume = Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), engine.has_plans());
     Ok((resume, reader))
 }
 
 /// Reads the parts of a state in their order, and checks their words.
+///
+/// Keys come first: an entry that is made later brings the debts of the bucket that it shared.
 fn read_parts<'a>(
     mut reader: Reader<'a>,
     (kind, resume): (Kind, &Resume),
@@ -84,6 +85,14 @@ fn read_parts<'a>(
         let state = State::from_word(word);
         if resume.accepts(state) { Ok(state) } else { Err(invalid.clone()) }
     };
+    for _ in 0..reader.word()? {
+        let state = checked(reader.word()?)?;
+        see(match kind {
+            Kind::One => Part::One(state),
+            Kind::Map => Part::Key(reader.text()?, state),
+            Kind::Table => Part::Fingerprint(reader.word()?, state),
+        })?;
+    }
     for _ in 0..reader.word()? {
         let [tokens, nanos, burst, buckets] = reader.words()?;
         let quota = || Quota::try_per(tokens, Duration::from_nanos(nanos), burst);
@@ -97,14 +106,6 @@ fn read_parts<'a>(
     let no_key = reader.word()?;
     if no_key != State::FULL.word() {
         see(Part::NoKey(checked(no_key)?))?;
-    }
-    for _ in 0..reader.word()? {
-        let state = checked(reader.word()?)?;
-        see(match kind {
-            Kind::One => Part::One(state),
-            Kind::Map => Part::Key(reader.text()?, state),
-            Kind::Table => Part::Fingerprint(reader.word()?, state),
-        })?;
     }
     if reader.is_empty() { Ok(()) } else { Err(NotRestored(Cause::Damaged)) }
 }
@@ -218,7 +219,6 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         let (facts, reading, at) = facts_and_moment(&keyspace.engine, || self.facts());
         let saved = |state: State| state.saved(&reading.refill, at.tick).word();
         let mut writer = Writer::new(&facts, &at, keyspace.store.len());
-        write_shared(&mut writer, keyspace, saved);
         let (len, mut keys) = (writer.put_later(), 0);
         keyspace.each_in_use(|key, state| {
             writer.put(saved(state));
@@ -229,6 +229,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
             keys += 1;
         });
         writer.set(len, keys);
+        write_shared(&mut writer, keyspace, saved);
         writer.finish()
     }
 
@@ -345,15 +346,15 @@ impl<R: Rule> Limit<R> {
         }
         let (facts, reading, at) = facts_and_moment(&self.engine, || self.facts());
         let mut writer = Writer::new(&facts, &at, 1);
-        // No shared bucket.
-        writer.put(0);
-        writer.put(State::FULL.word());
         let state = self.bucket.state();
         let used = state.is_level();
         writer.put(used.into());
         if used {
             writer.put(state.saved(&reading.refill, at.tick).word());
         }
+        // No shared bucket.
+        writer.put(0);
+        writer.put(State::FULL.word());
         writer.finish()
     }
 

@@ -5,9 +5,9 @@
 //! ```text
 //! "tollgate"  version  kind  Unix time  tick  part of a tick (2)
 //! layout  debt  tokens  nanoseconds  burst  probe of the hasher  rule (length, text)
+//! keys: n  x (word, fingerprint) of a table, (word, length, key) of a map, (word) of one bucket
 //! shared buckets: sets  x (plan: tokens, nanoseconds, burst;  n  x (number, word))
 //! bucket without a key: word
-//! keys: n  x (word, fingerprint) of a table, (word, length, key) of a map, (word) of one bucket
 //! check sum
 //! ```
 

@@ -57,9 +57,7 @@ impl Resume {
         let elapsed = match by_calendar {
             true => now.tick.wrapping_sub(saved.tick).cast_signed(),
             // A wall clock that was set back earns nothing.
-            false => {
-                reading.refill.ticks.between(saved.phase, unix.saturating_sub(saved.unix), now.phase)
-            }
+            false => reading.refill.ticks.between(saved.phase, unix.saturating_sub(saved.unix), now.phase),
         };
         let moved = reading.tick.wrapping_sub(saved.tick) != elapsed.cast_unsigned();
         Resume { reading, elapsed, rounded: (plans && moved).into() }
