@@ -17,7 +17,7 @@ use crate::keyed::store::Store;
 use crate::limiter::limit::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
-use crate::limiter::state_bytes::{Cause, Facts, Kind, NotRestored, Reader, Writer};
+use crate::limiter::state_bytes::{Facts, Misfit, NotRestored, Reader, StoreKind, Writer};
 use crate::rule::gate::Gate;
 use crate::rule::rate::Quota;
 use crate::word::decision::snapshot::Snapshot;
@@ -52,7 +52,7 @@ fn facts_and_moment(engine: &Engine, facts: impl Fn() -> Facts) -> (Facts, Readi
     }
 }
 
-fn facts_of(engine: &Engine, kind: Kind, rule: &impl Rule, probe: u64) -> Facts {
+fn facts_of(engine: &Engine, kind: StoreKind, rule: &impl Rule, probe: u64) -> Facts {
     let (layout, numbers) = (engine.source.layout(), engine.source.numbers());
     Facts { kind, rule: rule.to_string(), layout, numbers, probe }
 }
@@ -66,7 +66,7 @@ fn opened<'a>(
     let (facts, reading, now) = facts_and_moment(engine, facts);
     let (saved, reader) = Reader::open(bytes, &facts)?;
     if !saved.is_valid(&reading.refill) {
-        return Err(NotRestored(Cause::Entry));
+        return Err(NotRestored(Misfit::Entry));
     }
     let resume = Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), engine.has_plans());
     Ok((resume, reader))
@@ -77,10 +77,10 @@ fn opened<'a>(
 /// Keys come first: an entry that is made later brings the debts of the bucket that it shared.
 fn read_parts<'a>(
     mut reader: Reader<'a>,
-    (kind, resume): (Kind, &Resume),
+    (kind, resume): (StoreKind, &Resume),
     mut see: impl FnMut(Part<'a>) -> Result<(), NotRestored>,
 ) -> Result<(), NotRestored> {
-    let invalid = NotRestored(Cause::Entry);
+    let invalid = NotRestored(Misfit::Entry);
     let checked = |word: u64| {
         let state = State::from_word(word);
         if resume.accepts(state) { Ok(state) } else { Err(invalid.clone()) }
@@ -88,9 +88,9 @@ fn read_parts<'a>(
     for _ in 0..reader.word()? {
         let state = checked(reader.word()?)?;
         see(match kind {
-            Kind::One => Part::One(state),
-            Kind::Map => Part::Key(reader.text()?, state),
-            Kind::Table => Part::Fingerprint(reader.word()?, state),
+            StoreKind::One => Part::One(state),
+            StoreKind::Map => Part::Key(reader.text()?, state),
+            StoreKind::Table => Part::Fingerprint(reader.word()?, state),
         })?;
     }
     for _ in 0..reader.word()? {
@@ -107,7 +107,7 @@ fn read_parts<'a>(
     if no_key != State::FULL.word() {
         see(Part::NoKey(checked(no_key)?))?;
     }
-    if reader.is_empty() { Ok(()) } else { Err(NotRestored(Cause::Damaged)) }
+    if reader.is_empty() { Ok(()) } else { Err(NotRestored(Misfit::Damaged)) }
 }
 
 /// Writes the buckets that keys without room share, and that of the requests without a key.
@@ -170,8 +170,8 @@ impl<K: Hash + Eq, R: Rule, S> RateLimiter<K, R, S> {
 impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     fn facts(&self) -> Facts {
         let kind = match self.inner.keyspace.store {
-            Store::Map(_) => Kind::Map,
-            Store::Table(_) => Kind::Table,
+            Store::Map(_) => StoreKind::Map,
+            Store::Table(_) => StoreKind::Table,
         };
         let probe = self.inner.hasher.hash_one(PROBE);
         facts_of(&self.inner.keyspace.engine, kind, &self.rule(), probe)
@@ -268,11 +268,11 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
                 _ => true,
             };
             keys += u64::from(matches!(part, Part::Key(..) | Part::Fingerprint(..)));
-            if valid { Ok(()) } else { Err(NotRestored(Cause::Entry)) }
+            if valid { Ok(()) } else { Err(NotRestored(Misfit::Entry)) }
         })?;
         let room = keyspace.room();
         if keys > room as u64 {
-            return Err(NotRestored(Cause::ManyKeys(keys, room)));
+            return Err(NotRestored(Misfit::ManyKeys(keys, room)));
         }
         let same_hashes = Reader::probe(bytes) == Some(facts.probe);
         read_parts(reader, (facts.kind, &resume), |part| {
@@ -312,7 +312,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
 
 impl<R: Rule> Limit<R> {
     fn facts(&self) -> Facts {
-        facts_of(&self.engine, Kind::One, &self.rule(), 0)
+        facts_of(&self.engine, StoreKind::One, &self.rule(), 0)
     }
 
     /// Returns the state of the bucket as bytes, for [`restore`](Self::restore) in a later process.
@@ -370,7 +370,7 @@ impl<R: Rule> Limit<R> {
         }
         let (resume, reader) = opened(&self.engine, bytes, || self.facts())?;
         let mut found = None;
-        read_parts(reader, (Kind::One, &resume), |part| {
+        read_parts(reader, (StoreKind::One, &resume), |part| {
             if let Part::One(state) = part {
                 found = resume.word(state);
             }

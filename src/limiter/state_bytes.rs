@@ -25,17 +25,17 @@ const VERSION: u64 = 1;
 /// The kind of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(super) enum Kind {
+pub(super) enum StoreKind {
     One,
     Map,
     Table,
 }
 
-impl Kind {
+impl StoreKind {
     fn name(kind: u64) -> &'static str {
         match kind {
-            _ if kind == Kind::One as u64 => "one bucket",
-            _ if kind == Kind::Map as u64 => "a map of keys",
+            _ if kind == StoreKind::One as u64 => "one bucket",
+            _ if kind == StoreKind::Map as u64 => "a map of keys",
             _ => "a table of keys",
         }
     }
@@ -59,15 +59,15 @@ impl Kind {
 /// assert_eq!(error.to_string(), "the bytes are no saved state");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct NotRestored(pub(super) Cause);
+pub struct NotRestored(pub(super) Misfit);
 
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum Misfit {
     NoState,
     Version(u64),
     Damaged,
     /// The saved kind, and that of the limiter.
-    Kind(u64, Kind),
+    StoreKind(u64, StoreKind),
     /// The saved rule, and that of the limiter.
     Rule(Box<str>, Box<str>),
     Layout,
@@ -81,25 +81,25 @@ pub(super) enum Cause {
 impl fmt::Display for NotRestored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::NoState => f.write_str("the bytes are no saved state"),
-            Cause::Version(version) => {
+            Misfit::NoState => f.write_str("the bytes are no saved state"),
+            Misfit::Version(version) => {
                 write!(f, "the state has version {version}, and this program reads version {VERSION}")
             }
-            Cause::Damaged => f.write_str("the state is cut or damaged: its check sum is another one"),
-            Cause::Kind(saved, here) => {
-                write!(f, "the state is of {}, and the limiter is {}", Kind::name(*saved), Kind::name(*here as u64))
+            Misfit::Damaged => f.write_str("the state is cut or damaged: its check sum is another one"),
+            Misfit::StoreKind(saved, here) => {
+                write!(f, "the state is of {}, and the limiter is {}", StoreKind::name(*saved), StoreKind::name(*here as u64))
             }
-            Cause::Rule(saved, here) => write!(f, "the state is of `{saved}`, and the limiter has `{here}`"),
-            Cause::Layout => f.write_str(
+            Misfit::Rule(saved, here) => write!(f, "the state is of `{saved}`, and the limiter has `{here}`"),
+            Misfit::Layout => f.write_str(
                 "the state is of words with other room: build with the same headroom, debt and plans",
             ),
-            Cause::Hasher => f.write_str(
+            Misfit::Hasher => f.write_str(
                 "the state is of a table under another hasher: a table needs the hasher of the save, with its keys",
             ),
-            Cause::ManyKeys(keys, room) => {
+            Misfit::ManyKeys(keys, room) => {
                 write!(f, "the state has {keys} keys, and the limiter has room for {room}")
             }
-            Cause::Entry => f.write_str("the state has a key or a word that the limiter cannot have"),
+            Misfit::Entry => f.write_str("the state has a key or a word that the limiter cannot have"),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Error for NotRestored {}
 /// The facts on which the words of a state depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    pub(super) kind: Kind,
+    pub(super) kind: StoreKind,
     /// The rule in force, as a text.
     pub(super) rule: String,
     pub(super) layout: Layout,
@@ -191,33 +191,33 @@ pub(super) struct Reader<'a>(&'a [u8]);
 impl<'a> Reader<'a> {
     /// Opens a state that is of these facts. Returns the moment of the save, and the rest.
     pub(super) fn open(bytes: &'a [u8], facts: &Facts) -> Result<(SavedAt, Reader<'a>), NotRestored> {
-        let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Err(NotRestored(Cause::NoState)) };
-        let Some((rest, sum)) = rest.split_last_chunk() else { return Err(NotRestored(Cause::Damaged)) };
+        let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Err(NotRestored(Misfit::NoState)) };
+        let Some((rest, sum)) = rest.split_last_chunk() else { return Err(NotRestored(Misfit::Damaged)) };
         let mut reader = Reader(rest);
         let version = reader.word()?;
         if version != VERSION {
-            return Err(NotRestored(Cause::Version(version)));
+            return Err(NotRestored(Misfit::Version(version)));
         }
         if sum_of(&bytes[..bytes.len() - 8]) != u64::from_le_bytes(*sum) {
-            return Err(NotRestored(Cause::Damaged));
+            return Err(NotRestored(Misfit::Damaged));
         }
         let kind = reader.word()?;
         if kind != facts.kind as u64 {
-            return Err(NotRestored(Cause::Kind(kind, facts.kind)));
+            return Err(NotRestored(Misfit::StoreKind(kind, facts.kind)));
         }
         let (unix, tick) = (reader.word()?, reader.word()?);
         let phase = u128::from(reader.word()?) | u128::from(reader.word()?) << 64;
         let [layout, debt, tokens, nanos, burst, probe] = reader.words()?;
         let rule = String::from_utf8_lossy(reader.text()?);
         if rule != facts.rule {
-            return Err(NotRestored(Cause::Rule(rule.into(), facts.rule.as_str().into())));
+            return Err(NotRestored(Misfit::Rule(rule.into(), facts.rule.as_str().into())));
         }
         let same = layout == packed(facts.layout) && debt == facts.layout.debt;
         if !same || (RawQuota { tokens, nanos, burst }) != facts.numbers {
-            return Err(NotRestored(Cause::Layout));
+            return Err(NotRestored(Misfit::Layout));
         }
-        if probe != facts.probe && facts.kind == Kind::Table {
-            return Err(NotRestored(Cause::Hasher));
+        if probe != facts.probe && facts.kind == StoreKind::Table {
+            return Err(NotRestored(Misfit::Hasher));
         }
         Ok((SavedAt { unix, tick, phase }, reader))
     }
@@ -233,14 +233,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn words<const N: usize>(&mut self) -> Result<[u64; N], NotRestored> {
-        let words = self.0.as_chunks().0.first_chunk::<N>().ok_or(NotRestored(Cause::Damaged))?;
+        let words = self.0.as_chunks().0.first_chunk::<N>().ok_or(NotRestored(Misfit::Damaged))?;
         self.0 = &self.0[8 * N..];
         Ok(words.map(u64::from_le_bytes))
     }
 
     /// Returns a text after its length.
     pub(super) fn text(&mut self) -> Result<&'a [u8], NotRestored> {
-        let damaged = || NotRestored(Cause::Damaged);
+        let damaged = || NotRestored(Misfit::Damaged);
         let len = usize::try_from(self.word()?).map_err(|_| damaged())?;
         let padded = len.checked_next_multiple_of(8).ok_or_else(damaged)?;
         let (text, rest) = self.0.split_at_checked(padded).ok_or_else(damaged)?;
