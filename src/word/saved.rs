@@ -84,13 +84,13 @@ impl Resume {
             false => past.cast_signed() - terms.mask.cast_signed() - 1,
         };
         let age = age.saturating_add(self.elapsed);
-        let longest = (terms.backward_from - 1).cast_signed();
+        // A bucket is full and a window is forgotten by then, and no reading is near the wrap.
+        let longest = (terms.mask / 2).cast_signed();
         // Set back by more than the stamp can tell: the window goes on from now.
         let age = if age < -longest { 0 } else { age };
         let stamp = tick.wrapping_sub(age.min(longest).cast_unsigned());
         let word = State::pack(terms, saved.stored(terms), stamp);
         match terms.widths.counts.counting {
-            // A bucket is full after the longest age, under each plan.
             Counting::Bucket => {
                 Some(State::pack(terms, saved.stored(terms).saturating_sub(self.rounded), stamp))
             }

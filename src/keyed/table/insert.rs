@@ -91,6 +91,19 @@ impl Table {
         None
     }
 
+    /// Returns a slot for a restored key that was never used, in the primary set as long as that has
+    /// some room. No clock is read.
+    pub(super) fn claim_empty(&self, hash: u64) -> Option<Vacancy<'_>> {
+        let [primary, _] = self.choices(hash).map(Choice::slots);
+        let mut empty = primary.into_iter().filter(|slot| slot.bucket.state() == State::FULL);
+        let slot = empty.next()?;
+        if empty.count() + 1 < FREE_IN_PRIMARY {
+            return None;
+        }
+        (&slot.bucket).commit(State::FULL, State::SEALED).ok()?;
+        Some(Vacancy { table: self, slot, evicts: slot.has_key(), vacant: State::FULL })
+    }
+
     /// Returns a slot for the key: an empty one, or one whose bucket may be evicted. Otherwise
     /// returns the clock reading at which one is due.
     pub(crate) fn claim(&self, hash: u64, engine: &Engine) -> Result<Vacancy<'_>, u64> {

@@ -29,9 +29,10 @@ impl Table {
 
     /// Inserts a key with its word.
     pub(crate) fn resume(&self, hash: u64, state: State, engine: &Engine) -> Resumed<'_> {
-        let (Ok(claim), Some(_latch)) = (self.claim(hash, engine), self.latch(hash)) else {
+        let Some(claim) = self.claim_empty(hash).or_else(|| self.claim(hash, engine).ok()) else {
             return Resumed::NoRoom;
         };
+        let Some(_latch) = self.latch(hash) else { return Resumed::NoRoom };
         if let Some(held) = self.search(hash) {
             return Resumed::Already(held);
         }
