@@ -173,7 +173,7 @@ impl TickScale {
         let parts = nanos * low.cast_signed() + from.cast_signed() - until.cast_signed();
         let ticks = match self.shift() {
             0 => nanos * whole.cast_signed() + (parts >> 64),
-            shift => ((nanos * whole.cast_signed() << 64) + parts) >> (64 + shift),
+            shift => (((nanos * whole.cast_signed()) << 64) + parts) >> (64 + shift),
         };
         i64::try_from(ticks).unwrap_or(i64::MAX)
     }
