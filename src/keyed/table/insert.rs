@@ -91,8 +91,8 @@ impl Table {
         None
     }
 
-    /// Returns a slot for a restored key that was never used, in the primary set as long as that has
-    /// some room. No clock is read.
+    /// Returns a slot for a restored key: one that was never used, in the primary set as long as
+    /// that has some room. No clock is read.
     pub(super) fn claim_empty(&self, hash: u64) -> Option<Vacancy<'_>> {
         let [primary, _] = self.choices(hash).map(Choice::slots);
         let mut empty = primary.into_iter().filter(|slot| slot.bucket.state() == State::FULL);
