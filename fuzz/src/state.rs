@@ -25,7 +25,7 @@ fn sum_of(bytes: &[u8]) -> u64 {
 fn changed(mut state: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
     for change in bytes.chunks_exact(10) {
         let at = usize::from(u16::from_le_bytes([change[0], change[1]]));
-        let (words, _) = state.as_chunks_mut();
+        let (words, _) = state.as_chunks_mut::<8>();
         let len = words.len();
         words[at % len] = change[2..].try_into().expect("a chunk has 10 bytes");
     }
