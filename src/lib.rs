@@ -231,6 +231,7 @@ mod word;
 pub use bucket::reservation::{Hold, Reservation};
 pub use equivalent::Equivalent;
 pub use keyed::key::ToKey;
+pub use keyed::key_bytes::KeyBytes;
 pub use keyed::keyspace::Stats;
 pub use keyed::overflow::WhenFull;
 pub use limiter::all_of::{AllDenied, AllOf, TokenSet, Tokens, all_of};
@@ -246,6 +247,7 @@ pub use limiter::plan::Plan;
 pub use limiter::rate_limiter::RateLimiter;
 pub use limiter::rule::Rule;
 pub use limiter::shared::Shared;
+pub use limiter::state_bytes::NotRestored;
 pub use rule::any_rule::AnyRule;
 pub use rule::error::InvalidRule;
 pub use rule::places::Places;
@@ -282,3 +284,7 @@ pub mod _faq {}
 #[cfg(all(doc, not(doctest)))]
 #[doc = include_str!("../docs/cheatsheet.md")]
 pub mod _cheatsheet {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/state.md")]
+pub mod _state {}

@@ -8,6 +8,7 @@ pub mod headers;
 pub mod keyed;
 pub mod quota_text;
 pub mod rate_limits;
+pub mod state;
 pub mod store;
 pub mod window;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{bucket, headers, keyed, quota_text, rate_limits, store, window};
+use crate::{bucket, headers, keyed, quota_text, rate_limits, state, store, window};
 
 fn each_of(target: &str, run: impl Fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -50,6 +50,11 @@ fn stores() {
             case.run();
         }
     });
+}
+
+#[test]
+fn states() {
+    each_of("state", state::restore);
 }
 
 #[test]

@@ -157,6 +157,11 @@ impl LiveTerms {
         Quota::of_numbers(self.numbers.load())
     }
 
+    /// Returns the numbers of the quota or the window that was set last.
+    pub(crate) fn numbers(&self) -> RawQuota {
+        self.numbers.load()
+    }
+
     /// Returns the gate of the version that was published last.
     pub(crate) fn gate(&self) -> Gate {
         gate_of(self.published_version.load(Ordering::Acquire))

@@ -14,7 +14,7 @@ use crate::keyed::keyspace::{Keyspace, Parts};
 use crate::keyed::overflow::{OverflowSet, WhenFull};
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
-use crate::keyed::ring::Probe;
+use crate::keyed::ring::{Probe, Ticket};
 use crate::keyed::same_hash::SameHash;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::keyed::table::{Insertion, Table};
@@ -103,7 +103,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
     }
 }
 
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
+impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
     /// Returns an origin that finds the bucket without the key. `None` if the map has no entry.
     ///
     /// In a table the origin is the key's fingerprint, which is there without an entry, too.
@@ -141,22 +141,19 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
         charged.then_some(done)
     }
 
-    /// Makes an entry for a key that has none; if there is no room, decides without.
-    #[cold]
-    fn enter_map(
+    /// Returns a ticket for the key, perhaps that of an idle one; without room, the time at which
+    /// there is some, if known.
+    pub(super) fn ticket(
         self,
         map: &Map<K>,
         guard: &LocalGuard<'_>,
-        read: impl ReadClock,
-        call: Call,
-        reading: Reading,
-    ) -> Option<Result<Done, Denied>> {
-        let (keyspace, hash, key) = (self.keyspace, self.key.hash(), self.key.key);
+        now: u64,
+    ) -> Result<Ticket<'a>, Option<u64>> {
+        let (keyspace, hash) = (self.keyspace, self.key.hash());
         let Parts { ring, counters, .. } = keyspace.parts();
-        let now = reading.nanos();
         if SameHash::new(map, hash, guard).take(MAX_COLLISIONS).count() == MAX_COLLISIONS {
             // Room comes when one of them has been evicted.
-            return self.without_room(read, call, reading, Some(now.saturating_add(EVICTION_GRACE)));
+            return Err(Some(now.saturating_add(EVICTION_GRACE)));
         }
         // Evicts the entry of an id, if it is still there and may be evicted.
         let look = |id: EntryId| {
@@ -170,11 +167,25 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'_, K, Q> {
                 Err(due) => Probe::Stays { due },
             }
         };
-        let mut ticket = match ring.admit(now, look) {
+        ring.admit(now, look)
+    }
+
+    /// Makes an entry for a key that has none; if there is no room, decides without.
+    #[cold]
+    fn enter_map(
+        self,
+        map: &Map<K>,
+        guard: &LocalGuard<'_>,
+        read: impl ReadClock,
+        call: Call,
+        reading: Reading,
+    ) -> Option<Result<Done, Denied>> {
+        let (keyspace, hash) = (self.keyspace, self.key.hash());
+        let mut ticket = match self.ticket(map, guard, reading.nanos()) {
             Ok(ticket) => ticket,
             Err(due) => return self.without_room(read, call, reading, due),
         };
-        let key = key.to_key();
+        let key = self.key.key.to_key();
         let stored = EntryKey { tag: ticket.admits(hash), key };
         // If another thread inserted the key first, the ticket keeps a stale id; the ring's hand
         // will reclaim it.

@@ -95,16 +95,49 @@ impl OverflowBuckets {
     /// Returns the plan with its set. Plans of one quota, compiled before and after a change of the
     /// limiter's quota, have the same set.
     pub(crate) fn admit(&self, plan: PlanTerms) -> PlanTerms {
+        match self.set_of(plan.quota()) {
+            // Below 64.
+            Some(index) => plan.with_overflow_set(index as u8),
+            None => plan,
+        }
+    }
+
+    /// Returns the number of a plan's set; `None` if all sets are of other plans.
+    fn set_of(&self, plan: Quota) -> Option<usize> {
         let mut known = self.plans().known.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = known.iter().position(|quota| *quota == plan.quota()).unwrap_or(known.len());
-        if index == PLANS {
-            return plan;
+        let index = known.iter().position(|quota| *quota == plan).unwrap_or(known.len());
+        if index == known.len() && index < PLANS {
+            known.push(plan);
         }
-        if index == known.len() {
-            known.push(plan.quota());
+        (index < PLANS).then_some(index)
+    }
+
+    /// Calls `see` with each set of buckets that was made: the limiter's own, and those of plans.
+    pub(crate) fn each_set(&self, mut see: impl FnMut(Option<Quota>, &[Bucket])) {
+        if let Some(own) = self.own.get() {
+            see(None, own);
         }
-        // Below 64.
-        plan.with_overflow_set(index as u8)
+        let Some(plans) = self.plans.get() else { return };
+        let known = plans.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for (quota, set) in known.iter().zip(&plans.sets) {
+            if let Some(set) = set.get() {
+                see(Some(*quota), set);
+            }
+        }
+    }
+
+    /// Makes the set of a plan, or the limiter's own, and returns its buckets. They are none if all
+    /// sets are of other plans, whose keys without room are denied.
+    pub(crate) fn made_for(&self, plan: Option<Quota>) -> &[Bucket] {
+        match plan.map(|plan| self.set_of(plan)) {
+            None => Self::made(&self.own),
+            Some(Some(index)) => Self::made(&self.plans().sets[index]),
+            Some(None) => &[],
+        }
+    }
+
+    fn made(set: &Set) -> &[Bucket] {
+        set.get_or_init(|| (0..BUCKETS).map(|_| Bucket::new()).collect())
     }
 
     /// Looks at each bucket of the limiter's own quota, or window, and at that without a key.
@@ -119,7 +152,7 @@ impl OverflowBuckets {
             OverflowSet::Plan(index) => &self.plans().sets[usize::from(index)],
             OverflowSet::None => return &self.full,
         };
-        &set.get_or_init(|| (0..BUCKETS).map(|_| Bucket::new()).collect())[index(hash)]
+        &Self::made(set)[index(hash)]
     }
 
     /// Returns the bucket of all requests without a key.

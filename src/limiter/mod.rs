@@ -23,8 +23,10 @@ pub(crate) mod pinned;
 pub(crate) mod plan;
 pub(crate) mod rate_limiter;
 pub(crate) mod rule;
+mod saved;
 pub(crate) mod settings;
 pub(crate) mod shared;
+pub(crate) mod state_bytes;
 mod task;
 pub(crate) mod ticket;
 #[cfg(feature = "tokio")]

@@ -39,6 +39,8 @@ mod races;
 #[cfg(not(any(loom, shuttle)))]
 mod resizes;
 #[cfg(not(any(loom, shuttle)))]
+mod saved;
+#[cfg(not(any(loom, shuttle)))]
 mod spread;
 #[cfg(not(any(loom, shuttle)))]
 mod state;

@@ -163,6 +163,20 @@ impl Clock {
         }
     }
 
+    /// Returns the Unix time of a reading in nanoseconds. Those of a mock and of a function are
+    /// taken as such.
+    pub(crate) fn unix_of(&self, nanos: u64) -> u64 {
+        match self.0 {
+            ClockSource::Tsc | ClockSource::Coarse(..) => wall::unix_at(nanos),
+            _ => nanos,
+        }
+    }
+
+    /// Returns whether the readings count from a fixed time of the calendar.
+    pub(crate) fn is_by_calendar(&self) -> bool {
+        matches!(self.0, ClockSource::Wall(_) | ClockSource::Shifted(_))
+    }
+
     /// Waits until the processor's counter is calibrated: 1 to 200 ms, once in a process.
     ///
     /// A decision does not wait for that, but takes some 0.1 us more until then.

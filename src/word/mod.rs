@@ -35,6 +35,7 @@ pub(crate) mod decision;
 pub(crate) mod places;
 pub(crate) mod plan;
 pub(crate) mod refilled;
+pub(crate) mod saved;
 pub(crate) mod state;
 pub(crate) mod steps;
 pub(crate) mod terms;

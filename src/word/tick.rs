@@ -153,8 +153,29 @@ impl TickScale {
     /// Returns the part of its tick that has passed at a reading.
     ///
     /// The part is exact, in units of `2^-(64 + shift)` ticks.
-    const fn into(&self, nanos: u64) -> u128 {
+    pub(super) const fn into(&self, nanos: u64) -> u128 {
         (nanos as u128).wrapping_mul(self.multiplier()) & (u128::MAX >> (64 - self.shift()))
+    }
+
+    /// Returns whether a tick has such a [part](TickScale::into).
+    pub(super) const fn is_phase(&self, part: u128) -> bool {
+        part >> 64 >> self.shift() == 0
+    }
+
+    /// Returns the ticks that end in `nanos` nanoseconds, less those that a tick of which the part
+    /// `until` has passed had begun with. `from` is the part that had passed before.
+    ///
+    /// The result is rounded down: from now on it is never behind by more than a tick.
+    pub(super) fn between(&self, from: u128, nanos: u64, until: u128) -> i64 {
+        // 73 years. Where the whole part is above 1 the shift is 0, and each sum is below 2^127.
+        let nanos = i128::from(nanos.min(1 << 61));
+        let (whole, low) = (self.multiplier() >> 64, self.multiplier() & u128::from(u64::MAX));
+        let parts = nanos * low.cast_signed() + from.cast_signed() - until.cast_signed();
+        let ticks = match self.shift() {
+            0 => nanos * whole.cast_signed() + (parts >> 64),
+            shift => (((nanos * whole.cast_signed()) << 64) + parts) >> (64 + shift),
+        };
+        i64::try_from(ticks).unwrap_or(i64::MAX)
     }
 
     /// Returns whether a span of `nanos` may have `ticks` ticks.

@@ -29,7 +29,7 @@ use crate::word::tick::TickScale;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowTerms<const COUNTING: u8 = ANY> {
     terms: Terms,
-    counts: CountWidths,
+    pub(super) counts: CountWidths,
     /// The part of a weighted window that has passed, in 2^-16 of it.
     part: u64,
 }
@@ -144,14 +144,14 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
 
     /// Returns the count of the window `age` windows before the current one.
     #[inline(always)]
-    fn count(&self, level: u64, age: u64) -> u64 {
+    pub(super) fn count(&self, level: u64, age: u64) -> u64 {
         level >> (age * u64::from(self.counts.count)) & self.all_ones()
     }
 
     /// Returns the level `passed` windows later: counts that are too old are shifted out of the
     /// word.
     #[inline(always)]
-    fn shifted(&self, level: u64, passed: u64) -> u64 {
+    pub(super) fn shifted(&self, level: u64, passed: u64) -> u64 {
         let CountWidths { count, before, .. } = self.counts;
         if passed == 0 {
             return level;
@@ -190,7 +190,7 @@ impl<const COUNTING: u8> WindowTerms<COUNTING> {
     /// The counts fill the word down to the stamp, so the uppermost field of the product has it. A
     /// sum is below `2^count`: no partial sum carries into the next field.
     #[inline(always)]
-    fn sum(&self, level: u64) -> u64 {
+    pub(super) fn sum(&self, level: u64) -> u64 {
         if self.is(FIRST_USE) {
             return level;
         }

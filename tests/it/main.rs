@@ -22,6 +22,7 @@ mod scene;
 #[cfg(feature = "serde")]
 mod serde;
 mod spread;
+mod state;
 mod store;
 mod support;
 #[expect(clippy::duplicate_mod, reason = "what is promised of keys is compiled for either store")]

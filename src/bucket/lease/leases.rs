@@ -189,7 +189,7 @@ impl<'a> Spread<'a> {
 
     /// Gives the tokens left in each cell back to the word, and ends the leases.
     #[cold]
-    pub(super) fn recall_all(self) {
+    pub(crate) fn recall_all(self) {
         if self.is_leased() {
             self.all().for_each(|cell| self.recall(cell));
         }

@@ -3,7 +3,7 @@
 use std::hint;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, fingerprint};
+use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, fingerprint};
 use super::two_choice::{Choice, KEYS_PER_SET, Table};
 use crate::bucket::atomic::{BucketRef, ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
@@ -89,6 +89,19 @@ impl Table {
             if tried < TRIES_AT_ONCE { hint::spin_loop() } else { yield_now() }
         }
         None
+    }
+
+    /// Returns a slot for a restored key: one that was never used, in the primary set as long as
+    /// that has some room. No clock is read.
+    pub(super) fn claim_empty(&self, hash: u64) -> Option<Vacancy<'_>> {
+        let [primary, _] = self.choices(hash).map(Choice::slots);
+        let mut empty = primary.into_iter().filter(|slot| slot.bucket.state() == State::FULL);
+        let slot = empty.next()?;
+        if empty.count() + 1 < FREE_IN_PRIMARY {
+            return None;
+        }
+        (&slot.bucket).commit(State::FULL, State::SEALED).ok()?;
+        Some(Vacancy { table: self, slot, evicts: slot.has_key(), vacant: State::FULL })
     }
 
     /// Returns a slot for the key: an empty one, or one whose bucket may be evicted. Otherwise
@@ -185,6 +198,16 @@ impl Vacancy<'_> {
         self.slot.bucket.set(state);
         // Disarms the drop.
         std::mem::forget(self);
+    }
+}
+
+impl<'a> Vacancy<'a> {
+    /// Gives the slot to the key, with a word that it had before.
+    pub(super) fn enter_with(self, hash: u64, state: State) -> SlotRef<'a> {
+        self.enter(hash);
+        let held = SlotRef { slot: self.slot, fingerprint: fingerprint(hash) };
+        self.open(state);
+        held
     }
 }
 

@@ -55,9 +55,11 @@
 //! Checked by the models in `src/tests/models/table.rs`.
 
 mod insert;
+mod resume;
 mod set;
 mod two_choice;
 
 pub(crate) use insert::Insertion;
+pub(crate) use resume::Resumed;
 pub(crate) use set::{SlotRef, hash_of};
 pub(crate) use two_choice::Table;

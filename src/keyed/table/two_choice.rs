@@ -72,10 +72,11 @@ impl Table {
         self.counts.get_or_init(Box::default)
     }
 
-    /// Returns the choices of a key, the primary one first.
+    /// Returns the choices of a key, the primary one first. They depend on its fingerprint only, so
+    /// that a saved one is found again.
     #[inline(always)]
     pub(super) fn choices(&self, hash: u64) -> [Choice<'_>; 2] {
-        let mixed = mix(hash);
+        let mixed = mix(fingerprint(hash));
         [self.choice(mixed >> 32), self.choice(mixed & u64::from(u32::MAX))]
     }
 
@@ -101,8 +102,9 @@ impl Table {
     /// key's.)
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64) -> Option<SlotRef<'_>> {
-        let Choice { set, preferred } = self.choice(mix(hash) >> 32);
-        match set.0[preferred].find(fingerprint(hash)) {
+        let fingerprint = fingerprint(hash);
+        let Choice { set, preferred } = self.choice(mix(fingerprint) >> 32);
+        match set.0[preferred].find(fingerprint) {
             None => self.find_further(hash),
             found => found,
         }
@@ -148,7 +150,7 @@ impl Table {
     /// Brings the line that a key prefers into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) -> u64 {
-        let Choice { set, preferred } = self.choice(mix(hash) >> 32);
+        let Choice { set, preferred } = self.choice(mix(fingerprint(hash)) >> 32);
         set.0[preferred].0[0].fingerprint.load(Ordering::Relaxed)
     }
 
@@ -172,7 +174,12 @@ impl Table {
         self.slots().filter(evicted).count()
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot> {
+    /// Returns the number of slots.
+    pub(crate) fn slots_in_all(&self) -> usize {
+        self.sets.len() * SLOTS
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.sets.iter().flat_map(Set::slots)
     }
 

@@ -1,0 +1,163 @@
+//! The buckets of a limiter as a save sees them, and the way of saved words back to their keys.
+//!
+//! *Invariant:* a restored key never has more tokens than its saved word, because it gets an entry
+//! with that word, or the word is merged: into the bucket that the key has already, and without
+//! room into the bucket that it shares. A merged bucket lacks the tokens that either lacked.
+
+use std::hash::Hash;
+
+use crate::bucket::atomic::{Bucket, BucketRef};
+use crate::bucket::engine::Engine;
+use crate::keyed::idle::IdleCheck;
+use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::overflow::OverflowSet;
+use crate::keyed::protocol::{Entry, MAX_ROUNDS};
+use crate::keyed::store::{Store, StoreGuard};
+use crate::keyed::table::Resumed;
+use crate::rule::rate::Quota;
+use crate::sync::{Ordering, fence};
+use crate::word::state::{Reading, State};
+
+/// The identity of a held key: a table has its fingerprint only.
+#[derive(Clone, Copy)]
+pub(crate) enum Held<'a, K> {
+    Key(&'a K),
+    Fingerprint(u64),
+}
+
+/// Takes of a bucket the tokens that `state` lacks; returns false if it is sealed.
+pub(crate) fn merge(engine: &Engine, bucket: impl BucketRef, state: State) -> bool {
+    let step = |found: State, reading: &Reading| match found {
+        State::SEALED => (false, None),
+        found => (true, Some(found.merged(reading, state))),
+    };
+    bucket.update(|_| engine.read(), step).0
+}
+
+impl<K: Hash + Eq> Keyspace<K> {
+    /// Calls `see` with each held key and its word.
+    pub(crate) fn each(&self, mut see: impl FnMut(Held<'_, K>, State)) {
+        match &self.store {
+            Store::Map(buckets) => {
+                let Some(map) = buckets.if_made() else { return };
+                for (stored, bucket) in map.iter(&map.guard()) {
+                    if bucket.state().is_level() {
+                        see(Held::Key(&stored.key), bucket.state());
+                    }
+                }
+            }
+            Store::Table(table) => {
+                table.each(|fingerprint, state| see(Held::Fingerprint(fingerprint), state))
+            }
+        }
+    }
+
+    /// Calls `see` with each held key that says more than no key, and its word.
+    pub(crate) fn each_in_use(&self, mut see: impl FnMut(Held<'_, K>, State)) {
+        let idle = IdleCheck::now(&self.engine);
+        let starts_full = self.engine.starts_full();
+        self.each(|key, state| {
+            if !starts_full || idle.wait_until_idle(state) > 0 {
+                see(key, state);
+            }
+        });
+    }
+
+    /// Returns the number of keys for which there is room.
+    pub(crate) fn room(&self) -> usize {
+        match &self.store {
+            Store::Map(_) => self.store.max_keys(),
+            Store::Table(table) => table.slots_in_all(),
+        }
+        .saturating_sub(self.store.len())
+    }
+
+    /// Restores a key of a map.
+    pub(crate) fn resume(&self, key: KeyQuery<'_, K>, state: State)
+    where
+        K: ToKey<K>,
+    {
+        let pin = self.store.pin();
+        let StoreGuard::Map(map, guard) = &pin else { return };
+        let entry = self.entry(&pin, key);
+        for _ in 0..MAX_ROUNDS {
+            if let Some(found) = entry.get() {
+                if merge(&self.engine, found, state) {
+                    return;
+                }
+                entry.remove_sealed();
+                continue;
+            }
+            let Ok(mut ticket) = entry.ticket(map, guard, self.engine.clock.nanos()) else { break };
+            let stored = EntryKey { tag: ticket.admits(key.hash()), key: key.key.to_key() };
+            if let Ok(bucket) = map.try_insert(stored, Bucket::from_state(state), guard) {
+                return self.bring_debts(bucket, key.hash());
+            }
+        }
+        self.share(key.hash(), state);
+    }
+
+    /// Restores a key of a table.
+    pub(crate) fn resume_fingerprint(&self, fingerprint: u64, state: State) {
+        let Store::Table(table) = &self.store else { return };
+        // The lowest bit of the hash, which is not known, has a part in the choice.
+        let shared = [0, 1].map(|bit| KeyQuery::of(fingerprint | bit, &()).hash());
+        for _ in 0..MAX_ROUNDS {
+            match table.resume(fingerprint, state, &self.engine) {
+                Resumed::Inserted(held) => {
+                    return shared.into_iter().for_each(|hash| self.bring_debts(held, hash));
+                }
+                Resumed::Already(held) if merge(&self.engine, held, state) => return,
+                Resumed::Already(_) => {}
+                Resumed::NoRoom => break,
+            }
+        }
+        shared.into_iter().for_each(|hash| self.share(hash, state));
+    }
+
+    /// Takes of a new entry the tokens that its key took from the bucket that it shared. The fence
+    /// is that of [`protocol`](super::protocol).
+    fn bring_debts(&self, bucket: impl BucketRef, hash: u32) {
+        fence(Ordering::SeqCst);
+        let Some(parts) = self.parts_if_made() else { return };
+        let shared = parts.overflow.bucket_or_full(OverflowSet::Own, hash).state();
+        if shared.is_level() {
+            merge(&self.engine, bucket, shared);
+        }
+    }
+
+    /// Takes the tokens of the bucket that a key without room shares.
+    fn share(&self, hash: u32, state: State) {
+        merge(&self.engine, self.parts().overflow.bucket(OverflowSet::Own, hash), state);
+    }
+
+    /// Calls `see` with the buckets that keys without room share: of the limiter's own rule, or of
+    /// a plan. Those that were not made are left out.
+    pub(crate) fn each_shared(&self, see: impl FnMut(Option<Quota>, &[Bucket])) {
+        if let Some(parts) = self.parts_if_made() {
+            parts.overflow.each_set(see);
+        }
+    }
+
+    /// Restores a bucket that keys without room share, by its number; all of them without one.
+    pub(crate) fn resume_shared(&self, plan: Option<Quota>, number: Option<usize>, state: State) {
+        let buckets = self.parts().overflow.made_for(plan);
+        match number {
+            Some(number) => buckets.get(number..=number).unwrap_or(&[]),
+            None => buckets,
+        }
+        .iter()
+        .for_each(|bucket| _ = merge(&self.engine, bucket, state));
+    }
+
+    /// Returns the bucket of all requests without a key, if a call has needed it.
+    pub(crate) fn no_key(&self) -> State {
+        self.parts_if_made().map_or(State::FULL, |parts| parts.overflow.no_key().state())
+    }
+
+    /// Restores the bucket of all requests without a key.
+    pub(crate) fn resume_no_key(&self, state: State) {
+        merge(&self.engine, self.parts().overflow.no_key(), state);
+    }
+}

@@ -1,0 +1,45 @@
+// promise: state
+//! Words on a clock with another beginning: never ahead of the words that went on, and at most a
+//! tick behind.
+
+use std::time::Duration;
+
+use tollgate_testing::Random;
+
+use crate::rule::rate::Quota;
+use crate::word::saved::{Resume, SavedAt};
+use crate::word::state::{Reading, State};
+use crate::word::terms::Terms;
+
+#[test]
+fn a_clock_with_another_beginning_is_at_most_a_tick_behind() {
+    let random = &mut Random(45);
+    for _ in 0..200_000 {
+        let (tokens, nanos) = (1 + random.any_below(1 << 20), 1 + random.any_below(1 << 42));
+        let Ok(quota) = Quota::try_per(tokens, Duration::from_nanos(nanos), 1 + random.any_below(1 << 20))
+        else {
+            continue;
+        };
+        let terms = Terms::in_layout(quota.numbers(), quota.layout());
+        let at = |nanos| Reading::new(terms, nanos);
+        // The save, the time until the restart, and the clock then.
+        let [saved, restarted] = [(); 2].map(|()| random.any_below(1 << 52));
+        // Less than the range of any stamp.
+        let down = random.any_below(1 << 45);
+        let level = random.any_below(terms.capacity + 1);
+        let word = State::pack(&terms, level, at(saved.saturating_sub(random.any_below(1 << 40))).tick);
+
+        let moment = SavedAt::new(&at(saved), saved);
+        assert!(moment.is_valid(&terms));
+        let resume = Resume::new(at(restarted), saved + down, moment, false, false);
+        let kept = word.saved(&terms, moment.tick);
+        assert!(resume.accepts(kept));
+        let resumed = resume.word(kept).expect("a bucket has a word");
+        for later in [0, random.any_below(1 << 40)] {
+            let on = at(saved + down + later).view(word);
+            let back = at(restarted + later).view(resumed);
+            let behind = on.level.checked_sub(back.level).expect("it is not ahead");
+            assert!(behind <= 1 << terms.widths.scale, "{quota}: {behind} units behind");
+        }
+    }
+}

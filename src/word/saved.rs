@@ -1,0 +1,165 @@
+//! Words outside of a process: stamps that count from the tick of a save, and their way back.
+//!
+//! A saved word keeps its level or its counts, and its stamp becomes the difference to the tick of
+//! the save. A restored word is that of a bucket to which no caller came meanwhile: its stamp is as
+//! far in the past as the time since the save.
+//!
+//! *Invariant:* a restored word never has more tokens than the word that went on, and at most the
+//! tokens of a tick less, because the ticks since the save are counted from the part of a tick that
+//! had passed then ([`Phase`]) to the part that has passed now, and rounded down once.
+
+use crate::rule::counts::Counting;
+use crate::word::state::{Balance, Reading, Refill, State};
+use crate::word::terms::Terms;
+use crate::word::tick::TickScale;
+use crate::word::window::{ANY, WindowTerms};
+
+/// The part of a tick that had passed at a reading, in the units of [`TickScale`].
+pub(crate) type Phase = u128;
+
+/// The moment of a save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedAt {
+    /// Nanoseconds since 1970.
+    pub(crate) unix: u64,
+    pub(crate) tick: u64,
+    pub(crate) phase: Phase,
+}
+
+impl SavedAt {
+    pub(crate) fn new(reading: &Reading, unix: u64) -> SavedAt {
+        let phase = TickScale::into(&reading.refill.ticks, reading.nanos());
+        SavedAt { unix, tick: reading.tick, phase }
+    }
+
+    /// Returns whether a save under these terms can have this moment.
+    pub(crate) fn is_valid(&self, terms: &Terms) -> bool {
+        terms.ticks.is_phase(self.phase)
+    }
+}
+
+/// The way of saved words to the words of a limiter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resume {
+    reading: Reading,
+    /// Ticks since the save; below 0 if the calendar of the words was set back.
+    elapsed: i64,
+    /// Units that a plan may have earned more by ticks that count from another beginning: it rounds
+    /// its units down at each tick.
+    rounded: u64,
+}
+
+impl Resume {
+    /// `by_calendar`: the ticks count from a fixed time, which the save has in common with the
+    /// reading. `plans`: a key may be under a plan.
+    pub(crate) fn new(reading: Reading, unix: u64, saved: SavedAt, by_calendar: bool, plans: bool) -> Resume {
+        let now = SavedAt::new(&reading, unix);
+        let elapsed = match by_calendar {
+            true => now.tick.wrapping_sub(saved.tick).cast_signed(),
+            // A wall clock that was set back earns nothing.
+            false => reading.refill.ticks.between(saved.phase, unix.saturating_sub(saved.unix), now.phase),
+        };
+        let moved = reading.tick.wrapping_sub(saved.tick) != elapsed.cast_unsigned();
+        Resume { reading, elapsed, rounded: (plans && moved).into() }
+    }
+
+    /// Returns whether a saved word can be one of the limiter.
+    pub(crate) fn accepts(&self, saved: State) -> bool {
+        let terms = &self.reading.refill;
+        let is_level = saved.is_level() && saved.word() < !terms.mask;
+        is_level
+            && match terms.widths.counts.counting {
+                Counting::Bucket | Counting::Places => true,
+                _ => self.windows().holds(saved.stored(terms)),
+            }
+    }
+
+    /// Returns the word of a bucket now; `None` if it says the same as no bucket.
+    pub(crate) fn word(&self, saved: State) -> Option<State> {
+        let Reading { refill: terms, tick, .. } = &self.reading;
+        let past = terms.mask.wrapping_add(1).wrapping_sub(saved.word()) & terms.mask;
+        // A stamp that was ahead of the save stays ahead until that time.
+        let age = match past < terms.backward_from {
+            true => past.cast_signed(),
+            false => past.cast_signed() - terms.mask.cast_signed() - 1,
+        };
+        let age = age.saturating_add(self.elapsed);
+        // A bucket is full and a window is forgotten by then, and no reading is near the wrap.
+        let longest = (terms.mask / 2).cast_signed();
+        // Set back by more than the stamp can tell: the window goes on from now.
+        let age = if age < -longest { 0 } else { age };
+        let stamp = tick.wrapping_sub(age.min(longest).cast_unsigned());
+        let word = State::pack(terms, saved.stored(terms), stamp);
+        match terms.widths.counts.counting {
+            Counting::Bucket => {
+                Some(State::pack(terms, saved.stored(terms).saturating_sub(self.rounded), stamp))
+            }
+            Counting::Places => None,
+            _ => {
+                let forgotten = self.windows().idle_from(word, &self.reading) <= self.reading.nanos();
+                (age < longest && !forgotten).then_some(word)
+            }
+        }
+    }
+
+    fn windows(&self) -> WindowTerms<ANY> {
+        WindowTerms::of(self.reading, None).refill
+    }
+}
+
+impl State {
+    /// Returns the word to save: its stamp counts from the tick of the save.
+    pub(crate) fn saved(self, terms: &Terms, tick: u64) -> State {
+        State::pack(terms, self.stored(terms), self.word().wrapping_sub(tick))
+    }
+
+    /// Returns a bucket from which all tokens are taken that were taken from either of two.
+    pub(crate) fn merged(self, reading: &Reading, other: State) -> State {
+        let Reading { refill: terms, tick, .. } = reading;
+        if !self.is_level() {
+            return other;
+        }
+        match terms.widths.counts.counting {
+            Counting::Bucket => {
+                let (one, two) = (reading.view(self), reading.view(other));
+                let later = if one.lag > two.lag { one } else { two };
+                // Below 2^59.
+                let level = (one.level + two.level).saturating_sub(terms.capacity);
+                Balance { level, ..later }.initialized(terms)
+            }
+            Counting::Places => self,
+            _ => WindowTerms::<ANY>::of(*reading, None).refill.merged(self, other, *tick),
+        }
+    }
+}
+
+impl WindowTerms<ANY> {
+    /// Returns whether these counts are ones that a word may have.
+    fn holds(&self, level: u64) -> bool {
+        let counts = (0..=self.counts.before.into()).map(|age| self.count(level, age));
+        match self.counts.counting {
+            Counting::Weighted => counts.max().is_some_and(|count| count <= self.counts.most()),
+            // At most 64 counts.
+            _ => counts.fold(0, u64::saturating_add) <= self.counts.most(),
+        }
+    }
+
+    /// Returns a window in which the tokens of two are used.
+    fn merged(&self, one: State, two: State, now: u64) -> State {
+        let (one, two) = (self.view(one, now), self.view(two, now));
+        let by_stamp = |view: &Balance| (view.level > 0, view.lag);
+        let (late, early) = if by_stamp(&one) >= by_stamp(&two) { (one, two) } else { (two, one) };
+        let first_use = self.counts.counting == Counting::FirstUse;
+        let behind = if first_use { 0 } else { late.lag.saturating_sub(early.lag) };
+        let (mut level, early) = (late.level, self.shifted(early.level, behind));
+        for age in 0..=self.counts.before.into() {
+            let used = match self.counts.counting {
+                Counting::Weighted => self.count(level, age),
+                _ => self.sum(level),
+            };
+            let more = self.count(early, age).min(self.counts.most().saturating_sub(used));
+            level += more << (age * u64::from(self.counts.count));
+        }
+        Balance { level, ..late }.initialized(self.terms())
+    }
+}
