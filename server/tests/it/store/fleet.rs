@@ -55,8 +55,8 @@ fn two_proxies_under_load_grant_the_rate_of_one_limit() {
             let most = 200.0 + 200.0 * begun.elapsed().as_secs_f64();
             let name = server.name();
             assert!(granted as f64 <= most + 1.0, "{name}, {mode}: {granted} granted, at most {most}");
-            // On a busy machine the two may ask for less than there is.
-            let enough = granted as f64 >= most * 0.8 || (asked as f64) < most * 2.0;
+            // The burst needs no time. On a busy machine a lease that comes late lies idle.
+            let enough = granted >= 160 || asked < 400;
             assert!(enough, "{name}, {mode}: {granted} granted of {most}, {asked} asked");
         }
     }
