@@ -53,13 +53,17 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Stops the process and its children by SIGSTOP. Their sockets stay open.
+    /// Stops the process and its children by SIGSTOP, and waits until no thread of them runs. Their
+    /// sockets stay open.
     ///
     /// # Errors
     ///
     /// The process has ended.
     pub fn freeze(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        let processes = || children(self.id()).into_iter().chain([self.id()]);
+        wait_until(STOP_LIMIT, || processes().all(is_stopped));
+        Ok(())
     }
 
     /// Lets a frozen process and its children go on.
@@ -112,13 +116,24 @@ impl Drop for Process {
     }
 }
 
+/// Tells whether no thread of a process runs, from `/proc` of Linux; true on other systems. After a
+/// SIGSTOP one thread takes the signal, and the others run until then.
+#[must_use]
+pub fn is_stopped(process: u32) -> bool {
+    of_threads(process, "status")
+        .all(|status| ["\nState:\tT", "\nState:\tZ"].iter().any(|state| status.contains(state)))
+}
+
 /// Returns the children of a process, from `/proc` of Linux; none on other systems.
 fn children(process: u32) -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
-        return Vec::new();
-    };
-    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let lists = of_threads(process, "children");
     lists
         .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
         .collect()
+}
+
+/// Returns a file of `/proc` of each thread of a process.
+fn of_threads(process: u32, file: &'static str) -> impl Iterator<Item = String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(move |task| fs::read_to_string(task.path().join(file)).ok())
 }

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 use super::protobuf;
+use crate::support::until;
 
 /// A time far above that of each step. Only a failing test waits for it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -106,6 +107,12 @@ impl Service {
     pub(super) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
+    }
+
+    /// Stops the process until a signal `-CONT`.
+    pub(super) fn freeze(&self) {
+        self.signal("-STOP");
+        until("stopped", || tollgate_test_servers::process::is_stopped(self.child.id()));
     }
 
     pub(super) fn reload(&self) -> bool {

@@ -249,7 +249,7 @@ fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() 
             text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {deny}"))
         });
         assert_eq!(edge.get("/", &[]).0, 200);
-        edge.service.signal("-STOP");
+        edge.service.freeze();
         assert_eq!(edge.get("/", &[]).0, status.as_u16(), "stopped, {deny}");
         edge.service.signal("-CONT");
         let begin = Instant::now();

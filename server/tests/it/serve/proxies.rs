@@ -198,7 +198,7 @@ fn a_header_of_a_client_hides_nothing(recipe: &Recipe) {
 fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says(recipe: &Recipe) {
     for (change, [stopped, gone]) in [(None, [200, 200]), (Some(recipe.close), recipe.closed)] {
         let mut proxy = Proxy::start(recipe, change);
-        proxy.service.signal("-STOP");
+        proxy.service.freeze();
         assert_eq!(proxy.get("/"), stopped, "stopped");
         proxy.service.signal("-CONT");
         let begin = Instant::now();

@@ -180,5 +180,5 @@ fn the_page_explain_tells_the_way_and_the_count() {
     ] {
         assert_eq!(page(query)["status"], 400, "{query}");
     }
-    assert_eq!(service.http(true, "POST", "/explain", None)["status"], 403);
+    assert_eq!(service.http(true, "POST", "/explain", None)["status"], 405);
 }
