@@ -139,7 +139,8 @@ impl Arithmetic for Quota {
 
     fn make_headroom(&mut self, room: &mut QuotaRoom, later: Quota) -> Result<(), InvalidRule> {
         if later.gate() == Gate::Counted {
-            let headroom = Some(later.numbers());
+            let headroom = room.options.headroom.into_iter().fold(later.numbers(), RawQuota::widest);
+            let headroom = Some(headroom);
             room.set(*self, LayoutOptions { headroom, ..room.options })?;
         }
         Ok(())

@@ -150,7 +150,7 @@ macro_rules! common_setters {
         }
 
         /// Makes room for a later rule: [`set_rule`](Limit::set_rule) may go up to it, and so may
-        /// most plans.
+        /// most plans. Called again, it makes room for each of the rules.
         ///
         /// A plan counts by the ticks of the limiter's own rate, of which its burst needs at least
         /// 128. One that is hundreds of times as fast is refused in spite of the headroom. Build

@@ -53,9 +53,9 @@ impl Window {
         }
     }
 
-    /// Returns this window with room in its word for limits up to `top`.
+    /// Returns this window with room in its word for limits up to `top` too.
     pub(crate) fn headroom(self, top: u64) -> Result<Window, WindowError> {
-        Window { top: top.max(self.limit), ..self }.check()
+        Window { top: top.max(self.top), ..self }.check()
     }
 
     /// Returns the layout of the word.
