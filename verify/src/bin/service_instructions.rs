@@ -1,4 +1,6 @@
-//! Requests to the rate limit service: a message is read, decided on, and its answer written.
+//! Requests to the rate limit service for callgrind to count: 20,000 times a message is read, decided
+//! on, and its answer written. It is a program of its own, since the compiler shares code between
+//! the limiters of a program, and would change the counts of `instructions`.
 //!
 //! `serve-2` has two descriptors. `serve-rules` finds the limit of one among 10,000. `serve-echo`
 //! is the messages without a decision.
@@ -8,10 +10,23 @@ use std::hint::black_box;
 
 use prost::Message;
 
+#[path = "../../../fuzz/src/rules.rs"]
+mod rules;
+#[path = "../../../fuzz/src/service.rs"]
+mod service;
+
 use crate::rules::load::{LoadOptions, load_all};
 use crate::service::counts::{CountOptions, LimitCounts};
 use crate::service::decide::{DecisionOptions, decide as decide_on};
 use crate::service::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+
+const DECISIONS: u64 = 20_000;
+
+/// Makes the counted decisions.
+#[inline(never)]
+fn decide(decision: impl Fn() -> bool) -> u64 {
+    (0..DECISIONS).map(|_| u64::from(decision())).sum()
+}
 
 /// Returns rules, of which one half is of fixed values and the other of any.
 fn rules(count: usize) -> String {
@@ -26,12 +41,13 @@ fn rules(count: usize) -> String {
     text
 }
 
-pub(super) fn request(kind: &str, keys: &[u64]) -> Option<u64> {
-    let (descriptors, count) = match kind {
+fn main() {
+    let kind = std::env::args().nth(1).expect("the kind of requests");
+    let (descriptors, count) = match kind.as_str() {
         "serve" | "serve-echo" => (1, 2),
         "serve-2" => (2, 2),
         "serve-rules" => (1, 10_000),
-        _ => return None,
+        _ => panic!("no such kind: {kind}"),
     };
     let counts = LimitCounts::new(&CountOptions::default());
     let loaded = load_all(&[("edge.yaml".to_owned(), rules(count))], LoadOptions::default());
@@ -55,11 +71,12 @@ pub(super) fn request(kind: &str, keys: &[u64]) -> Option<u64> {
     assert!(first.statuses.iter().all(|status| status.current_limit.is_some()), "each finds its limit");
     let echoed = first.encode_to_vec();
     let read = || RateLimitRequest::decode(black_box(&bytes[..])).expect("a message");
-    Some(match kind {
-        "serve-echo" => super::decide(keys, |_| {
+    let done = match kind.as_str() {
+        "serve-echo" => decide(|| {
             let answer = RateLimitResponse::decode(black_box(&echoed[..])).expect("a message");
             !read().descriptors.is_empty() && !answer.encode_to_vec().is_empty()
         }),
-        _ => super::decide(keys, |_| !answer(&read()).encode_to_vec().is_empty()),
-    })
+        _ => decide(|| !answer(&read()).encode_to_vec().is_empty()),
+    };
+    assert_eq!(done, DECISIONS, "each is answered");
 }

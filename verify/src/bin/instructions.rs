@@ -15,12 +15,6 @@ use foldhash::fast::FixedState;
 use tollgate::{Clock, Denied, Granted, Places, Quota, RateLimiter, TokenBucket, Window, WindowCounter};
 use tollgate_adaptive::{Enter, Flight, Inflight};
 
-#[path = "../../../../fuzz/src/rules.rs"]
-mod rules;
-mod serve;
-#[path = "../../../../fuzz/src/service.rs"]
-mod service;
-
 const DECISIONS: u64 = 20_000;
 const KEYS: u64 = 500;
 
@@ -242,7 +236,7 @@ fn main() {
     Clock::new().warm();
     let kind = std::env::args().nth(1).expect("the kind of decisions");
     let keys: Vec<u64> = (0..KEYS).collect();
-    let groups = [one_bucket, keyed, one_window, windows, in_flight, serve::request];
+    let groups = [one_bucket, keyed, one_window, windows, in_flight];
     let done = groups.iter().find_map(|group| group(&kind, &keys));
     let done = done.unwrap_or_else(|| panic!("no such kind: {kind}"));
     assert_eq!(done, DECISIONS, "each decision is what it says");
