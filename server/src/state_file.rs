@@ -58,9 +58,9 @@ impl StateFile {
     }
 
     /// Gives each part to its limiter. One that is refused is a warning.
-    pub(crate) fn restore(&self, parts: &[SavedPart], to: impl Fn(&SavedPart) -> Result<(), String>) {
+    pub(crate) fn restore(&self, parts: Vec<SavedPart>, to: impl Fn(&SavedPart) -> Result<(), String>) {
         for part in parts {
-            if let Err(why) = to(part) {
+            if let Err(why) = to(&part) {
                 self.warn(&format!("the state of `{}` is not restored: {why}", part.name));
             }
         }

@@ -88,7 +88,7 @@ fn keep_state(proxy: &Proxy) -> Result<Option<Saver>, String> {
     let (settings, limits) = (proxy.settings(), proxy.limits.clone());
     let Some(path) = &settings.state else { return Ok(None) };
     let file = StateFile::new(path);
-    file.restore(&file.read(), |part| limits.restore(part));
+    file.restore(file.read(), |part| limits.restore(part));
     file.save_each(settings.state_interval, move |to| limits.save(to)).map(Some)
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
         source.load()?;
     }
     if let Some(file) = &file {
-        file.restore(&saved, |part| service.counts.restore(part));
+        file.restore(saved, |part| service.counts.restore(part));
     }
     let fronts = bind(&settings, &service, tls)?;
     let (listener, address) = admin::bind(settings.admin).await?;

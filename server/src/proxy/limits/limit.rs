@@ -70,7 +70,10 @@ impl Limit {
         let before = Limiter::new(&self.name, first, None, None)?;
         before.set_rule(rule)?;
         before.restore(state)?;
-        self.past.put(before);
+        // The keys of an earlier rule are gone once their buckets are full.
+        if before.has_keys() {
+            self.past.put(before);
+        }
         Ok(())
     }
 

@@ -121,6 +121,14 @@ impl Limiter {
         }
     }
 
+    pub(super) fn has_keys(&self) -> bool {
+        match self {
+            Limiter::Buckets(limiter, _) => !limiter.is_empty(),
+            Limiter::Windows(limiter, _) => !limiter.is_empty(),
+            Limiter::Shared(..) => false,
+        }
+    }
+
     /// Returns whether it was built by this rule.
     pub(super) fn is_built_by(&self, first: AnyRule) -> bool {
         match self {

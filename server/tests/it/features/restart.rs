@@ -167,3 +167,14 @@ fn a_limit_that_is_gone_is_a_line_of_the_log() {
     assert!(line.contains(part), "{line}");
     assert_eq!(proxy.get("/").status, 200);
 }
+
+#[test]
+fn an_earlier_rule_without_keys_leaves_the_file() {
+    let folder = Folder::new();
+    for burst in [2, 3] {
+        let proxy = start(&folder, &format!("--limit 1/7d&burst&{burst}"));
+        assert_eq!(proxy.stop("-TERM"), Some(0));
+    }
+    let text = String::from_utf8_lossy(&state(&folder)).into_owned();
+    assert!(text.contains("1/7d burst 3") && !text.contains("1/7d burst 2"), "{text}");
+}

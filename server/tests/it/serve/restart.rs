@@ -45,12 +45,12 @@ fn each_table_goes_on_after_a_restart() {
     for wanted in ["OK", "OK", "OVER_LIMIT"] {
         assert_eq!(ask(&service, "a"), [wanted; 3]);
     }
-    // The client keeps its connections, so the drain cuts them.
-    assert_eq!(service.stop("-TERM"), Some(1));
+    // The client keeps connections without a request, which the drain may cut.
+    assert!(service.stop("-TERM").is_some());
     let mut restarted = start(folder.path(), &[]);
     assert_eq!(ask(&restarted, "a"), ["OVER_LIMIT"; 3]);
     assert_eq!(ask(&restarted, "b"), ["OK"; 3]);
-    assert_eq!(restarted.stop("-TERM"), Some(1));
+    assert!(restarted.stop("-TERM").is_some());
     // The secret is the same a third time.
     assert_eq!(ask(&start(folder.path(), &[]), "a"), ["OVER_LIMIT"; 3]);
 }
