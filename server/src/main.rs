@@ -19,6 +19,7 @@ mod replay;
 mod rules;
 mod service;
 mod settings;
+mod state_file;
 
 use proxy::config::options::Options;
 use proxy::run;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::header::{HeaderName, InvalidHeaderName};
 use sha2::{Digest, Sha256};
+use tollgate::KeyBytes;
 use tollgate_http::{Head, KeyFrom};
 
 use crate::key::StoreKey;
@@ -48,7 +49,18 @@ impl fmt::Debug for SharedDigest {
 
 impl StoreKey for SharedDigest {
     fn write(&self, bytes: &mut Vec<u8>) {
-        self.to_string().write(bytes);
+        StoreKey::write(&self.to_string(), bytes);
+    }
+}
+
+/// For the saved state of a limiter of one process.
+impl KeyBytes for SharedDigest {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        KeyBytes::write(&self.0, bytes);
+    }
+
+    fn read(bytes: &[u8]) -> Option<SharedDigest> {
+        KeyBytes::read(bytes).map(SharedDigest)
     }
 }
 

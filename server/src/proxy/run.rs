@@ -26,6 +26,7 @@ use crate::proxy::serve::connections::Proxy;
 use crate::proxy::serve::reload::Reload;
 use crate::proxy::serve::sockets::Sockets;
 use crate::proxy::serve::{demo, introduce};
+use crate::state_file::{Saver, StateFile};
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
@@ -57,6 +58,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         say(format_args!("{line}"));
     }
     let proxy = Arc::new(Proxy::new(settings, fleet, listener.address(), &demo, tls, &sockets)?);
+    let saver = keep_state(&proxy)?;
     let changing = Mutex::default();
     let reload = Arc::new(Reload { options, proxy: proxy.clone(), demo, sockets, log, changing });
     let ready = Arc::new(AtomicBool::new(true));
@@ -77,7 +79,17 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
         whole
     };
     let whole = stops.end(serving, begin, || stop.send(()).unwrap_or_default()).await;
+    saver.into_iter().for_each(Saver::end);
     Ok(whole.unwrap_or_else(|| proxy.forward.under_way() == 0))
+}
+
+/// Restores the limits from the file of the state, and saves them to it from now on.
+fn keep_state(proxy: &Proxy) -> Result<Option<Saver>, String> {
+    let (settings, limits) = (proxy.settings(), proxy.limits.clone());
+    let Some(path) = &settings.state else { return Ok(None) };
+    let file = StateFile::new(path);
+    file.restore(file.read(), |part| limits.restore(part));
+    file.save_each(settings.state_interval, move |to| limits.save(to)).map(Some)
 }
 
 /// Prints the meaning of the settings, or returns the first mistake as one sentence.

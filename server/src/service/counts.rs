@@ -1,12 +1,13 @@
 //! The counts of the service, which outlive each configuration.
 //!
-//! The key of a count is a hash of the domain and the entries by a secret of this process, and the
-//! rules are no part of it. So a reload moves no count, a raised limit has the difference at once,
-//! and an override shares the count of its rule.
+//! The key of a count is a hash of the domain and the entries by a secret, and the rules are no
+//! part of it. So a reload moves no count, a raised limit has the difference at once, and an
+//! override shares the count of its rule. The secret is that of this process, or of a saved state.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -19,9 +20,12 @@ use super::loaded::{Counter, LoadedRules};
 use super::messages::DescriptorEntry;
 use super::statistics::Statistics;
 use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
+use crate::state_file::{SavedPart, Writer};
 
 /// The most texts with a limiter of their own: each takes some 90 KB.
 const MAX_TEXTS: usize = 256;
+/// The name of the secret in a file of the state.
+const SECRET: &str = "secret";
 
 /// The arithmetic of `unit` and `requests_per_unit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +83,7 @@ pub(super) enum Verb {
 /// All counts, the limiters of texts, and the statistics.
 pub(crate) struct LimitCounts {
     options: CountOptions,
-    /// A hasher with the secret of this process.
+    /// A hasher with the secret.
     hasher: SipHasher13,
     /// By the number of a unit in messages, from 1 on.
     units: [Tables<Windows>; Unit::ALL.len()],
@@ -89,11 +93,26 @@ pub(crate) struct LimitCounts {
 
 impl LimitCounts {
     pub(crate) fn new(options: &CountOptions) -> LimitCounts {
-        let secret = RandomState::new();
+        let random = RandomState::new();
+        let hasher = SipHasher13::new_with_keys(random.hash_one(0), random.hash_one(1));
+        LimitCounts::by(hasher, options)
+    }
+
+    /// Returns counts by the secret of a saved state. It takes the secret out of the parts.
+    pub(crate) fn of_saved(parts: &mut Vec<SavedPart>, options: &CountOptions) -> LimitCounts {
+        let place = parts.iter().position(|part| part.name == SECRET);
+        let secret = place.and_then(|place| parts.remove(place).bytes.try_into().ok());
+        match secret {
+            Some(secret) => LimitCounts::by(SipHasher13::new_with_key(&secret), options),
+            None => LimitCounts::new(options),
+        }
+    }
+
+    fn by(hasher: SipHasher13, options: &CountOptions) -> LimitCounts {
         let windows = |unit| Tables::of_unit(unit, options.max_keys, &options.clock);
         let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
         LimitCounts {
-            hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
+            hasher,
             units: units.map(|unit| windows(unit).expect("the word of each unit has room for MOST")),
             texts: RwLock::default(),
             statistics: Statistics::default(),
@@ -131,6 +150,40 @@ impl LimitCounts {
         let counter = |limit: &Arc<RuleLimit>| self.counter(limit);
         let counters = rules.limits().map(counter).collect();
         Ok(LoadedRules::new(rules, counters, &self.statistics))
+    }
+
+    /// Writes the secret and all tables.
+    pub(crate) fn save(&self, to: &mut Writer) -> io::Result<()> {
+        to.put(SECRET, &self.hasher.key())?;
+        for unit in Unit::ALL {
+            for (kind, table) in self.of(unit).named() {
+                to.put(&format!("{} {kind}", unit.text()), &table.0.save())?;
+            }
+        }
+        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for (text, limiter) in texts {
+            for (kind, table) in limiter.tables.named() {
+                to.put(&format!("{text} {kind}"), &table.save())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores a table, after the rules are loaded and before the first decision. The load would
+    /// remove the limiters of overrides.
+    pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {
+        let (of, kind) = part.name.rsplit_once(' ').unwrap_or_default();
+        let missing = || "there is no such table".to_owned();
+        let restored = if let Some(unit) = Unit::ALL.into_iter().find(|unit| unit.text() == of) {
+            let named = self.of(unit).named().into_iter().find(|(name, _)| *name == kind);
+            named.ok_or_else(missing)?.1.0.restore(&part.bytes)
+        } else {
+            let text: AnyRule = of.parse().map_err(|_| missing())?;
+            let limiter = self.text_limiter(text).ok_or("there are too many texts")?;
+            let named = limiter.tables.named().into_iter().find(|(name, _)| *name == kind);
+            named.ok_or_else(missing)?.1.restore(&part.bytes)
+        };
+        restored.map_err(|why| why.to_string())
     }
 
     /// Returns the statistics, and the keys that are held, in the text format of Prometheus.

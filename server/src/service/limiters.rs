@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Granted, InvalidRule, RateLimiter, Rule, Window};
+use tollgate::{AnyRule, Clock, Granted, InvalidRule, NotRestored, RateLimiter, Rule, Window};
 
 use crate::rules::tree::Unit;
 
@@ -62,6 +62,11 @@ impl<T> Tables<T> {
         let builder = || RateLimiter::builder(rule).hasher(HashedKey::default()).clock(clock.clone());
         // The keys of fixed values are at most those of the configurations.
         Tables { fixed: table(builder().build()), open: table(builder().max_keys(max_keys).build()) }
+    }
+
+    /// Returns both tables, each with its name.
+    pub(super) fn named(&self) -> [(&'static str, &T); 2] {
+        [("fixed", &self.fixed), ("open", &self.open)]
     }
 
     #[inline]
@@ -163,6 +168,11 @@ pub(super) trait TextTable: Send + Sync {
     fn charge(&self, key: u128, hits: u64) -> Taken;
 
     fn give_back(&self, key: u128, hits: u64) -> Taken;
+
+    /// Returns the state of all keys, for a later process.
+    fn save(&self) -> Vec<u8>;
+
+    fn restore(&self, state: &[u8]) -> Result<(), NotRestored>;
 }
 
 impl<R: Rule> TextTable for HashedKeys<R> {
@@ -197,5 +207,13 @@ impl<R: Rule> TextTable for HashedKeys<R> {
     fn give_back(&self, key: u128, hits: u64) -> Taken {
         self.refund(&key, hits);
         self.look(key, 0)
+    }
+
+    fn save(&self) -> Vec<u8> {
+        RateLimiter::save(self)
+    }
+
+    fn restore(&self, state: &[u8]) -> Result<(), NotRestored> {
+        RateLimiter::restore(self, state)
     }
 }

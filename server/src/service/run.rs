@@ -24,6 +24,7 @@ use crate::net::socket::Listener;
 use crate::net::tls::Tls;
 use crate::output::say;
 use crate::settings::values::Address;
+use crate::state_file::{Saver, StateFile};
 
 /// The most connections of a listener.
 const CONNECTIONS: usize = 10_000;
@@ -45,7 +46,9 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let tls = settings.tls().map(|(files, clients)| Tls::read_for(&files, clients.as_ref()));
     let tls = tls.transpose()?.map(Arc::new);
-    let service = Arc::new(Service::new(settings.clone()));
+    let file = settings.state.as_deref().map(StateFile::new);
+    let mut saved = file.as_ref().map(StateFile::read).unwrap_or_default();
+    let service = Arc::new(Service::new(settings.clone(), &mut saved));
     let source = Arc::new(Source::new(options, environment, service.clone(), tls.clone(), log));
     if settings.starts_without {
         // The outcome is logged.
@@ -53,13 +56,21 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     } else {
         source.load()?;
     }
+    if let Some(file) = &file {
+        file.restore(saved, |part| service.counts.restore(part));
+    }
     let fronts = bind(&settings, &service, tls)?;
     let (listener, address) = admin::bind(settings.admin).await?;
     say(format_args!("debug pages on http://{address}/"));
     tokio::spawn(admin::serve(listener, Pages(source.clone())));
     tokio::spawn(reload_at_each(hangups, source.clone()));
     source.watch().map_err(|error| format!("cannot start threads: {error}"))?;
-    Ok(serve(stops, &service, fronts).await)
+    let counted = service.clone();
+    let saver = file.map(|file| file.save_each(settings.state_interval, move |to| counted.counts.save(to)));
+    let saver = saver.transpose()?;
+    let whole = serve(stops, &service, fronts).await;
+    saver.into_iter().for_each(Saver::end);
+    Ok(whole)
 }
 
 /// Listens at all addresses, and prints them.

@@ -32,6 +32,9 @@ pub(crate) struct ServeSettings {
     pub(super) admin_public: bool,
     pub(crate) algorithm: Algorithm,
     pub(crate) max_keys: usize,
+    /// The file in which the counts outlive the process.
+    pub(crate) state: Option<PathBuf>,
+    pub(crate) state_interval: Duration,
     pub(super) has_tls: bool,
     pub(super) certificate: Certificate,
     pub(super) client_ca: PathBuf,
@@ -77,6 +80,8 @@ impl ServeSettings {
             admin_public: false,
             algorithm: Algorithm::default(),
             max_keys: 0,
+            state: None,
+            state_interval: Duration::ZERO,
             has_tls: false,
             certificate: Certificate::default(),
             client_ca: PathBuf::new(),
@@ -191,6 +196,10 @@ rows! {
     };
     "", "max-keys N", "4194304", "the most keys of each unit; further ones share":
         |to, v, _| number(v, 1_024, 1 << 28).map(|it| to.max_keys = it);
+    "TOLLGATE_STATE", "state FILE", "", "the counts outlive a restart in this file":
+        |to, v, folder| { to.state = Some(folder.join(v)); Ok(()) };
+    "TOLLGATE_STATE_INTERVAL", "state-interval DURATION", "1m", "from one save of it to the next":
+        |to, v, _| time(v, Duration::from_millis(1), DAY).map(|it| to.state_interval = it);
     "GRPC_SERVER_USE_TLS", "", "false", "gRPC is TLS": |to, v, _| switch(v).map(|it| to.has_tls = it);
     "GRPC_SERVER_TLS_CERT", "tls-cert FILE", "", "the certificate chain of gRPC, a PEM file; the flag turns TLS on":
         |to, v, folder| { to.certificate.chain = folder.join(v); Ok(()) };

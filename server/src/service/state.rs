@@ -12,6 +12,7 @@ use super::loaded::LoadedRules;
 use super::messages::{RateLimitRequest, RateLimitResponse};
 use super::settings::ServeSettings;
 use crate::net::open::Closed;
+use crate::state_file::SavedPart;
 
 /// The most bytes of a message, of gRPC and of `/json`.
 pub(super) const MESSAGE: usize = 64 << 10;
@@ -58,10 +59,12 @@ pub(super) enum Undecided {
 }
 
 impl Service {
-    /// Returns a service without rules.
-    pub(super) fn new(settings: ServeSettings) -> Service {
+    /// Returns a service without rules, by the secret of a saved state. It takes that out of the
+    /// parts.
+    pub(super) fn new(settings: ServeSettings, saved: &mut Vec<SavedPart>) -> Service {
         let ServeSettings { max_keys, algorithm, .. } = settings;
-        let counts = LimitCounts::new(&CountOptions { max_keys, algorithm, ..CountOptions::default() });
+        let counts =
+            LimitCounts::of_saved(saved, &CountOptions { max_keys, algorithm, ..CountOptions::default() });
         let in_force = RwLock::new(Arc::new(Configured { settings, loaded: None }));
         let health = watch::Sender::new(Condition::NotServing);
         let service = Service { counts, in_force, health, closed: Default::default() };

@@ -27,6 +27,7 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     check_bounds(given, to)?;
     check_limits(given, to)?;
     check_prefixes(given, to)?;
+    check_state(given, to)?;
     read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
 }
 
@@ -160,6 +161,18 @@ fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
         return Err(fault(at("delay"), format!("{of}: {what}; `delay` is \"none\" there")));
     }
     Ok(())
+}
+
+/// The state is that of maps: a table has no keys, and a store keeps its own buckets.
+fn check_state(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+    let what = match (&to.state, &to.store, to.bounds.keys_per_limit) {
+        (Some(_), Some(_), _) => "the limits are in a store, which keeps them: `state` is \"none\" with it",
+        (Some(_), None, Some(_)) => {
+            "a table of keys_per_limit has no keys that another process knows: `state` is \"none\" with it"
+        }
+        _ => return Ok(()),
+    };
+    Err(fault(given.at("state"), what.to_owned()))
 }
 
 /// The routes of one prefix decide together, so they have one cost, one priority and one delay.

@@ -50,7 +50,8 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].
-const NEED_RESTART: [&str; 6] = ["listen", "tls.cert", "tls.key", "proxy_protocol", "via", "admin.listen"];
+const NEED_RESTART: [&str; 8] =
+    ["listen", "tls.cert", "tls.key", "proxy_protocol", "via", "admin.listen", "state", "state_interval"];
 
 /// Reads the settings at the start.
 pub(crate) fn load(options: &Options) -> Result<Settings, String> {
@@ -106,6 +107,8 @@ fn keep_until_restart(after: &mut Settings, before: &Settings) {
     after.listen = before.listen.clone();
     after.proxy_protocol = before.proxy_protocol;
     after.via.clone_from(&before.via);
+    after.state.clone_from(&before.state);
+    after.state_interval = before.state_interval;
     if after.tls.is_some() != before.tls.is_some() {
         after.tls.clone_from(&before.tls);
     }

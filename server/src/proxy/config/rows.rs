@@ -203,6 +203,12 @@ table! { static SETTINGS: Settings;
     "store.share", "store-share NUMBER", "of the limits, with `local`: 1 / n in a fleet of n [1]":
         One(|to, v, _| put_in(&mut to.store, |store| &mut store.share, share(v))),
         |of| plain(of.store.as_ref()?.share);
+    "state", "state FILE|none", "the limits outlive a restart in this file; `none` forgets them":
+        One(|to, v, folder| or_none_of(v, |v| file(v, folder)).map(|it| to.state = it)),
+        |of| or_none(of.state.as_ref().map(|file| file.display()), "a restart forgets the use of all keys");
+    "state_interval", "state-interval DURATION", "from one save of the state to the next":
+        One(|to, v, _| time(v, MILLI, HOUR).map(|it| to.state_interval = it)),
+        |of| of.state.as_ref().and_then(|_| plain(format_duration(of.state_interval)));
     "log.format", "log text|json", "the form of the log":
         One(|to, v, _| choice(v, &[("text", false), ("json", true)]).map(|it| to.log.json = it)),
         |of| plain(if of.log.json { "json" } else { "text" });

@@ -76,6 +76,9 @@ pub(crate) struct Settings {
     pub(crate) log: Log,
     /// The store of the limits, if several proxies share them.
     pub(crate) store: Option<Store>,
+    /// The file in which the limits of this process outlive it. A change needs a restart.
+    pub(crate) state: Option<PathBuf>,
+    pub(crate) state_interval: Duration,
 }
 
 /// The store that the proxies of a fleet share, and how this one uses it.
@@ -383,6 +386,8 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             log: Log::default(),
             store: None,
+            state: None,
+            state_interval: Duration::from_secs(60),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The limits: those for everything, and those of each route, which a reload replaces.
 
+use std::array;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -25,6 +27,7 @@ use super::prefixes::Prefixes;
 use super::store::{Fleet, give_back};
 use super::tally::Tally;
 use crate::proxy::config::settings::{Exemptions, Route, Settings};
+use crate::state_file::{SavedPart, Writer};
 
 /// The limits of requests whose path is the prefix, or under it, and of no other route.
 pub(crate) struct Routed {
@@ -52,7 +55,7 @@ impl Routed {
             max_waiting: settings.max_waiting,
             bans: limits.iter().map(|(route, _)| settings.ban_of(*route)).collect(),
         };
-        let is_shared = settings.store.is_some();
+        let is_shared = settings.store.is_some() || settings.state.is_some();
         let parts = limits.iter().map(|(route, _)| settings.key_of(*route).to_vec());
         let sources = parts.map(|parts| KeySource { parts, is_shared }).collect();
         let limits: Vec<_> = limits.into_iter().map(|(_, limit)| limit).collect();
@@ -232,6 +235,22 @@ impl Limits {
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes the buckets of all limits.
+    pub(crate) fn save(&self, to: &mut Writer) -> io::Result<()> {
+        self.in_force().limits().try_for_each(|limit| limit.save(to))
+    }
+
+    /// Restores the buckets of a limit, before the first decision.
+    pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {
+        // A name may have the sign between the fields, and a rule has none.
+        let mut fields = part.name.rsplitn(3, " | ");
+        let [rule, first, name] = array::from_fn(|_| fields.next().unwrap_or_default());
+        let in_force = self.in_force();
+        let limit = in_force.limits().find(|limit| limit.name == name).ok_or("there is no such limit")?;
+        let rule_of = |text: &str| text.parse::<AnyRule>().map_err(|why| why.to_string());
+        limit.restore(rule_of(first)?, rule_of(rule)?, &part.bytes)
     }
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.

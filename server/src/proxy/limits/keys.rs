@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use hyper::header::{COOKIE, HeaderValue};
 use ipnet::Ipv4Net;
+use tollgate::KeyBytes;
 use tollgate_adaptive::Priority;
 use tollgate_distributed::{SharedDigest, StoreKey};
 use tollgate_http::{ClientIp, Digest, Head};
@@ -18,7 +19,7 @@ pub(crate) enum Key {
     Address(IpAddr),
     /// A value that the client has sent, or several parts.
     Header(Digest),
-    /// The same, by a digest that each proxy of a fleet has.
+    /// The same, by a digest that each process has.
     Shared(SharedDigest),
 }
 
@@ -53,6 +54,32 @@ impl StoreKey for Key {
     }
 }
 
+/// The key as a saved state has it: one byte for its type before its own. A digest of this process
+/// alone has no form that another process reads.
+impl KeyBytes for Key {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Key::Address(address) => {
+                bytes.push(b'a');
+                KeyBytes::write(address, bytes);
+            }
+            Key::Shared(digest) => {
+                bytes.push(b'h');
+                KeyBytes::write(digest, bytes);
+            }
+            Key::Header(_) => bytes.push(b'p'),
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Option<Key> {
+        match bytes.split_first()? {
+            (b'a', address) => KeyBytes::read(address).map(Key::Address),
+            (b'h', digest) => KeyBytes::read(digest).map(Key::Shared),
+            _ => None,
+        }
+    }
+}
+
 /// The client of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Client {
@@ -69,7 +96,7 @@ pub(crate) struct Client {
 /// The source of the keys of a limit.
 pub(crate) struct KeySource {
     pub(super) parts: Vec<KeyPart>,
-    /// Whether each proxy of a fleet has the same digests.
+    /// Whether each proxy of a fleet, and the next process, has the same digests.
     pub(super) is_shared: bool,
 }
 

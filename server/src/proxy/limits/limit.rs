@@ -1,5 +1,6 @@
 //! The limits of a set of paths, behind one layer.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use tollgate::Quota;
+use tollgate::{AnyRule, Quota};
 use tollgate_http::{
     Decision, DelayLayer, Exempt, Head, InvalidName, LayerBuilder, LimitBy, RateLimitLayer, Refusal,
 };
@@ -17,6 +18,7 @@ use super::limiter::Limiter;
 use super::past::Past;
 use super::tally::Tally;
 use crate::proxy::config::settings::Ban;
+use crate::state_file::Writer;
 
 /// The keys of a request, and when its decision began.
 #[derive(Clone)]
@@ -47,6 +49,34 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
+    /// Writes the buckets of all keys. Those that are replaced come first: a key that goes over
+    /// meanwhile is saved twice, and not left out.
+    pub(super) fn save(&self, to: &mut Writer) -> io::Result<()> {
+        for limiter in self.past.limiters().iter().chain([&self.limiter]) {
+            let rule = limiter.rule();
+            if let Some((first, state)) = limiter.save() {
+                to.put(&format!("{} | {first} | {rule}", self.name), &state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores buckets of these rules. Those of other rules than now become ones that are
+    /// replaced.
+    pub(super) fn restore(&self, first: AnyRule, rule: AnyRule, state: &[u8]) -> Result<(), String> {
+        if self.limiter.is_built_by(first) && self.limiter.rule() == rule {
+            return self.limiter.restore(state);
+        }
+        let before = Limiter::new(&self.name, first, None, None)?;
+        before.set_rule(rule)?;
+        before.restore(state)?;
+        // The keys of an earlier rule are gone once their buckets are full.
+        if before.has_keys() {
+            self.past.put(before);
+        }
+        Ok(())
+    }
+
     /// Returns this limit of a layer, by the keys at its place.
     fn of_layer(&self, place: usize, terms: &Terms) -> Result<LimitBy<Key>, InvalidName> {
         let limit = LimitBy::new(self.limiter.any()).key(move |head: Head<'_>| Asked::key(head, place));

@@ -14,10 +14,17 @@ const HEADROOM: [u64; 3] = [16, 4, 2];
 /// The keys' buckets or windows, with the largest rule that they have room for.
 #[derive(Clone)]
 pub(crate) enum Limiter {
-    Buckets(RateLimiter<Key>, Quota),
-    Windows(RateLimiter<Key, Window>, Window),
+    Buckets(RateLimiter<Key>, Room<Quota>),
+    Windows(RateLimiter<Key, Window>, Room<Window>),
     /// Buckets that a fleet shares.
     Shared(SharedLimiter, Quota),
+}
+
+/// The rules by which a limiter was built: one with the same two takes its saved state.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<R> {
+    first: R,
+    most: R,
 }
 
 impl Limiter {
@@ -31,8 +38,8 @@ impl Limiter {
     ) -> Result<Limiter, String> {
         match (rule, fleet) {
             (AnyRule::Quota(quota), None) => {
-                let (limiter, most) = with_room(quota, larger(quota), keys).map_err(|why| why.to_string())?;
-                Ok(Limiter::Buckets(limiter, most))
+                let (limiter, room) = with_room(quota, larger(quota), keys).map_err(|why| why.to_string())?;
+                Ok(Limiter::Buckets(limiter, room))
             }
             (AnyRule::Window(window), None) => {
                 Limiter::of_windows(window, keys).map_err(|why| why.to_string())
@@ -50,8 +57,8 @@ impl Limiter {
     fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidRule> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
-        let (limiter, most) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
-        Ok(Limiter::Windows(limiter, most))
+        let (limiter, room) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
+        Ok(Limiter::Windows(limiter, room))
     }
 
     pub(crate) fn any(&self) -> AnyLimiter<Key> {
@@ -84,8 +91,8 @@ impl Limiter {
             (Limiter::Buckets(limiter, _), AnyRule::Quota(quota)) => {
                 limiter.set_rule(quota).map_err(|why| why.to_string())
             }
-            (Limiter::Windows(limiter, most), AnyRule::Window(window))
-                if most.with_limit(window.limit()) == Ok(window) =>
+            (Limiter::Windows(limiter, room), AnyRule::Window(window))
+                if room.most.with_limit(window.limit()) == Ok(window) =>
             {
                 limiter.set_rule(window).map_err(|why| why.to_string())
             }
@@ -99,9 +106,45 @@ impl Limiter {
     /// The largest rule that there is room for.
     pub(crate) fn most(&self) -> AnyRule {
         match self {
-            Limiter::Buckets(_, most) | Limiter::Shared(_, most) => (*most).into(),
-            Limiter::Windows(_, most) => (*most).into(),
+            Limiter::Buckets(_, Room { most, .. }) | Limiter::Shared(_, most) => (*most).into(),
+            Limiter::Windows(_, Room { most, .. }) => (*most).into(),
         }
+    }
+
+    /// Returns the rule by which the limiter was built, and the state of all keys, for a later
+    /// process. A store keeps its own.
+    pub(super) fn save(&self) -> Option<(AnyRule, Vec<u8>)> {
+        match self {
+            Limiter::Buckets(limiter, room) => Some((room.first.into(), limiter.save())),
+            Limiter::Windows(limiter, room) => Some((room.first.into(), limiter.save())),
+            Limiter::Shared(..) => None,
+        }
+    }
+
+    pub(super) fn has_keys(&self) -> bool {
+        match self {
+            Limiter::Buckets(limiter, _) => !limiter.is_empty(),
+            Limiter::Windows(limiter, _) => !limiter.is_empty(),
+            Limiter::Shared(..) => false,
+        }
+    }
+
+    /// Returns whether it was built by this rule.
+    pub(super) fn is_built_by(&self, first: AnyRule) -> bool {
+        match self {
+            Limiter::Buckets(_, room) => AnyRule::from(room.first) == first,
+            Limiter::Windows(_, room) => AnyRule::from(room.first) == first,
+            Limiter::Shared(..) => false,
+        }
+    }
+
+    pub(super) fn restore(&self, state: &[u8]) -> Result<(), String> {
+        let restored = match self {
+            Limiter::Buckets(limiter, _) => limiter.restore(state),
+            Limiter::Windows(limiter, _) => limiter.restore(state),
+            Limiter::Shared(..) => return Err("the limit is in a store".to_owned()),
+        };
+        restored.map_err(|why| why.to_string())
     }
 
     /// Forgets a key, and returns the tokens that were left to it, or `None` for a key that is not
@@ -151,14 +194,14 @@ fn with_room<R: Rule>(
     rule: R,
     mut larger: impl Iterator<Item = R>,
     keys: Option<usize>,
-) -> Result<(RateLimiter<Key, R>, R), InvalidRule> {
+) -> Result<(RateLimiter<Key, R>, Room<R>), InvalidRule> {
     let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
     let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
     let builder = match keys {
         Some(keys) => builder.inline(keys)?,
         None => builder,
     };
-    Ok((builder.build(), most))
+    Ok((builder.build(), Room { first: rule, most }))
 }
 
 /// Returns larger quotas, the largest first.

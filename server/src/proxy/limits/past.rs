@@ -28,12 +28,36 @@ struct Replaced {
     past: Arc<Past>,
 }
 
+impl Replaced {
+    fn of(limiter: Limiter, past: Arc<Past>) -> Replaced {
+        Replaced { until: Instant::now().checked_add(longest_use(limiter.rule())), limiter, past }
+    }
+}
+
 impl Past {
     /// Returns the past of a limit that replaces this one.
     pub(crate) fn of(limiter: Limiter, past: Arc<Past>) -> Arc<Past> {
-        let until = Instant::now().checked_add(longest_use(limiter.rule()));
-        let replaced = Mutex::new(Some(Replaced { limiter, until, past }));
+        let replaced = Mutex::new(Some(Replaced::of(limiter, past)));
         Arc::new(Past { is_over: AtomicBool::default(), replaced })
+    }
+
+    /// Puts a limiter before those that are replaced already.
+    pub(super) fn put(&self, limiter: Limiter) {
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        let past = Past { is_over: AtomicBool::default(), replaced: Mutex::new(replaced.take()) };
+        *replaced = Some(Replaced::of(limiter, Arc::new(past)));
+        self.is_over.store(false, Relaxed);
+    }
+
+    /// Returns the limiters that are replaced, the oldest first.
+    pub(super) fn limiters(&self) -> Vec<Limiter> {
+        let (limiter, past) = match &*self.replaced.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(replaced) => (replaced.limiter.clone(), replaced.past.clone()),
+            None => return Vec::new(),
+        };
+        let mut limiters = past.limiters();
+        limiters.push(limiter);
+        limiters
     }
 
     /// Charges a key of `to` with the tokens that it used here. A second call finds nothing.

@@ -36,6 +36,6 @@ fn variables(given: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn source(path: &Path, given: &[(&str, &str)]) -> Arc<Source> {
     let options = ServeOptions { paths: vec![path.to_owned()], ..ServeOptions::default() };
     let environment = variables(given);
-    let service = Arc::new(Service::new(sources::load(&options, &environment).unwrap()));
+    let service = Arc::new(Service::new(sources::load(&options, &environment).unwrap(), &mut Vec::new()));
     Arc::new(Source::new(options, environment, service, None, LogHandle::of_tests()))
 }

@@ -13,6 +13,7 @@ mod proxy_protocol;
 mod refusals;
 mod reload;
 mod reread;
+mod restart;
 mod start;
 mod stopping;
 mod tls;

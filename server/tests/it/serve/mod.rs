@@ -10,4 +10,5 @@ mod load;
 mod packaging;
 mod protobuf;
 mod proxies;
+mod restart;
 mod scripts;

@@ -1,0 +1,180 @@
+// promise: state
+//! Limits that outlive their process in the file of `state`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::support::{Folder, Proxy, Reloaded, until};
+
+/// No bucket earns a token, and no window ends, under a test.
+const LIMIT: &str = "--limit 1/7d&burst&2";
+
+/// Starts a proxy with its state in the folder.
+fn start(folder: &Folder, options: &str) -> Proxy {
+    Proxy::start(&format!("{options} --state {}", folder.path("state")))
+}
+
+fn state(folder: &Folder) -> Vec<u8> {
+    fs::read(folder.path("state")).unwrap_or_default()
+}
+
+fn names(folder: &Folder) -> Vec<String> {
+    let files =
+        fs::read_dir(folder.path("")).expect("a folder").map(|file| file.expect("a file").file_name());
+    files.map(|name| name.into_string().expect("ASCII")).collect()
+}
+
+/// Waits for a save that has begun after the call: the first one may have begun before it.
+fn until_saved(folder: &Folder) {
+    for _ in 0..2 {
+        let before = state(folder);
+        until("saved", || state(folder) != before);
+    }
+}
+
+#[test]
+fn a_client_is_still_refused_after_a_restart() {
+    for options in [LIMIT, "--limit 2/30d&fixed", "--limit 1/7d&burst&2 --key header:x-api-key --key peer"] {
+        let folder = Folder::new();
+        let ask = |proxy: &Proxy, key: &str| {
+            let mut client = proxy.connect();
+            [(); 3].map(|()| client.get_with("/", &format!("X-Api-Key: {key}\r\n")).status)
+        };
+        let proxy = start(&folder, options);
+        assert_eq!(ask(&proxy, "k1"), [200, 200, 429], "{options}");
+        assert_eq!(proxy.stop("-TERM"), Some(0));
+        assert_eq!(names(&folder), ["state"], "{options}");
+        let mode = fs::metadata(folder.path("state")).expect("it is saved").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "the state is its owner's");
+        let restarted = start(&folder, options);
+        assert_eq!(ask(&restarted, "k1"), [429; 3], "{options}");
+        let other = if options.contains("header") { [200, 200, 429] } else { [429; 3] };
+        assert_eq!(ask(&restarted, "k2"), other, "{options}");
+    }
+}
+
+#[test]
+fn a_crash_forgets_what_came_after_the_last_save() {
+    let folder = Folder::new();
+    let proxy = start(&folder, &format!("{LIMIT} --state-interval 5ms"));
+    assert_eq!(proxy.statuses("/"), [200, 200, 429]);
+    until_saved(&folder);
+    assert_eq!(proxy.last_words(), [""; 0]);
+    assert_eq!(start(&folder, LIMIT).statuses("/"), [429, 429]);
+}
+
+#[test]
+fn a_file_that_is_cut_is_kept_aside_and_the_start_goes_on() {
+    let folder = Folder::new();
+    let proxy = start(&folder, LIMIT);
+    assert_eq!(proxy.statuses("/"), [200, 200]);
+    assert_eq!(proxy.stop("-TERM"), Some(0));
+    let whole = state(&folder);
+    let cut = &whole[..whole.len() - 1];
+    folder.write("state", cut);
+    let proxy = start(&folder, LIMIT);
+    let (line, bad) = (proxy.error(), folder.path("state.bad"));
+    assert!(line.contains(&format!("check sum is another one; it is kept as {bad}")), "{line}");
+    assert_eq!(proxy.statuses("/"), [200, 200, 429]);
+    assert_eq!(fs::read(bad).expect("it is kept"), cut);
+}
+
+/// A process that may write no byte of a file stands for a disk that is full.
+#[test]
+fn a_full_disk_leaves_the_former_file_and_stops_no_request() {
+    let folder = Folder::new();
+    let proxy = start(&folder, LIMIT);
+    assert_eq!(proxy.statuses("/"), [200]);
+    assert_eq!(proxy.stop("-TERM"), Some(0));
+    let former = state(&folder);
+    let mut command = Command::new("sh");
+    let line = format!(
+        "trap '' XFSZ; ulimit -f 0; exec {} proxy --listen 127.0.0.1:0 --limit '1/7d burst 2' \
+         --state {} --state-interval 5ms",
+        env!("CARGO_BIN_EXE_tollgate"),
+        folder.path("state")
+    );
+    let proxy = Proxy::of(command.args(["-c", &line]));
+    for _ in 0..2 {
+        let line = proxy.error();
+        assert!(line.contains("the state is not saved: File too large"), "{line}");
+    }
+    assert_eq!(proxy.statuses("/"), [200, 429]);
+    assert_eq!(proxy.stop("-TERM"), Some(0));
+    assert_eq!((state(&folder), names(&folder)), (former, vec!["state".to_owned()]));
+    assert_eq!(start(&folder, LIMIT).statuses("/"), [200, 429]);
+}
+
+/// The file is that of one of them at any time.
+#[test]
+fn the_last_of_two_processes_wins() {
+    let folder = Folder::new();
+    let [first, second] = [(); 2].map(|()| start(&folder, &format!("{LIMIT} --state-interval 1ms")));
+    assert_eq!(first.statuses("/"), [200, 200, 429]);
+    for _ in 0..20 {
+        until_saved(&folder);
+        let copy = Folder::new();
+        copy.write("state", state(&folder));
+        let reader = start(&copy, LIMIT);
+        assert!(matches!(reader.get("/").status, 200 | 429));
+        assert_eq!(reader.last_words(), [""; 0]);
+    }
+    // The second one has granted nothing, and the first one both tokens.
+    assert_eq!((second.stop("-TERM"), first.stop("-TERM")), (Some(0), Some(0)));
+    assert_eq!(names(&folder), ["state"]);
+    assert_eq!(start(&folder, LIMIT).statuses("/"), [429, 429]);
+}
+
+/// The buckets of another rule are carried over at a start, as at a reload.
+#[test]
+fn a_rule_that_changes_forgets_nothing() {
+    let [rule, longer, window] = ["1/7d burst 2", "1/7d burst 3", "3/30d fixed"];
+    let folder = Folder::new();
+    let file = |rule: &str| format!("limit = \"{rule}\"\nstate = \"{}\"\n", folder.path("state"));
+    let reloaded = Reloaded::start(&file(rule));
+    assert_eq!(reloaded.statuses("/"), [200, 200, 429]);
+    assert_eq!(reloaded.stop("-TERM"), Some(0));
+    // A bucket keeps the tokens left, of which there are none.
+    let reloaded = Reloaded::start(&file(longer));
+    assert_eq!(reloaded.statuses("/"), [429, 429]);
+    // A window keeps those used. No request comes before the restart after it.
+    assert!(reloaded.read(&file(window)).iter().any(|line| line.contains("are carried over")));
+    assert_eq!(reloaded.stop("-TERM"), Some(0));
+    let reloaded = Reloaded::start(&file(window));
+    assert_eq!(reloaded.statuses("/"), [429]);
+}
+
+#[test]
+fn another_file_is_used_after_a_restart() {
+    let folder = Folder::new();
+    let file = |name: &str| format!("limit = \"1/7d burst 2\"\nstate = \"{}\"\n", folder.path(name));
+    let reloaded = Reloaded::start(&file("state"));
+    let lines = reloaded.read(&file("other"));
+    assert_eq!(lines, [format!("state: {} needs a restart", folder.path("other"))]);
+    assert_eq!(reloaded.stop("-TERM"), Some(0));
+    assert_eq!(names(&folder), ["state"]);
+}
+
+#[test]
+fn a_limit_that_is_gone_is_a_line_of_the_log() {
+    let folder = Folder::new();
+    let proxy = start(&folder, LIMIT);
+    assert_eq!(proxy.stop("-TERM"), Some(0));
+    let proxy = start(&folder, "--limit none");
+    let line = proxy.error();
+    let part = "the state of `default | 1/7d burst 2 | 1/7d burst 2` is not restored: there is no such limit";
+    assert!(line.contains(part), "{line}");
+    assert_eq!(proxy.get("/").status, 200);
+}
+
+#[test]
+fn an_earlier_rule_without_keys_leaves_the_file() {
+    let folder = Folder::new();
+    for burst in [2, 3] {
+        let proxy = start(&folder, &format!("--limit 1/7d&burst&{burst}"));
+        assert_eq!(proxy.stop("-TERM"), Some(0));
+    }
+    let text = String::from_utf8_lossy(&state(&folder)).into_owned();
+    assert!(text.contains("1/7d burst 3") && !text.contains("1/7d burst 2"), "{text}");
+}
