@@ -202,40 +202,42 @@ pub(crate) trait BucketRef: Copy {
     }
 }
 
+/// A bucket: its word is that of its state and `PLUS`. With 1, zeroed memory is a bucket that was
+/// never charged.
 #[derive(Debug)]
-pub(crate) struct Bucket(AtomicU64);
+pub(crate) struct Bucket<const PLUS: u64 = 0>(AtomicU64);
 
-impl Bucket {
+impl<const PLUS: u64> Bucket<PLUS> {
     const_fn! {
         /// Creates a bucket that was never charged.
-        pub(crate) const fn new() -> Bucket {
-            Bucket::from_state(State::FULL)
+        pub(crate) const fn new() -> Self {
+            Self::from_state(State::FULL)
         }
     }
 
     const_fn! {
-        pub(crate) const fn from_state(state: State) -> Bucket {
-            Bucket(AtomicU64::new(state.word()))
+        pub(crate) const fn from_state(state: State) -> Self {
+            Bucket(AtomicU64::new(state.word().wrapping_add(PLUS)))
         }
     }
 
     #[inline]
     pub(crate) fn state(&self) -> State {
-        State::from_word(self.0.load(Ordering::Acquire))
+        State::from_word(self.0.load(Ordering::Acquire).wrapping_sub(PLUS))
     }
 
     /// Overwrites the state.
     ///
     /// Of a sealed bucket, only the thread that sealed it may do so: no other thread writes to it.
     pub(crate) fn set(&self, state: State) {
-        self.0.store(state.word(), Ordering::Release);
+        self.0.store(state.word().wrapping_add(PLUS), Ordering::Release);
     }
 }
 
 /// A bucket owned by one key (or one `TokenBucket`).
 ///
 /// It cannot pass to another key without being sealed first.
-impl BucketRef for &Bucket {
+impl<const PLUS: u64> BucketRef for &Bucket<PLUS> {
     #[inline(always)]
     fn state(self) -> State {
         Bucket::state(self)
@@ -243,9 +245,13 @@ impl BucketRef for &Bucket {
 
     #[inline(always)]
     fn commit(self, state: State, next: State) -> Result<(), State> {
-        let (from, to) = (state.word(), next.word());
-        let swap = || self.0.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire);
-        commit(&self.0, next, swap).map(drop).map_err(State::from_word)
+        let (from, to) = (state.word().wrapping_add(PLUS), next.word().wrapping_add(PLUS));
+        if injected(Fault::SealByStore) && next == State::SEALED {
+            self.set(next);
+            return Ok(());
+        }
+        let swapped = self.0.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire);
+        swapped.map(drop).map_err(|found| State::from_word(found.wrapping_sub(PLUS)))
     }
 
     // A refusal needs no validation: the bucket belongs to this key.
@@ -253,16 +259,6 @@ impl BucketRef for &Bucket {
     fn still_has(self, _: State) -> bool {
         true
     }
-}
-
-/// Commits by `swap`; under the fault, seals by a store.
-#[inline(always)]
-fn commit(word: &AtomicU64, next: State, swap: impl FnOnce() -> Result<u64, u64>) -> Result<u64, u64> {
-    if injected(Fault::SealByStore) && next == State::SEALED {
-        word.store(next.word(), Ordering::Release);
-        return Ok(next.word());
-    }
-    swap()
 }
 
 /// Marks a branch as unlikely, so that the compiler keeps it a branch.

@@ -33,7 +33,7 @@ fn a_carried_hash_is_in_both_halves() {
 fn a_receipt_outlives_one_removal_of_another_key_in_its_shard() {
     let removals = Removals::new();
     let [own, other] = [7, 8].map(|hash| removals.of(hash));
-    let bucket = Bucket::from_state(State::from_word(1));
+    let bucket: Bucket = Bucket::from_state(State::from_word(1));
     let is_there = |then: u64| own.since(then, &bucket).state() != State::SEALED;
     assert!(is_there(own.latest()));
     for round in 1..4 {
@@ -111,7 +111,8 @@ fn keys_of_a_table_are_in_all_of_its_sets() {
     type Hasher = BuildHasherDefault<DefaultHasher>;
     let limiter = crate::RateLimiter::<u64>::builder(Quota::per_second(10))
         .hasher(Hasher::default())
-        .inline(1_000)
+        .max_keys(1_000)
+        .inline()
         .unwrap()
         .when_full(crate::WhenFull::Deny)
         .build();

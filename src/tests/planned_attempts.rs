@@ -133,7 +133,7 @@ fn an_attempt_under_a_plan_is_the_step_of_the_loop() {
             let reading = engine.read();
             let state = case.state(&mut random, &reading);
             let take = take(&mut random, quota.capacity());
-            let bucket = Bucket::from_state(state);
+            let bucket: Bucket = Bucket::from_state(state);
             let first = if random.below(2) == 0 { Order::WordFirst } else { Order::ClockFirst };
             let Ok(done) = bucket.attempt_by(first, Now(engine), take, OwnRefill.under(plan)) else {
                 assert_eq!(bucket.state(), state, "an attempt that missed has charged");

@@ -172,7 +172,7 @@ impl Walk {
         };
         let subject = match choose(4) {
             0 => Subject::Keyed(keyed().max_keys(KEYS as usize).build()),
-            1 => Subject::Keyed(keyed().inline(64).unwrap().build()),
+            1 => Subject::Keyed(keyed().max_keys(64).inline().unwrap().build()),
             _ => {
                 let builder = WindowCounter::builder(made).headroom(with_room).expect(room);
                 Subject::Counter(Box::new(builder.clock(clock.clone()).build()))

@@ -80,8 +80,8 @@ impl Table {
     /// A thread holds a latch for tens of nanoseconds. If it is descheduled meanwhile, inserting
     /// threads of that set find no room.
     pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
-        let [Choice { set, .. }, _] = self.choices(hash);
-        let word = set.latch();
+        let [primary, _] = self.choices(hash);
+        let word = primary.latch();
         for tried in 0..TRIES {
             if word.fetch_or(LATCH, Ordering::Acquire) & LATCH == 0 || injected(Fault::NoLatch) {
                 return Some(Latch { word });

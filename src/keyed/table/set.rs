@@ -1,4 +1,4 @@
-//! A set of a table: two lines of slots, and the reference of a key to its slot.
+//! The slots of a table, four in a line, and the reference of a key to its slot.
 
 use crate::bucket::atomic::{Bucket, BucketRef, rarely};
 use crate::fault::{Fault, injected};
@@ -15,16 +15,16 @@ pub(super) const SLOTS: usize = LINES * SLOTS_PER_LINE;
 /// The lowest bit of a set's first fingerprint.
 pub(super) const LATCH: u64 = 1;
 
-#[repr(align(128))]
-pub(super) struct Set(pub(super) [Line; LINES]);
+/// The slots of a cache line.
+pub(super) type Line = [Slot; SLOTS_PER_LINE];
 
-#[repr(align(64))]
-pub(super) struct Line(pub(super) [Slot; SLOTS_PER_LINE]);
-
+/// A slot: zeroed memory is one that is empty.
 pub(crate) struct Slot {
     pub(super) fingerprint: AtomicU64,
-    pub(super) bucket: Bucket,
+    pub(super) bucket: SlotBucket,
 }
+
+pub(crate) type SlotBucket = Bucket<1>;
 
 /// The slot of a key.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) struct SlotRef<'a> {
 /// Returns the fingerprint of a hash: even, and not 0.
 #[inline(always)]
 pub(super) fn fingerprint(hash: u64) -> u64 {
-    (hash & !LATCH).max(2)
+    hash & !LATCH | 2
 }
 
 /// Returns 32 bits of hash that a key and its slot have in common.
@@ -44,14 +44,49 @@ pub(crate) fn hash_of(full: u64) -> u32 {
     (mix(fingerprint(full)) >> 32) as u32
 }
 
+/// Returns the first slot of a line that has this fingerprint.
+#[inline(always)]
+pub(super) fn find_in(line: &Line, fingerprint: u64) -> Option<SlotRef<'_>> {
+    // No branch between the slots: which of them it is cannot be predicted. A loop: closures may
+    // not be inlined.
+    let mut found = u32::from(line[0].has(fingerprint));
+    for (index, slot) in line.iter().enumerate().skip(1) {
+        // Without a latch.
+        found |= u32::from(slot.fingerprint.load(Ordering::Acquire) == fingerprint) << index;
+    }
+    let slot = line.get(found.trailing_zeros() as usize)?;
+    Some(SlotRef { slot, fingerprint })
+}
+
 impl Slot {
-    pub(super) fn empty() -> Slot {
-        Slot { fingerprint: AtomicU64::new(0), bucket: Bucket::new() }
+    /// Returns a slot by its words in zeroed memory.
+    pub(super) fn of([fingerprint, word]: [u64; 2]) -> Slot {
+        let bucket = Bucket::from_state(State::from_word(word.wrapping_sub(1)));
+        Slot { fingerprint: AtomicU64::new(fingerprint), bucket }
     }
 
     #[inline(always)]
     pub(super) fn has(&self, fingerprint: u64) -> bool {
         self.fingerprint.load(Ordering::Acquire) ^ fingerprint <= LATCH
+    }
+
+    /// Returns whether a key has the slot, as far as one look can tell.
+    pub(super) fn is_held(&self) -> bool {
+        self.has_key() && self.bucket.state().is_level()
+    }
+
+    /// Returns whether the slot has a fingerprint: it has a key, or is getting or losing one.
+    ///
+    /// The answer may be outdated at once, unless this thread has sealed the slot.
+    pub(super) fn has_key(&self) -> bool {
+        self.fingerprint.load(Ordering::Relaxed) > LATCH
+    }
+
+    /// Replaces the fingerprint beside the latch. Returns whether there was one.
+    pub(super) fn change(&self, fingerprint: u64) -> bool {
+        let was = self.fingerprint.load(Ordering::Relaxed) & !LATCH;
+        self.fingerprint.fetch_xor(was ^ fingerprint, Ordering::Release);
+        was != 0
     }
 }
 
@@ -81,59 +116,5 @@ impl BucketRef for SlotRef<'_> {
     #[inline(always)]
     fn still_has(self, state: State) -> bool {
         state == State::SEALED || self.slot.bucket.state() == state || injected(Fault::NoRefusalRecheck)
-    }
-}
-
-impl Set {
-    // Out of line it costs an insertion's `search` nine instructions.
-    #[inline]
-    pub(crate) fn empty() -> Set {
-        Set(std::array::from_fn(|_| Line(std::array::from_fn(|_| Slot::empty()))))
-    }
-
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.0.iter().flat_map(|line| &line.0)
-    }
-
-    /// Returns the word whose lowest bit is the latch.
-    pub(super) fn latch(&self) -> &AtomicU64 {
-        &self.0[0].0[0].fingerprint
-    }
-}
-
-impl Line {
-    /// Returns the first slot that has this fingerprint.
-    #[inline(always)]
-    pub(super) fn find(&self, fingerprint: u64) -> Option<SlotRef<'_>> {
-        // No branch between the slots: which of them it is cannot be predicted. A loop: closures
-        // may not be inlined.
-        let mut found = u32::from(self.0[0].has(fingerprint));
-        for (index, slot) in self.0.iter().enumerate().skip(1) {
-            // Without a latch.
-            found |= u32::from(slot.fingerprint.load(Ordering::Acquire) == fingerprint) << index;
-        }
-        let slot = self.0.get(found.trailing_zeros() as usize)?;
-        Some(SlotRef { slot, fingerprint })
-    }
-}
-
-impl Slot {
-    /// Returns whether a key has the slot, as far as one look can tell.
-    pub(super) fn is_held(&self) -> bool {
-        self.has_key() && self.bucket.state().is_level()
-    }
-
-    /// Returns whether the slot has a fingerprint: it has a key, or is getting or losing one.
-    ///
-    /// The answer may be outdated at once, unless this thread has sealed the slot.
-    pub(super) fn has_key(&self) -> bool {
-        self.fingerprint.load(Ordering::Relaxed) > LATCH
-    }
-
-    /// Replaces the fingerprint beside the latch. Returns whether there was one.
-    pub(super) fn change(&self, fingerprint: u64) -> bool {
-        let was = self.fingerprint.load(Ordering::Relaxed) & !LATCH;
-        self.fingerprint.fetch_xor(was ^ fingerprint, Ordering::Release);
-        was != 0
     }
 }

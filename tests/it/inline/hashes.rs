@@ -13,7 +13,8 @@ fn keys_whose_hashes_are_alike_share_a_bucket() {
     let limiter = RateLimiter::<Twin>::builder(Quota::per_hour(5))
         .hasher(Plain::default())
         .clock(clock)
-        .inline(1_000)
+        .max_keys(1_000)
+        .inline()
         .unwrap()
         .build();
     let granted = (0..10_000).filter(|id| limiter.try_acquire(&Twin { hash: 77, id: *id }).is_ok()).count();
@@ -61,8 +62,13 @@ fn hashes_that_are_small_numbers_spread() {
     for factor in [1, 2, 3, 8, 1_000, 4_096, 1 << 32, 1 << 47, u64::MAX] {
         let (clock, _time) = Time::new();
         let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1)).hasher(Times::default()).clock(clock);
-        let limiter =
-            limiter.hasher(Times(factor, 0)).inline(KEYS as usize).unwrap().when_full(WhenFull::Deny).build();
+        let limiter = limiter
+            .hasher(Times(factor, 0))
+            .max_keys(KEYS as usize)
+            .inline()
+            .unwrap()
+            .when_full(WhenFull::Deny)
+            .build();
         let (mut full, mut alike) = (0, 0);
         for key in 0..KEYS {
             match limiter.try_acquire(&key).map_err(|denied| denied.reason()) {
