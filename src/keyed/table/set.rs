@@ -55,9 +55,15 @@ pub(crate) fn hashes_of(fingerprint: u64) -> [u64; 2] {
     [0, 1].map(|uppermost| fingerprint >> 1 | uppermost << 63)
 }
 
+/// Returns the mixed hash that a key and its slot have in common.
+#[inline(always)]
+pub(super) fn mixed(fingerprint: u64) -> u64 {
+    mix(fingerprint >> 1)
+}
+
 /// Returns 32 bits of hash that a key and its slot have in common.
 pub(crate) fn hash_of(full: u64) -> u32 {
-    (mix(fingerprint(full)) >> 32) as u32
+    (mixed(fingerprint(full)) >> 32) as u32
 }
 
 /// Returns the first slot of a line that has this fingerprint.
@@ -137,7 +143,7 @@ impl Slot {
 
 impl SlotRef<'_> {
     pub(crate) fn hash(self) -> u32 {
-        hash_of(self.fingerprint >> 1)
+        (mixed(self.fingerprint) >> 32) as u32
     }
 }
 

@@ -10,11 +10,10 @@ use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use super::set::{LATCH, Line, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, USED, find_in, fingerprint};
+use super::set::{LATCH, Line, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, USED, find_in, fingerprint, mixed};
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
-use crate::keyed::key::mix;
 use crate::sync::{AtomicU64, MODEL, Ordering};
 use crate::word::state::{Reading, State};
 
@@ -104,7 +103,11 @@ impl Table {
     /// Returns the choices of a key, the primary one first.
     #[inline(always)]
     pub(super) fn choices(&self, hash: u64) -> [Choice<'_>; 2] {
-        let mixed = mix(fingerprint(hash));
+        self.choices_by(mixed(fingerprint(hash)))
+    }
+
+    #[inline(always)]
+    fn choices_by(&self, mixed: u64) -> [Choice<'_>; 2] {
         [self.choice(mixed >> 32), self.choice(mixed & u64::from(u32::MAX))]
     }
 
@@ -119,8 +122,8 @@ impl Table {
     #[inline(always)]
     fn line(&self, index: usize) -> &Line {
         // Both are below 2^32, so that the end is compared alone.
-        let start = self.first as usize + index;
-        self.slots[start..start + SLOTS_PER_LINE].first_chunk().expect("a line has as many")
+        let end = self.first as usize + index + SLOTS_PER_LINE;
+        self.slots[..end].last_chunk().expect("a line has as many")
     }
 
     /// Returns whether a key's primary and secondary set have these indexes.
@@ -135,8 +138,9 @@ impl Table {
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64) -> Option<SlotRef<'_>> {
         let fingerprint = fingerprint(hash);
-        match find_in(self.line(self.choice(mix(fingerprint) >> 32).line), fingerprint) {
-            None => self.find_further(hash),
+        let mixed = mixed(fingerprint);
+        match find_in(self.line(self.choice(mixed >> 32).line), fingerprint) {
+            None => self.find_further(fingerprint, mixed),
             found => found,
         }
     }
@@ -145,9 +149,8 @@ impl Table {
     ///
     /// At three quarters of the keys that fit, this is one look in five.
     #[inline(never)]
-    fn find_further(&self, hash: u64) -> Option<SlotRef<'_>> {
-        let fingerprint = fingerprint(hash);
-        let [home, other] = self.choices(hash).map(|Choice { line, .. }| line);
+    fn find_further(&self, fingerprint: u64, mixed: u64) -> Option<SlotRef<'_>> {
+        let [home, other] = self.choices_by(mixed).map(|Choice { line, .. }| line);
         let further = [home ^ SLOTS_PER_LINE, other, other ^ SLOTS_PER_LINE];
         // A loop: a chain of iterators takes three times the instructions.
         for line in if MODEL { &further[1..2] } else { &further } {
@@ -177,7 +180,8 @@ impl Table {
     /// Brings the line that a key prefers into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) -> u64 {
-        let line = self.choice(mix(fingerprint(hash)) >> 32).line;
+        // The fingerprint, but of the few hashes that have the smallest one.
+        let line = self.choice(mixed(hash << 1) >> 32).line;
         self.line(line)[0].fingerprint.load(Ordering::Relaxed)
     }
 
