@@ -223,9 +223,9 @@ fn a_limiter_without_a_key_is_small_and_so_is_its_first_key() {
     assert_eq!((limiter.len(), limiter.evict_idle(), limiter.stats().keys), (0, 0, 0));
     limiter.clear();
     check("a map", 0, empty, &|| limiter.try_acquire(&1).is_ok(), papayas);
-    // A set of two lines of 64 bytes, and a line to align it.
-    let (empty, limiter) = heap(|| RateLimiter::<u64>::builder(quota).inline(1).unwrap().build());
-    check("a table", 192, empty, &|| limiter.try_acquire(&1).is_ok(), 0);
+    // A set of two lines of 64 bytes, and seven slots to align it.
+    let (empty, limiter) = heap(|| RateLimiter::<u64>::builder(quota).max_keys(1).inline().unwrap().build());
+    check("a table", 240, empty, &|| limiter.try_acquire(&1).is_ok(), 0);
     let (empty, limiter) = heap(|| RateLimiter::<u64, _>::new(window));
     check("windows", 0, empty, &|| limiter.try_acquire(&1).is_ok(), papayas);
     let (empty, limiter) = heap(|| RateLimiter::<u64, _>::new(Places::new(2)));
@@ -277,7 +277,7 @@ fn a_table_allocates_nothing_once_it_is_built() {
         let building = measure(|| {
             let builder =
                 RateLimiter::<String>::builder(quota).clock(clock).headroom(Quota::per_second(4)).unwrap();
-            built = Some(builder.inline(6_000).unwrap().when_full(policy).build());
+            built = Some(builder.max_keys(6_000).inline().unwrap().when_full(policy).build());
         });
         let limiter = built.expect("it was just built");
         // 8,000 places of 16 bytes.

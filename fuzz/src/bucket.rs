@@ -119,7 +119,9 @@ impl Case {
         }
         let face = match (self.keyed, initial) {
             (Some(Store::Map), _) => Face::key(with_room!(RateLimiter::builder(own))),
-            (Some(Store::Table), _) => Face::key(with_room!(RateLimiter::builder(own).inline(64).unwrap())),
+            (Some(Store::Table), _) => {
+                Face::key(with_room!(RateLimiter::builder(own).max_keys(64).inline().unwrap()))
+            }
             (None, initial) => {
                 let mut builder = TokenBucket::builder(own);
                 if let Some(n) = initial {

@@ -46,7 +46,8 @@ fn check<R: Rule>(rule: R, table: bool, burst: u64, bytes: &[u8]) {
     let build = || {
         let builder = RateLimiter::<u64, R>::builder(rule).clock(clock.clone());
         let builder = builder.hasher(BuildHasherDefault::<DefaultHasher>::default());
-        if table { builder.inline(16).expect("a small table") } else { builder.max_keys(16) }.build()
+        let builder = builder.max_keys(16);
+        if table { builder.inline().expect("a small table") } else { builder }.build()
     };
     let (seed, restored) = (build(), build());
     for key in KEYS {

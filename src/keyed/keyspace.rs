@@ -66,8 +66,8 @@ pub struct Stats {
 /// The options of a [`Keyspace`].
 pub(crate) struct KeyspaceOptions {
     pub(crate) engine: Engine,
-    /// Keys of a fixed table. `None`: a map.
-    pub(crate) inline: Option<usize>,
+    /// Whether a table is made, and not a map.
+    pub(crate) inline: bool,
     pub(crate) presize: usize,
     pub(crate) max_keys: usize,
     pub(crate) when_full: WhenFull,
@@ -78,10 +78,8 @@ impl<K> Keyspace<K> {
         // Tells limiters apart.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let KeyspaceOptions { engine, inline, presize, max_keys, when_full } = options;
-        let store = match inline {
-            Some(keys) => Store::Table(Table::new(keys)),
-            None => Store::Map(MapStore::new(presize, max_keys)),
-        };
+        let table = (inline && max_keys > 0).then(|| Table::new(max_keys)).flatten();
+        let store = table.map_or_else(|| Store::Map(MapStore::new(presize, max_keys)), Store::Table);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Keyspace { store, engine, when_full, id, parts: OnceLock::new() }
     }

@@ -14,7 +14,7 @@ use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::OverflowSet;
 use crate::keyed::protocol::{Entry, MAX_ROUNDS};
 use crate::keyed::store::{Store, StoreGuard};
-use crate::keyed::table::Resumed;
+use crate::keyed::table::{Resumed, hashes_of};
 use crate::rule::rate::Quota;
 use crate::sync::{Ordering, fence};
 use crate::word::state::{Reading, State};
@@ -101,10 +101,11 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Restores a key of a table.
     pub(crate) fn resume_fingerprint(&self, fingerprint: u64, state: State) {
         let Store::Table(table) = &self.store else { return };
-        // The lowest bit of the hash, which is not known, has a part in the choice.
-        let shared = [0, 1].map(|bit| KeyQuery::of(fingerprint | bit, &()).hash());
+        let hashes = hashes_of(fingerprint);
+        // It is not known which of the two is the key's.
+        let shared = hashes.map(|hash| KeyQuery::of(hash, &()).hash());
         for _ in 0..MAX_ROUNDS {
-            match table.resume(fingerprint, state, &self.engine) {
+            match table.resume(hashes[0], state, &self.engine) {
                 Resumed::Inserted(held) => {
                     return shared.into_iter().for_each(|hash| self.bring_debts(held, hash));
                 }

@@ -29,7 +29,7 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     /// ```
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// let limiter = RateLimiter::<String>::builder(Quota::per_hour(2)).inline(1_000)?.build();
+    /// let limiter = RateLimiter::<String>::builder(Quota::per_hour(2)).max_keys(1_000).inline()?.build();
     /// let batch = [("ada", 2), ("bob", 1), ("ada", 1)];
     /// let granted: Vec<bool> = limiter.try_acquire_batch(&batch).map(|decision| decision.is_ok()).collect();
     /// assert_eq!(granted, [true, true, false]);

@@ -14,6 +14,7 @@ use crate::keyed::key_bytes::KeyBytes;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::saved::{Held, merge};
 use crate::keyed::store::Store;
+use crate::keyed::table::is_fingerprint;
 use crate::limiter::limit::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
@@ -264,7 +265,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         read_parts(reader, (facts.kind, &resume), |part| {
             let valid = match part {
                 Part::Key(key, _) => K::read(key).is_some(),
-                Part::Fingerprint(fingerprint, _) => fingerprint > 0 && fingerprint.is_multiple_of(2),
+                Part::Fingerprint(fingerprint, _) => is_fingerprint(fingerprint),
                 _ => true,
             };
             keys += u64::from(matches!(part, Part::Key(..) | Part::Fingerprint(..)));

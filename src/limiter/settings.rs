@@ -5,6 +5,7 @@ use std::fmt;
 use crate::bucket::engine::Engine;
 use crate::keyed::keyspace::{Keyspace, KeyspaceOptions};
 use crate::keyed::overflow::WhenFull;
+use crate::keyed::table::Table;
 use crate::limiter::hook::{DecisionHook, HookFn};
 use crate::limiter::rule::Rule;
 use crate::rule::error::InvalidRule;
@@ -85,8 +86,8 @@ const MAX_AT_ONCE: usize = if usize::BITS > 32 { 1 << 28 } else { 1 << 24 };
 pub(crate) struct KeySettings<S> {
     pub(crate) hasher: S,
     pub(crate) max_keys: usize,
-    /// Keys for which the fixed table is made; `None` if the store is a map.
-    pub(crate) inline: Option<usize>,
+    /// Whether the keys are in a table, and not in a map.
+    pub(crate) inline: bool,
     pub(crate) when_full: WhenFull,
     pub(crate) presize: usize,
 }
@@ -96,7 +97,7 @@ impl<S: Default> Default for KeySettings<S> {
         KeySettings {
             hasher: S::default(),
             max_keys: DEFAULT_MAX_KEYS,
-            inline: None,
+            inline: false,
             when_full: WhenFull::default(),
             presize: 0,
         }
@@ -110,12 +111,13 @@ impl<S> KeySettings<S> {
     }
 
     pub(crate) fn max_keys(self, keys: usize) -> KeySettings<S> {
-        KeySettings { max_keys: keys.min(MAX_KEYS), ..self }
+        KeySettings { max_keys: keys, ..self }
     }
 
-    pub(crate) fn inline(self, keys: usize) -> Result<KeySettings<S>, InvalidRule> {
-        InvalidRule::check_keys(keys, MAX_AT_ONCE)?;
-        Ok(KeySettings { inline: Some(keys), ..self })
+    pub(crate) fn inline(self) -> Result<KeySettings<S>, InvalidRule> {
+        InvalidRule::check_keys(self.max_keys, MAX_AT_ONCE)?;
+        InvalidRule::check_keys(self.max_keys, Table::most(self.max_keys))?;
+        Ok(KeySettings { inline: true, ..self })
     }
 
     pub(crate) fn presize(self, keys: usize) -> Result<KeySettings<S>, InvalidRule> {
@@ -125,6 +127,7 @@ impl<S> KeySettings<S> {
 
     pub(crate) fn keyspace<K>(self, engine: Engine) -> (Keyspace<K>, S) {
         let KeySettings { hasher, max_keys, inline, when_full, presize } = self;
+        let max_keys = max_keys.min(if inline { MAX_AT_ONCE } else { MAX_KEYS });
         let options = KeyspaceOptions { engine, inline, presize, max_keys, when_full };
         (Keyspace::new(options), hasher)
     }

@@ -111,7 +111,8 @@ fn keys_of_a_table_are_in_all_of_its_sets() {
     type Hasher = BuildHasherDefault<DefaultHasher>;
     let limiter = crate::RateLimiter::<u64>::builder(Quota::per_second(10))
         .hasher(Hasher::default())
-        .inline(1_000)
+        .max_keys(1_000)
+        .inline()
         .unwrap()
         .when_full(crate::WhenFull::Deny)
         .build();

@@ -52,7 +52,7 @@ fn asked<'a, B: Asked<'a, Rule = Quota>>(request: Ask<'_, B>, max_wait: u64) -> 
 #[test]
 fn requests_without_a_key_take_no_tokens_of_any_key() {
     let builder = || RateLimiter::<u64>::builder(Quota::per_hour(2)).clock(Clock::mock().0);
-    for limiter in [builder().build(), builder().inline(20_000).unwrap().build()] {
+    for limiter in [builder().build(), builder().max_keys(20_000).inline().unwrap().build()] {
         assert!(limiter.shared().n(2).try_acquire().is_ok() && limiter.shared().try_acquire().is_err());
         assert!((0..10_000).all(|key| limiter.try_acquire_n(&key, 2).is_ok()));
     }

@@ -30,7 +30,7 @@ fn enter(table: &Table, engine: &Engine, hash: u64) -> bool {
 
 #[test]
 fn a_key_of_a_table_is_found_by_its_hash() {
-    let (table, engine) = (Table::new(60), engine());
+    let (table, engine) = (Table::new(60).unwrap(), engine());
     // Ten sets of eight slots.
     let hashes: Vec<u64> = (1..200_u64).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
     let (held, others): (Vec<u64>, Vec<u64>) = hashes.iter().partition(|hash| enter(&table, &engine, **hash));
@@ -59,10 +59,21 @@ fn a_key_of_a_table_is_found_by_its_hash() {
     assert!(held.iter().skip(1).step_by(2).all(|hash| table.search(*hash).is_some()));
 }
 
+/// Zeroed memory is a slot that was never taken, but a key's word may be 0.
+#[test]
+fn a_key_whose_word_is_zero_keeps_its_slot() {
+    let (table, engine) = (Table::new(1).unwrap(), engine());
+    let Ok(claim) = table.claim(7, &engine) else { panic!("all slots are empty") };
+    claim.enter(7);
+    claim.open(State::from_word(0));
+    assert_eq!((8..100).filter(|hash| enter(&table, &engine, *hash)).count(), 7);
+    assert_eq!(table.search(7).map(BucketRef::state), Some(State::from_word(0)));
+}
+
 /// A latch keeps other keys of its set from entering.
 #[test]
 fn a_latch_is_held_by_one_thread() {
-    let table = Table::new(1);
+    let table = Table::new(1).unwrap();
     let latch = table.latch(7).expect("it is free");
     assert!(table.latch(8).is_none(), "a table of one set has one latch");
     drop(latch);

@@ -55,7 +55,7 @@ fn no_move_of_a_clock_frees_a_place_or_forgets_a_key() {
     for (which, moves) in MOVES.iter().enumerate() {
         let (clock, mock) = Clock::mock();
         let keys = KeySettings::default;
-        let limiters = [on(&clock, 8, keys()), on(&clock, 8, keys().inline(64).unwrap())];
+        let limiters = [on(&clock, 8, keys()), on(&clock, 8, keys().max_keys(64).inline().unwrap())];
         mock.advance(10 * HOUR);
         for limiter in &limiters {
             let mut held: Vec<_> = (0..8).map(|_| enter(limiter, 1).unwrap()).collect();
@@ -84,9 +84,10 @@ fn the_count_is_exact_on_any_clock() {
     const LIMIT: u32 = 3;
     let (clock, mock) = Clock::mock();
     let few = || KeySettings::default();
-    for (limiter, keys) in
-        [(on(&clock, LIMIT, few().max_keys(4)), 20), (on(&clock, LIMIT, few().inline(16).unwrap()), 400)]
-    {
+    for (limiter, keys) in [
+        (on(&clock, LIMIT, few().max_keys(4)), 20),
+        (on(&clock, LIMIT, few().max_keys(16).inline().unwrap()), 400),
+    ] {
         let mut random = Random(3);
         let mut flights: Vec<(u64, Hold<'_>)> = Vec::new();
         let [mut admitted, mut refused, mut full] = [0; 3];

@@ -36,7 +36,7 @@ impl Target {
         match form {
             0 => Target::Bucket(Box::leak(Box::new(TokenBucket::builder(quota).clock(clock).build()))),
             1 => Target::Key(Box::leak(Box::new(limiter.max_keys(1).build()))),
-            _ => Target::Key(Box::leak(Box::new(limiter.inline(1).unwrap().build()))),
+            _ => Target::Key(Box::leak(Box::new(limiter.max_keys(1).inline().unwrap().build()))),
         }
     }
 

@@ -254,7 +254,8 @@ fn walk_alone(random: &mut Random) -> u64 {
         0 => Alone::Counter(Box::new(WindowCounter::builder(window).clock(clock).build())),
         store => {
             let builder = RateLimiter::builder(window).clock(clock);
-            let limiter = if store == 1 { builder.inline(8).unwrap() } else { builder.max_keys(8) }.build();
+            let limiter =
+                if store == 1 { builder.max_keys(8).inline().unwrap() } else { builder.max_keys(8) }.build();
             Alone::Keys { limiter, without_key: random.below(3) == 0 }
         }
     };
@@ -322,7 +323,7 @@ fn an_old_moment_opens_no_window_whatever_its_age() {
         let (clock, mock) = Clock::mock();
         let store = random.below(3);
         let builder = RateLimiter::<u64, _>::builder(window).clock(clock.clone());
-        let limiter = if store == 1 { builder.inline(8).unwrap() } else { builder }.build();
+        let limiter = if store == 1 { builder.max_keys(8).inline().unwrap() } else { builder }.build();
         let counter = WindowCounter::builder(window).clock(clock).build();
         let range = range_of(window);
         let now = (1 << 61) + random.below(1 << 59);

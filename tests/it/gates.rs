@@ -63,7 +63,7 @@ fn an_unlimited_bucket_never_refuses_and_counts() {
 fn an_unlimited_key_is_counted_in_each_store() {
     let (clock, _mock) = Clock::mock();
     let builder = || RateLimiter::<u64>::builder(HOURLY).clock(clock.clone());
-    for limiter in [builder().build(), builder().inline(100).unwrap().build()] {
+    for limiter in [builder().build(), builder().max_keys(100).inline().unwrap().build()] {
         let partner = limiter.plan(Quota::UNLIMITED).unwrap();
         assert_eq!((partner.rule(), limiter.rule_under(&partner)), (Quota::UNLIMITED, Quota::UNLIMITED));
         for _ in 0..100 {
@@ -169,7 +169,7 @@ fn a_pause_refuses_all_and_keeps_the_tokens() {
 fn a_pause_forgets_no_used_key_and_makes_no_entry() {
     let (clock, mock) = Clock::mock();
     let builder = || RateLimiter::<u64>::builder(HOURLY).clock(clock.clone());
-    for limiter in [builder().build(), builder().inline(100).unwrap().build()] {
+    for limiter in [builder().build(), builder().max_keys(100).inline().unwrap().build()] {
         let gold = limiter.plan(Quota::per_hour(5)).unwrap();
         let free = limiter.plan(Quota::UNLIMITED).unwrap();
         let shut = limiter.plan(Quota::BLOCKED).unwrap();

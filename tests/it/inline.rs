@@ -18,7 +18,10 @@ const POLICIES: [WhenFull; 3] = [WhenFull::Share, WhenFull::Deny, WhenFull::Allo
 
 fn table(quota: Quota, keys: usize, policy: WhenFull) -> (RateLimiter<u64>, Time) {
     let (clock, time) = Time::new();
-    (RateLimiter::builder(quota).clock(clock).inline(keys).unwrap().when_full(policy).build(), time)
+    (
+        RateLimiter::builder(quota).clock(clock).max_keys(keys).inline().unwrap().when_full(policy).build(),
+        time,
+    )
 }
 
 /// Returns a table of one set that is full of the keys from 0 on, each without a token.
@@ -36,7 +39,7 @@ fn no_room(denied: Denied) -> u64 {
 
 #[test]
 fn a_table_has_eight_places_for_each_six_keys() {
-    for (keys, most) in [(0, 8), (1, 8), (6, 8), (7, 16), (12, 16), (13, 24), (600, 800), (601, 808)] {
+    for (keys, most) in [(1, 8), (2, 8), (6, 8), (7, 16), (12, 16), (13, 24), (600, 800), (601, 808)] {
         let (limiter, _time) = table(Quota::per_hour(1), keys, WhenFull::Deny);
         let granted = (0..20_000).filter(|key| limiter.try_acquire(key).is_ok()).count();
         assert_eq!((granted, limiter.len()), (most, most), "for {keys} keys");
@@ -54,18 +57,18 @@ fn a_number_of_keys_that_no_memory_holds_is_an_error() {
     for keys in [MOST + 1, usize::MAX] {
         let told = format!("a number of keys to allocate of {keys} is out of bounds: 0 to {MOST}");
         let errors = [
-            builder().inline(keys).err(),
+            builder().max_keys(keys).inline().err(),
             builder().presize(keys).err(),
-            windows().inline(keys).err(),
+            windows().max_keys(keys).inline().err(),
             windows().presize(keys).err(),
-            in_flight().inline(keys).err(),
+            in_flight().max_keys(keys).inline().err(),
         ];
         for error in errors {
             assert_eq!(error.expect("no memory holds them").to_string(), told);
         }
     }
-    for huge in [builder().inline(MOST), builder().presize(MOST)] {
-        assert!(format!("{:?}", huge.unwrap()).contains(&MOST.to_string()));
+    for huge in [builder().max_keys(1 << 20).inline(), builder().presize(1 << 20)] {
+        assert!(format!("{:?}", huge.unwrap()).contains("1048576"));
     }
     // A bound on keys allocates nothing.
     let limiter = builder().max_keys(usize::MAX).build();
@@ -96,15 +99,16 @@ fn a_large_table_is_empty_fills_and_is_swept() {
     }
 }
 
-/// The later of `inline` and `max_keys` does not matter: a table has no other bound.
+/// `max_keys` is the size of the table, before `inline` and after it; 0 is no room at all.
 #[test]
-fn a_table_is_not_bounded_otherwise() {
-    let (clock, _time) = Time::new();
-    let limiter =
-        RateLimiter::<u64>::builder(Quota::per_hour(1)).clock(clock).max_keys(1).presize(1 << 20).unwrap();
-    let limiter = limiter.inline(100).unwrap().max_keys(0).build();
-    assert_eq!((0..50).filter(|key| limiter.try_acquire(key).is_ok()).count(), 50);
-    assert_eq!(limiter.len(), 50);
+fn a_table_takes_its_size_from_the_most_keys() {
+    let builder = || RateLimiter::<u64>::builder(Quota::per_hour(1)).when_full(WhenFull::Deny);
+    let held = |limiter: RateLimiter<u64>| (0..5_000).filter(|key| limiter.try_acquire(key).is_ok()).count();
+    for (keys, most) in [(0, 0), (1, 8), (100, 136)] {
+        assert_eq!(held(builder().max_keys(keys).inline().unwrap().build()), most, "for {keys} keys");
+        assert_eq!(held(builder().inline().unwrap().max_keys(keys).build()), most, "for {keys} keys, later");
+    }
+    assert_eq!(held(builder().inline().unwrap().build()), 5_000);
 }
 
 /// A key keeps its one place between other keys, and `len` counts it once.
@@ -272,8 +276,12 @@ fn a_new_key_of_a_table_starts_with_what_was_said() {
     for (initial, starts) in [(0, 0), (3, 3), (10, 10), (99, 10)] {
         let (clock, mut time) = Time::new();
         let quota = Quota::per_second(10);
-        let limiter =
-            RateLimiter::<u64>::builder(quota).clock(clock).inline(1).unwrap().initial_tokens(initial);
+        let limiter = RateLimiter::<u64>::builder(quota)
+            .clock(clock)
+            .max_keys(1)
+            .inline()
+            .unwrap()
+            .initial_tokens(initial);
         let limiter = limiter.when_full(WhenFull::Deny).build();
         time.set(100 * SECOND);
         assert_eq!((limiter.peek(&1).remaining(), limiter.len()), (starts, 0));
@@ -304,7 +312,7 @@ fn a_newcomer_takes_an_empty_place_before_that_of_an_idle_key() {
         let builder = RateLimiter::<u64>::builder(Quota::per_second(1).burst(100))
             .hasher(Fixed::default())
             .clock(clock);
-        let limiter = builder.inline(1).unwrap().when_full(WhenFull::Deny).build();
+        let limiter = builder.max_keys(1).inline().unwrap().when_full(WhenFull::Deny).build();
         for key in 0..PLACES {
             let taken = if key == gone {
                 1
@@ -337,7 +345,8 @@ fn nearly_all_keys_that_a_table_is_made_for_have_room() {
     let builder = RateLimiter::<u64>::builder(Quota::per_hour(1))
         .hasher(Fixed::default())
         .clock(clock)
-        .inline(12_000)
+        .max_keys(12_000)
+        .inline()
         .unwrap();
     let limiter = builder.when_full(WhenFull::Deny).build();
     let refused = (0..12_000).filter(|key| limiter.try_acquire(key).is_err()).count();

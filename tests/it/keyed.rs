@@ -51,12 +51,12 @@ pub(crate) trait InStore<K, R: Rule, S> {
 impl<K, R: Rule, S: BuildHasher + Default> InStore<K, R, S> for RateLimiter<K, R, S> {
     fn stored(rule: R) -> Builder<K, R, S> {
         let builder = RateLimiter::builder(rule).hasher(S::default());
-        if IN_TABLE { builder.inline(1_000).unwrap() } else { builder }
+        if IN_TABLE { builder.max_keys(1_000).inline().unwrap() } else { builder }
     }
 }
 
 pub(crate) trait Room<K, R: Rule, S>: Sized {
-    /// Makes room for `keys` keys: exactly in a map, and at least in a table.
+    /// Makes room for `keys` keys: exactly in a map, and at least in a table, which is never a map.
     fn room(self, keys: usize) -> Self;
 
     /// Builds a limiter with room for `places` keys, at most eight in a table. Keys without a token
@@ -69,7 +69,7 @@ pub(crate) trait Room<K, R: Rule, S>: Sized {
 
 impl<K, R: Rule, S> Room<K, R, S> for Builder<K, R, S> {
     fn room(self, keys: usize) -> Self {
-        if IN_TABLE { self.inline(keys).unwrap() } else { self.max_keys(keys) }
+        if IN_TABLE { self.max_keys(keys.max(1)).inline().unwrap() } else { self.max_keys(keys) }
     }
 
     fn with_places(self, places: usize) -> RateLimiter<K, R, S>
@@ -77,7 +77,8 @@ impl<K, R: Rule, S> Room<K, R, S> for Builder<K, R, S> {
         K: Stranger,
         S: BuildHasher + Send + Sync,
     {
-        let limiter = if IN_TABLE { self.inline(0).unwrap() } else { self.max_keys(places) }.build();
+        let limiter =
+            if IN_TABLE { self.max_keys(1).inline().unwrap() } else { self.max_keys(places) }.build();
         for stranger in (places..CROWD).map(|index| K::stranger(index as u64)) {
             let all = limiter.peek(&stranger).remaining();
             let _ = limiter.key(&stranger).n(all.max(1)).acquire_up_to();

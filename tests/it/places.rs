@@ -7,7 +7,7 @@ use tollgate::{Clock, Limit, Places, Quota, RateLimiter, Reason, all_of};
 
 fn both(limit: u32) -> [RateLimiter<u64, Places>; 2] {
     let builder = || RateLimiter::<u64, _>::builder(Places::new(limit));
-    [builder().build(), builder().inline(64).unwrap().build()]
+    [builder().build(), builder().max_keys(64).inline().unwrap().build()]
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn a_limit_has_its_bounds_and_its_text() {
 fn each_verb_takes_and_gives_places() {
     let (clock, mock) = Clock::mock();
     let builder = || RateLimiter::<u64, _>::builder(Places::new(5)).clock(clock.clone());
-    for limiter in [builder().build(), builder().inline(64).unwrap().build()] {
+    for limiter in [builder().build(), builder().max_keys(64).inline().unwrap().build()] {
         assert_eq!(limiter.try_acquire_n(&1, 3).unwrap().remaining(), 2);
         let denied = limiter.try_acquire_n(&1, 3).unwrap_err();
         assert_eq!(

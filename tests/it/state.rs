@@ -107,7 +107,7 @@ fn trial<R: Verbs>(random: &mut Random, [rule, later, plan]: Rules<R>, span: u64
         let builder = builder.plans([plan]).and_then(|builder| builder.headroom(later));
         let builder = builder.expect("there is room");
         let builder = match store {
-            0 => builder.inline(32).expect("a small table"),
+            0 => builder.max_keys(32).inline().expect("a small table"),
             1 => builder.max_keys(3),
             _ => builder,
         };
@@ -231,13 +231,13 @@ fn a_state_that_is_not_of_the_limiter_changes_nothing() {
     );
     let roomy = build(Quota::per_hour(5)).headroom(Quota::per_hour(9_000)).unwrap().build();
     assert!(reason(roomy.restore(&bytes)).starts_with("the state is of words with other room"));
-    let table = build(Quota::per_hour(5)).inline(8).unwrap().build();
+    let table = build(Quota::per_hour(5)).max_keys(8).inline().unwrap().build();
     assert_eq!(
         reason(table.restore(&bytes)),
         "the state is of a map of keys, and the limiter is a table of keys"
     );
     assert!(table.try_acquire("ada").is_ok());
-    let another = build(Quota::per_hour(5)).inline(8).unwrap().build();
+    let another = build(Quota::per_hour(5)).max_keys(8).inline().unwrap().build();
     assert!(reason(another.restore(&table.save())).contains("another hasher"));
     let full = build(Quota::per_hour(5)).max_keys(0).build();
     assert_eq!(reason(full.restore(&bytes)), "the state has 1 keys, and the limiter has room for 0");
@@ -343,7 +343,7 @@ fn decisions_go_on_while_a_limiter_is_saved_and_restored() {
     let quota = Quota::per_day(1).burst(1_000);
     let build = || RateLimiter::<u64>::builder(quota).hasher(Hasher::default());
     let stores: [&dyn Fn() -> RateLimiter<u64, Quota, Hasher>; 2] =
-        [&|| build().build(), &|| build().inline(4_000).unwrap().build()];
+        [&|| build().build(), &|| build().max_keys(4_000).inline().unwrap().build()];
     for store in stores {
         let limiter = store();
         let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));

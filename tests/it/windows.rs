@@ -139,7 +139,7 @@ fn a_window_is_evicted_when_its_tokens_are_forgotten() {
         for inline in [false, true] {
             let (clock, mock) = Clock::mock();
             let builder = RateLimiter::<u64, Window>::builder(text.parse().unwrap()).clock(clock);
-            let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
+            let limiter = if inline { builder.max_keys(8).inline().unwrap() } else { builder }.build();
             mock.advance(Duration::from_secs(1_795_500_000));
             assert!(limiter.try_acquire(&1).is_ok());
             let reset = limiter.peek(&1).reset_after();
@@ -157,7 +157,7 @@ fn a_newcomer_takes_the_room_of_a_window_that_is_over() {
     for inline in [false, true] {
         let (clock, mock) = Clock::mock();
         let builder = RateLimiter::<u64, _>::builder(Window::per_day(5).utc()).clock(clock);
-        let builder = if inline { builder.inline(6).unwrap() } else { builder.max_keys(8) };
+        let builder = if inline { builder.max_keys(6).inline().unwrap() } else { builder.max_keys(8) };
         let limiter = builder.when_full(WhenFull::Deny).build();
         let granted =
             |keys: std::ops::Range<u64>| keys.filter(|key| limiter.try_acquire(key).is_ok()).count();
@@ -176,7 +176,8 @@ fn a_flood_of_keys_is_bounded_and_resets_no_window() {
     for inline in [false, true] {
         let (clock, mock) = Clock::mock();
         let builder = RateLimiter::<u64, _>::builder(Window::per_hour(3).sliding()).clock(clock);
-        let builder = if inline { builder.inline(6_000).unwrap() } else { builder.max_keys(8_000) };
+        let builder =
+            if inline { builder.max_keys(6_000).inline().unwrap() } else { builder.max_keys(8_000) };
         let limiter = builder.when_full(WhenFull::Deny).build();
         let clients = 1_u64 << 32..(1 << 32) + 100;
         assert!(clients.clone().all(|client| limiter.try_acquire_n(&client, 3).is_ok()));
@@ -219,8 +220,12 @@ fn a_key_that_shares_a_window_stays_limited() {
 #[test]
 fn a_removed_key_of_a_table_keeps_its_slot() {
     let (clock, mock) = Clock::mock();
-    let limiter =
-        RateLimiter::<u64, _>::builder(Window::per_day(2).utc()).clock(clock).inline(6).unwrap().build();
+    let limiter = RateLimiter::<u64, _>::builder(Window::per_day(2).utc())
+        .clock(clock)
+        .max_keys(6)
+        .inline()
+        .unwrap()
+        .build();
     let hold = limiter.key(&1).n(2).hold().unwrap();
     assert!(limiter.remove(&1));
     assert_eq!((limiter.len(), limiter.peek(&1).remaining()), (1, 2));
@@ -381,8 +386,8 @@ fn another_limit_of_a_window_is_checked() {
 #[test]
 fn a_builder_of_windows_keeps_its_settings() {
     let builder = RateLimiter::<u64, _>::builder(Window::per_hour(2)).presize(17).unwrap();
-    let text = format!("{:?}", builder.max_keys(19).inline(23).unwrap().when_full(WhenFull::Allow));
-    for part in ["2/h fixed", "presize: 17", "max_keys: 19", "inline: Some(23)", "when_full: Allow"] {
+    let text = format!("{:?}", builder.max_keys(19).inline().unwrap().when_full(WhenFull::Allow));
+    for part in ["2/h fixed", "presize: 17", "max_keys: 19", "inline: true", "when_full: Allow"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

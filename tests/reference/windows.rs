@@ -79,7 +79,7 @@ impl Walk {
         };
         let face = match choose(4) {
             0 => Face::key(keyed().max_keys(KEYS as usize).build()),
-            1 => Face::key(keyed().inline(64).unwrap().build()),
+            1 => Face::key(keyed().max_keys(64).inline().unwrap().build()),
             _ => {
                 let builder = WindowCounter::builder(made).headroom(with_room).expect(room);
                 Face::alone(builder.clock(clock.clone()).build())

@@ -20,7 +20,7 @@ fn keys_that_enter_at_once_are_in_the_table_once() {
     let limiters: Vec<_> = (0..ROUNDS)
         .map(|_| {
             let builder = RateLimiter::<u64>::builder(Quota::per_hour(BURST)).clock(clock.clone());
-            builder.inline(KEYS as usize * 3 / 2).unwrap().when_full(WhenFull::Deny).build()
+            builder.max_keys(KEYS as usize * 3 / 2).inline().unwrap().when_full(WhenFull::Deny).build()
         })
         .collect();
     let (granted, start) = (counters(KEYS as usize * ROUNDS), Barrier::new(4));

@@ -46,7 +46,7 @@ impl Store {
     pub(crate) fn room<K, S>(self, builder: Builder<K, Quota, S>, keys: usize) -> Builder<K, Quota, S> {
         match self {
             Store::Map => builder.max_keys(keys),
-            Store::Table => builder.inline(keys).unwrap(),
+            Store::Table => builder.max_keys(keys).inline().unwrap(),
         }
     }
 

@@ -12,6 +12,7 @@
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -69,8 +70,8 @@ fn goes_on(inline: bool) {
     let (clock, mock) = Clock::mock();
     let quota = Quota::per_hour(5);
     let bucket = TokenBucket::builder(quota).clock(clock.clone()).build();
-    let builder = RateLimiter::<String>::builder(quota).clock(clock);
-    let limiter = if inline { builder.inline(2_000).unwrap() } else { builder.max_keys(2_000) }.build();
+    let builder = RateLimiter::<String>::builder(quota).clock(clock).max_keys(2_000);
+    let limiter = if inline { builder.inline().unwrap() } else { builder }.build();
     assert!(bucket.try_acquire_n(2).is_ok() && limiter.try_acquire_n("known", 2).is_ok());
     let rest_of = |known: u64| {
         assert_eq!(bucket.ask().n(10).acquire_up_to().tokens(), known);
@@ -103,7 +104,7 @@ fn goes_on_in_the_middle(inline: bool) {
     let _watchdog = Watchdog::of("a busy fork", 600);
     let quota = Quota::per_second(1_000_000).burst(1_000);
     let builder = RateLimiter::<u64>::builder(quota);
-    let limiter = if inline { builder.inline(100).unwrap() } else { builder }.build();
+    let limiter = if inline { builder.max_keys(100).inline().unwrap() } else { builder }.build();
     for key in 0..KEYS {
         assert!(limiter.try_acquire(&key).is_ok());
     }
@@ -132,6 +133,32 @@ fn goes_on_in_the_middle(inline: bool) {
                 let span = limiter.now().since(start).as_micros() as u64;
                 assert!(granted.iter().all(|granted| *granted <= quota.capacity() + span + 1));
             });
+        }
+    });
+}
+
+/// In a process that may have no more memory, a table that does not fit is an error, and no end of
+/// the process. One that was tried before is then a map.
+#[test]
+fn a_table_without_memory_is_an_error_or_a_map() {
+    let _watchdog = Watchdog::of("a fork without memory", 600);
+    let builder = || RateLimiter::<u64>::builder(Quota::per_hour(1));
+    let tried = builder().max_keys(16_000_000).inline().expect("there is memory");
+    in_a_fork(|| {
+        let statm = fs::read_to_string("/proc/self/statm").expect("Linux tells");
+        let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+        let most = pages * 4_096 + 64 * 1_048_576;
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the limit is valid, and of this process alone.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        let error = builder().max_keys(16_000_000).inline().expect_err("they take 341 MB").to_string();
+        let (told, fit) = error.rsplit_once(' ').expect("a sentence");
+        assert_eq!(told, "a number of keys to allocate of 16000000 is out of bounds: 0 to");
+        let fit: usize = fit.parse().expect("a number");
+        assert!((500_000..=4_000_000).contains(&fit), "{error}");
+        for limiter in [tried.build(), builder().max_keys(fit).inline().expect("it fits").build()] {
+            assert_eq!((0..1_000).filter(|key| limiter.try_acquire(key).is_ok()).count(), 1_000);
+            assert_eq!((limiter.try_acquire(&7).is_ok(), limiter.len()), (false, 1_000));
         }
     });
 }

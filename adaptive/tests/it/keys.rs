@@ -21,7 +21,7 @@ fn limiter(store: Store, limit: u32) -> Keys {
     let builder = RateLimiter::builder(Places::new(limit));
     match store {
         Store::Map => builder.build(),
-        Store::Table => builder.inline(4_096).unwrap().build(),
+        Store::Table => builder.max_keys(4_096).inline().unwrap().build(),
     }
 }
 

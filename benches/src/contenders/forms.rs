@@ -58,7 +58,7 @@ impl<K: Key, const FORM: u8, const INLINE: bool> Limiter<K> for Form<K, FORM, IN
         let builder = RateLimiter::builder(rule).hasher(FoldHash::default());
         let builder = if FORM == HOOK { builder.on_decision(|_| ()) } else { builder };
         let limiter = match INLINE {
-            true => builder.inline(setup.keys).unwrap().build(),
+            true => builder.max_keys(setup.keys).inline().unwrap().build(),
             false => builder.presize(setup.keys).unwrap().max_keys(setup.keys).build(),
         };
         let plan = (FORM == PLAN).then(|| limiter.plan(rule).expect("the rule of the limiter fits its word"));

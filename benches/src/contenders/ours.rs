@@ -130,7 +130,7 @@ pub(crate) struct Inline;
 
 impl<K: Key, S: BuildHasher + Default + Send + Sync> Way<K, S> for Inline {
     fn build(setup: Setup) -> RateLimiter<K, Quota, S> {
-        RateLimiter::builder(setup.quota).hasher(S::default()).inline(setup.keys).unwrap().build()
+        RateLimiter::builder(setup.quota).hasher(S::default()).max_keys(setup.keys).inline().unwrap().build()
     }
 }
 

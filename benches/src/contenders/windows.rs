@@ -51,7 +51,7 @@ impl<K: Key, S: BuildHasher + Default + Send + Sync, const INLINE: bool> Limiter
     fn new(setup: Setup) -> Self {
         let builder = RateLimiter::builder(sliding(setup)).hasher(S::default());
         KeyedWindows(match INLINE {
-            true => builder.inline(setup.keys).unwrap().build(),
+            true => builder.max_keys(setup.keys).inline().unwrap().build(),
             false => builder.presize(setup.keys).unwrap().max_keys(setup.keys).build(),
         })
     }

@@ -25,8 +25,12 @@ pub fn rooms(effort: &Effort) -> Vec<Room> {
     let mut rooms = LOADS.map(|load| Room { load: load as f64 / 100.0, ..empty });
     for seed in 0..effort.tables as u64 {
         let builder = RateLimiter::<u64>::builder(Quota::per_hour(1));
-        let builder =
-            builder.hasher(FixedState::with_seed(seed)).inline(KEYS).unwrap().when_full(WhenFull::Deny);
+        let builder = builder
+            .hasher(FixedState::with_seed(seed))
+            .max_keys(KEYS)
+            .inline()
+            .unwrap()
+            .when_full(WhenFull::Deny);
         let limiter = builder.build();
         let (mut newcomers, mut granted) = (0.., 0);
         // New keys, and the refused of them, until that part of the slots hold keys.

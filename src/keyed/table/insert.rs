@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, fingerprint};
 use super::two_choice::{Choice, KEYS_PER_SET, Table};
-use crate::bucket::atomic::{BucketRef, ReadClock, stop};
+use crate::bucket::atomic::{ReadClock, stop};
 use crate::bucket::engine::{Done, Engine};
 use crate::fault::{Fault, injected};
 use crate::keyed::idle::{self, IdleCheck};
@@ -80,8 +80,8 @@ impl Table {
     /// A thread holds a latch for tens of nanoseconds. If it is descheduled meanwhile, inserting
     /// threads of that set find no room.
     pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
-        let [Choice { set, .. }, _] = self.choices(hash);
-        let word = set.latch();
+        let [primary, _] = self.choices(hash);
+        let word = primary.latch();
         for tried in 0..TRIES {
             if word.fetch_or(LATCH, Ordering::Acquire) & LATCH == 0 || injected(Fault::NoLatch) {
                 return Some(Latch { word });
@@ -95,13 +95,17 @@ impl Table {
     /// that has some room. No clock is read.
     pub(super) fn claim_empty(&self, hash: u64) -> Option<Vacancy<'_>> {
         let [primary, _] = self.choices(hash).map(Choice::slots);
-        let mut empty = primary.into_iter().filter(|slot| slot.bucket.state() == State::FULL);
+        let mut empty = primary.into_iter().filter(|slot| slot.state() == State::FULL);
         let slot = empty.next()?;
         if empty.count() + 1 < FREE_IN_PRIMARY {
             return None;
         }
-        (&slot.bucket).commit(State::FULL, State::SEALED).ok()?;
-        Some(Vacancy { table: self, slot, evicts: slot.has_key(), vacant: State::FULL })
+        slot.seal(State::FULL).then(|| Vacancy {
+            table: self,
+            slot,
+            evicts: slot.has_key(),
+            vacant: State::FULL,
+        })
     }
 
     /// Returns a slot for the key: an empty one, or one whose bucket may be evicted. Otherwise
@@ -109,7 +113,7 @@ impl Table {
     pub(crate) fn claim(&self, hash: u64, engine: &Engine) -> Result<Vacancy<'_>, u64> {
         loop {
             let slots = self.choices(hash).map(Choice::slots);
-            let states = slots.map(|set| set.map(|slot| slot.bucket.state()));
+            let states = slots.map(|set| set.map(Slot::state));
             // The clock is read after the words.
             let idle = IdleCheck::now(engine);
             let [primary, secondary] = [0, 1].map(|set: usize| Occupancy::of(&states[set], &idle));
@@ -121,7 +125,7 @@ impl Table {
                 return Err(idle.due_at(primary.soonest.min(secondary.soonest)));
             }
             let (slot, state) = (slots[set][room.first], states[set][room.first]);
-            if (&slot.bucket).commit(state, State::SEALED).is_ok() {
+            if slot.seal(state) {
                 let evicts = slot.has_key();
                 self.counts().evicted.fetch_add(u64::from(evicts), Relaxed);
                 let vacant = idle::vacated(engine, state);

@@ -5,9 +5,11 @@
 //!
 //! | fingerprint | word        | state of the slot                                              |
 //! |-------------|-------------|----------------------------------------------------------------|
-//! | 0           | `FULL`      | empty                                                          |
+//! | 0           | 0           | empty and never taken: zeroed memory                           |
+//! | `USED`      | 0           | owned by the thread that takes it first, and is about to seal it |
+//! | `USED`      | `FULL`      | empty                                                          |
 //! | of a key    | a level     | held by that key                                               |
-//! | 0           | a tombstone | [vacated](two_choice::Table::vacate), then empty after a wait |
+//! | `USED`      | a tombstone | [vacated](two_choice::Table::vacate), then empty after a wait |
 //! | any         | `SEALED`    | owned by a thread that empties the slot or gives it a key |
 //! | of a key    | `INSERTING` | owned by a thread that gives the slot to that key              |
 //!
@@ -27,13 +29,14 @@
 //! ```
 //!
 //! The lowest bit of a set's first fingerprint is the latch of the set; no fingerprint has that
-//! bit. (The sets of a key depend on all bits of its hash.)
+//! bit. The sets of a key depend on its fingerprint only, so that a saved one is found again.
 //!
 //! # Invariants
 //!
 //! * *Invariant:* a slot changes hands only by a compare-and-swap of its word to `SEALED`, from
 //!   empty or from a level that [is idle](crate::keyed::idle). The thread of that
-//!   compare-and-swap owns the slot: only that thread writes its fingerprint, then its word.
+//!   compare-and-swap owns the slot: only that thread writes its fingerprint, then its word. The
+//!   first time it is a compare-and-swap of the fingerprint from 0, because a key's word may be 0.
 //! * *Invariant:* a loaded word is the key's if the fingerprint, loaded after the word, is the
 //!   key's and the word is then unchanged, because a level never comes back in a slot: the stamp of
 //!   the next key's level is later by the eviction grace, and that of [places](crate::word::places)
@@ -61,5 +64,5 @@ mod two_choice;
 
 pub(crate) use insert::Insertion;
 pub(crate) use resume::Resumed;
-pub(crate) use set::{SlotRef, hash_of};
+pub(crate) use set::{SlotRef, hash_of, hashes_of, is_fingerprint};
 pub(crate) use two_choice::Table;

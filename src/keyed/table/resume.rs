@@ -1,6 +1,6 @@
 //! The keys of a table as a save sees them, and the restored ones.
 
-use super::set::{LATCH, SlotRef};
+use super::set::{LATCH, SlotRef, USED};
 use super::two_choice::Table;
 use crate::bucket::engine::Engine;
 use crate::sync::Ordering;
@@ -17,11 +17,11 @@ pub(crate) enum Resumed<'a> {
 impl Table {
     /// Calls `see` with the fingerprint and the word of each held slot.
     pub(crate) fn each(&self, mut see: impl FnMut(u64, State)) {
-        for slot in self.slots() {
+        for slot in &self.slots {
             let fingerprint = slot.fingerprint.load(Ordering::Acquire) & !LATCH;
             let state = slot.bucket.state();
             // Else the slot passes to another key.
-            if fingerprint != 0 && state.is_level() && slot.has(fingerprint) {
+            if fingerprint > USED && state.is_level() && slot.has(fingerprint) {
                 see(fingerprint, state);
             }
         }

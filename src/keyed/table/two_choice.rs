@@ -4,33 +4,42 @@
 #![allow(clippy::modulo_one, reason = "a model has one line of one slot")]
 
 use std::array;
+use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use super::set::{LATCH, LINES, Line, SLOTS, SLOTS_PER_LINE, Set, Slot, SlotRef, fingerprint};
+use super::set::{LATCH, Line, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, USED, find_in, fingerprint, mixed};
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
-use crate::keyed::key::mix;
-use crate::sync::{MODEL, Ordering};
+use crate::sync::{AtomicU64, MODEL, Ordering};
 use crate::word::state::{Reading, State};
 
 /// Keys of a set on average, of 8 slots: both sets of a key are then hardly ever in use.
 pub(super) const KEYS_PER_SET: usize = if MODEL { 1 } else { 6 };
 
+/// Slots by which the first set may be off, to be at the beginning of a pair of cache lines.
+const PADDING: usize = SLOTS - 1;
+
 pub(crate) struct Table {
-    sets: Box<[Set]>,
+    /// Those of the sets, and empty ones around them.
+    pub(super) slots: Vec<Slot>,
+    /// Index of the first slot of the first set, below `SLOTS`.
+    first: u32,
+    /// Number of slots of all sets, a multiple of `SLOTS`.
+    in_sets: u64,
     /// Made with the first key.
     counts: OnceLock<Box<CachePadded<Counts>>>,
 }
 
-/// A set of a key, and the line of the set that the key prefers.
+/// The line that a key prefers, of one of its sets.
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
-    pub(super) set: &'a Set,
-    pub(super) preferred: usize,
+    table: &'a Table,
+    /// Index of the first slot of the line, from that of the first set on.
+    line: usize,
 }
 
 #[derive(Default)]
@@ -40,22 +49,41 @@ pub(super) struct Counts {
 }
 
 impl<'a> Choice<'a> {
-    /// Returns the lines of the set, the preferred one first.
-    fn lines(self) -> [&'a Line; LINES] {
-        array::from_fn(|index| &self.set.0[index ^ self.preferred])
-    }
-
     /// Returns the slots of the set, those of the preferred line first.
     pub(super) fn slots(self) -> [&'a Slot; SLOTS] {
-        let lines = self.lines();
-        array::from_fn(|index| &lines[index / SLOTS_PER_LINE].0[index % SLOTS_PER_LINE])
+        let line = |index| self.table.line(self.line ^ (index / SLOTS_PER_LINE * SLOTS_PER_LINE));
+        array::from_fn(|index| &line(index)[index % SLOTS_PER_LINE])
+    }
+
+    /// Returns the word whose lowest bit is the latch of the set.
+    pub(super) fn latch(self) -> &'a AtomicU64 {
+        &self.table.line(self.line / SLOTS * SLOTS)[0].fingerprint
     }
 }
 
 impl Table {
-    pub(crate) fn new(keys: usize) -> Table {
-        let sets = keys.div_ceil(KEYS_PER_SET).max(1);
-        Table { sets: (0..sets).map(|_| Set::empty()).collect(), counts: OnceLock::new() }
+    /// Returns a table, or `None` if there is no memory for it.
+    pub(crate) fn new(keys: usize) -> Option<Table> {
+        let len = Table::slots_for(keys)?;
+        // Zeroed pages, which are not touched: slots stay in place, and the compiler removes the
+        // loop. If it saw that the words are 0, it would write them.
+        let slots: Vec<Slot> = black_box(vec![[0; 2]; len]).into_iter().map(Slot::of).collect();
+        let first = (SLOTS - slots.as_ptr().addr() / size_of::<Slot>() % SLOTS) % SLOTS;
+        Some(Table { slots, first: first as u32, in_sets: (len - PADDING) as u64, counts: OnceLock::new() })
+    }
+
+    /// Returns the largest number of keys, by halves, for which there is memory.
+    pub(crate) fn most(keys: usize) -> usize {
+        let mut fewer = std::iter::successors(Some(keys), |keys| Some(keys / 2));
+        fewer.find(|keys| Table::slots_for(*keys).is_some()).expect("few are not tried")
+    }
+
+    /// Returns the number of slots for `keys` keys, or `None` if there is no memory for them.
+    fn slots_for(keys: usize) -> Option<usize> {
+        let len = (keys.div_ceil(KEYS_PER_SET).max(1)).checked_mul(SLOTS)? + PADDING;
+        // 33 MiB or more: glibc keeps less once it is freed, and zeros it for the table by writing.
+        let tried = if len < 1 << 13 { 0 } else { len.max(33 << 16) };
+        black_box(&mut Vec::<Slot>::new()).try_reserve_exact(tried).ok().map(|()| len)
     }
 
     /// Returns the number of keys held.
@@ -72,30 +100,37 @@ impl Table {
         self.counts.get_or_init(Box::default)
     }
 
-    /// Returns the choices of a key, the primary one first. They depend on its fingerprint only, so
-    /// that a saved one is found again.
+    /// Returns the choices of a key, the primary one first.
     #[inline(always)]
     pub(super) fn choices(&self, hash: u64) -> [Choice<'_>; 2] {
-        let mixed = mix(fingerprint(hash));
+        self.choices_by(mixed(fingerprint(hash)))
+    }
+
+    #[inline(always)]
+    fn choices_by(&self, mixed: u64) -> [Choice<'_>; 2] {
         [self.choice(mixed >> 32), self.choice(mixed & u64::from(u32::MAX))]
     }
 
     /// Returns a choice by a number below 2^32.
     #[inline(always)]
     fn choice(&self, part: u64) -> Choice<'_> {
-        // The product fits: a table has less than 2^32 sets. Its whole part, in units of 2^32, is
-        // the set, and the first bits of the rest are the line.
-        let product = part * self.sets.len() as u64;
-        let line = ((product & u64::from(u32::MAX)) * LINES as u64) >> 32;
-        Choice { set: &self.sets[(product >> 32) as usize], preferred: line as usize }
+        // The product fits: a table has less than 2^32 slots. In units of 2^32 it is a slot.
+        let slot = ((part * self.in_sets) >> 32) as usize;
+        Choice { table: self, line: slot / SLOTS_PER_LINE * SLOTS_PER_LINE }
+    }
+
+    #[inline(always)]
+    fn line(&self, index: usize) -> &Line {
+        // Both are below 2^32, so that the end is compared alone.
+        let end = self.first as usize + index + SLOTS_PER_LINE;
+        self.slots[..end].last_chunk().expect("a line has as many")
     }
 
     /// Returns whether a key's primary and secondary set have these indexes.
     #[cfg(test)]
     #[cfg(any(loom, shuttle))]
-    pub(crate) fn has_sets(&self, hash: u64, [primary, secondary]: [usize; 2]) -> bool {
-        let [first, second] = self.choices(hash);
-        std::ptr::eq(first.set, &self.sets[primary]) && std::ptr::eq(second.set, &self.sets[secondary])
+    pub(crate) fn has_sets(&self, hash: u64, sets: [usize; 2]) -> bool {
+        self.choices(hash).map(|choice| choice.line / SLOTS) == sets
     }
 
     /// Returns the first slot with the key's fingerprint. (Of two, one is about to be another
@@ -103,9 +138,9 @@ impl Table {
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64) -> Option<SlotRef<'_>> {
         let fingerprint = fingerprint(hash);
-        let Choice { set, preferred } = self.choice(mix(fingerprint) >> 32);
-        match set.0[preferred].find(fingerprint) {
-            None => self.find_further(hash),
+        let mixed = mixed(fingerprint);
+        match find_in(self.line(self.choice(mixed >> 32).line), fingerprint) {
+            None => self.find_further(fingerprint, mixed),
             found => found,
         }
     }
@@ -114,17 +149,12 @@ impl Table {
     ///
     /// At three quarters of the keys that fit, this is one look in five.
     #[inline(never)]
-    fn find_further(&self, hash: u64) -> Option<SlotRef<'_>> {
-        let fingerprint = fingerprint(hash);
-        let [home, other] = self.choices(hash).map(Choice::lines);
-        // Loops: a chain of iterators takes three times the instructions.
-        for line in &home[1..] {
-            if let Some(found) = line.find(fingerprint) {
-                return Some(found);
-            }
-        }
-        for line in other {
-            if let Some(found) = line.find(fingerprint) {
+    fn find_further(&self, fingerprint: u64, mixed: u64) -> Option<SlotRef<'_>> {
+        let [home, other] = self.choices_by(mixed).map(|Choice { line, .. }| line);
+        let further = [home ^ SLOTS_PER_LINE, other, other ^ SLOTS_PER_LINE];
+        // A loop: a chain of iterators takes three times the instructions.
+        for line in if MODEL { &further[1..2] } else { &further } {
+            if let Some(found) = find_in(self.line(*line), fingerprint) {
                 return Some(found);
             }
         }
@@ -150,13 +180,14 @@ impl Table {
     /// Brings the line that a key prefers into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) -> u64 {
-        let Choice { set, preferred } = self.choice(mix(fingerprint(hash)) >> 32);
-        set.0[preferred].0[0].fingerprint.load(Ordering::Relaxed)
+        // The fingerprint, but of the few hashes that have the smallest one.
+        let line = self.choice(mixed(hash << 1) >> 32).line;
+        self.line(line)[0].fingerprint.load(Ordering::Relaxed)
     }
 
     /// Removes all keys that `seal` seals.
     pub(crate) fn clear(&self, engine: &Engine, seal: impl Fn(SlotRef<'_>) -> bool) {
-        for slot in self.slots().filter(|slot| slot.is_held()) {
+        for slot in self.slots.iter().filter(|slot| slot.is_held()) {
             let held = SlotRef { slot, fingerprint: slot.fingerprint.load(Ordering::Acquire) & !LATCH };
             if seal(held) {
                 self.vacate(held, engine);
@@ -171,16 +202,12 @@ impl Table {
             // A slot that another thread emptied first is not counted.
             slot.is_held() && seal(&slot.bucket).is_some_and(|vacant| self.leave(slot, vacant))
         };
-        self.slots().filter(evicted).count()
+        self.slots.iter().filter(evicted).count()
     }
 
-    /// Returns the number of slots.
+    /// Returns the number of slots that keys may have.
     pub(crate) fn slots_in_all(&self) -> usize {
-        self.sets.len() * SLOTS
-    }
-
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.sets.iter().flat_map(Set::slots)
+        self.in_sets as usize
     }
 
     /// Gives up a slot that this thread has sealed, with any level.
@@ -202,7 +229,7 @@ impl Table {
 
     /// Empties a slot that this thread has sealed. Returns whether it had a key.
     pub(super) fn leave(&self, slot: &Slot, state: State) -> bool {
-        let held = slot.change(0);
+        let held = slot.change(USED);
         if held {
             self.counts().held.fetch_sub(1, Relaxed);
         }

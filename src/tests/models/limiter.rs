@@ -68,7 +68,7 @@ impl<L> World<L> {
 fn keys(quota: Quota, is_seen: bool) -> Arc<Keys> {
     World::of(|clock, seen| {
         let builder = RateLimiter::builder(quota).hasher(Fixed::default()).clock(clock);
-        let builder = builder.inline(1).unwrap();
+        let builder = builder.max_keys(1).inline().unwrap();
         let seen = Arc::clone(seen);
         if is_seen { builder.on_decision(move |decision| push(&seen, *decision)) } else { builder }.build()
     })

@@ -18,7 +18,9 @@ use crate::support::{HOUR, SECOND, ns};
 const HAS_A_PLACE: u32 = 3;
 
 fn a_scene(quota: Quota, policy: WhenFull) -> Scene {
-    Scene::of(|clock| RateLimiter::builder(quota).clock(clock).inline(1).unwrap().when_full(policy).build())
+    Scene::of(|clock| {
+        RateLimiter::builder(quota).clock(clock).max_keys(1).inline().unwrap().when_full(policy).build()
+    })
 }
 
 /// Fills all but `left` places with keys from 100 on.
@@ -150,7 +152,7 @@ impl Hash for Frail {
 /// Of a key's code only `Hash` is called, before any change.
 #[test]
 fn a_key_that_cannot_be_hashed_changes_nothing() {
-    let limiter = RateLimiter::<Frail>::builder(HOURLY).inline(100).unwrap().build();
+    let limiter = RateLimiter::<Frail>::builder(HOURLY).max_keys(100).inline().unwrap().build();
     assert!(limiter.try_acquire(&Frail(1)).is_ok());
     let calls: [fn(&RateLimiter<Frail>); 6] = [
         |limiter| assert!(limiter.try_acquire(&Frail(13)).is_ok()),
@@ -172,7 +174,7 @@ fn a_key_that_cannot_be_hashed_changes_nothing() {
 /// A plan is chosen before any change, too, so a panic there changes nothing.
 #[test]
 fn a_plan_that_cannot_be_chosen_changes_nothing() {
-    let limiter = RateLimiter::<u64>::builder(HOURLY).inline(1).unwrap().plans([HOURLY]).unwrap();
+    let limiter = RateLimiter::<u64>::builder(HOURLY).max_keys(1).inline().unwrap().plans([HOURLY]).unwrap();
     let limiter = limiter.plan_for(|key| (*key != 13).then_some(0).or_else(|| panic!("unlucky"))).build();
     assert!(catch_unwind(AssertUnwindSafe(|| limiter.try_acquire(&13))).is_err());
     assert!(limiter.is_empty() && (0..PLACES).all(|key| limiter.try_acquire(&key).is_ok()));

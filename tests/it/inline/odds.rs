@@ -32,7 +32,8 @@ fn as_few_find_no_room_as_is_said() {
     let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1))
         .hasher(Fixed::default())
         .clock(clock)
-        .inline(KEYS as usize)
+        .max_keys(KEYS as usize)
+        .inline()
         .unwrap();
     let limiter = limiter.when_full(WhenFull::Deny).build();
     let mut next = 0;

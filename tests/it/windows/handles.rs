@@ -44,7 +44,7 @@ fn every_handle_of_a_window_takes_and_gives() {
         each_verb(counter.ask(), &take, earlier, counter.now());
         for inline in [false, true] {
             let builder = RateLimiter::<u64, _>::builder(window).clock(clock.clone());
-            let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
+            let limiter = if inline { builder.max_keys(8).inline().unwrap() } else { builder }.build();
             let earlier = limiter.now();
             mock.advance(Duration::from_secs(1));
             let now = limiter.now();
@@ -68,7 +68,7 @@ const KINDS: [&str; 5] =
 fn a_removal_forgets_the_tokens() {
     for (inline, stays) in [(false, false), (true, true)] {
         let builder = RateLimiter::<u64, _>::builder(Window::per_hour(10)).clock(Clock::mock().0);
-        let limiter = if inline { builder.inline(8).unwrap() } else { builder }.build();
+        let limiter = if inline { builder.max_keys(8).inline().unwrap() } else { builder }.build();
         assert!(!limiter.remove(&1), "it is unknown");
         assert!(limiter.try_acquire_n(&1, 4).is_ok());
         assert!(limiter.remove(&1));

@@ -14,7 +14,7 @@ fn a_hold_of_an_earlier_window_gives_nothing_back() {
         let counter = WindowCounter::builder(window).clock(clock.clone()).build();
         let limiters = [false, true].map(|inline| {
             let builder = RateLimiter::<u64, _>::builder(window).clock(clock.clone());
-            if inline { builder.inline(8).unwrap() } else { builder }.build()
+            if inline { builder.max_keys(8).inline().unwrap() } else { builder }.build()
         });
         let [map, table] = &limiters;
         let hold = |n| {
@@ -81,7 +81,7 @@ fn an_old_moment_fills_no_bucket_whatever_its_age() {
             let (clock, mock) = Clock::mock();
             let bucket = TokenBucket::builder(quota).clock(clock.clone()).build();
             let builder = RateLimiter::<u64>::builder(quota).clock(clock.clone());
-            let limiter = if walk % 2 == 0 { builder.inline(8).unwrap() } else { builder }.build();
+            let limiter = if walk % 2 == 0 { builder.max_keys(8).inline().unwrap() } else { builder }.build();
             let mut moments: Vec<Moment> = Vec::new();
             for _ in 0..40 {
                 // Up to 2^58 ns, 9 years, in all scales.

@@ -101,7 +101,7 @@ impl Case {
             builder = builder.headroom(quota(head)?).ok()?;
         }
         let builder = if self.inline {
-            builder.inline(self.max_keys).unwrap()
+            builder.max_keys(self.max_keys).inline().unwrap()
         } else {
             builder.max_keys(self.max_keys)
         };

@@ -87,7 +87,7 @@ fn limiter(kind: &str) -> Limiter {
     };
     let builder = RateLimiter::<u64>::builder(quota).hasher(FixedState::default());
     let builder = match kind.ends_with("inline") || kind == "batch" {
-        true => builder.inline(KEYS as usize),
+        true => builder.max_keys(KEYS as usize).inline(),
         false => builder.presize(KEYS as usize),
     };
     let builder = builder.expect("a size");
@@ -175,7 +175,7 @@ fn windows(kind: &str, keys: &[u64]) -> Option<u64> {
     let window = if kind.starts_with("fixed") { hour() } else { sliding() };
     let builder = RateLimiter::<u64, _>::builder(window).hasher(FixedState::default());
     let builder = match kind.ends_with("inline") {
-        true => builder.inline(KEYS as usize),
+        true => builder.max_keys(KEYS as usize).inline(),
         false => builder.presize(KEYS as usize),
     };
     let builder = builder.expect("a size");

@@ -61,7 +61,7 @@ impl Trio {
             bucket: TokenBucket::builder(quota).clock(clock.clone()).build(),
             limiters: [
                 RateLimiter::builder(quota).clock(clock.clone()).max_keys(1).build(),
-                RateLimiter::builder(quota).clock(clock).inline(1).unwrap().build(),
+                RateLimiter::builder(quota).clock(clock).max_keys(1).inline().unwrap().build(),
             ],
             ideals: [ideal.clone(), ideal.clone(), ideal],
             granted: [0; 3],

@@ -55,7 +55,7 @@ fn each_key(name: &str, inline: bool, policy: WhenFull, hash: fn(u64) -> u64) {
     let quota = Quota::per_hour(BURST);
     let limiter =
         RateLimiter::<Collider>::builder(quota).hasher(Said::default()).clock(clock).when_full(policy);
-    let limiter = if inline { limiter.inline(KEYS as usize).unwrap() } else { limiter }.build();
+    let limiter = if inline { limiter.max_keys(KEYS as usize).inline().unwrap() } else { limiter }.build();
     let keys: Vec<_> = (0..KEYS).map(|id| Collider { hash: hash(id), id }).collect();
     let mut granted = vec![0; keys.len()];
     let start = Instant::now();

@@ -110,7 +110,8 @@ fn survives(policy: WhenFull, between: u64, inline: bool) {
     let quota = Quota::every(TOKEN).burst(BURST);
     let limiter = RateLimiter::<Rough>::builder(quota).clock(clock).when_full(policy);
     // A table has twice the room, so that every key finds a place.
-    let limiter = if inline { limiter.inline(2 * ROOM).unwrap() } else { limiter.max_keys(ROOM) }.build();
+    let limiter =
+        if inline { limiter.max_keys(2 * ROOM).inline().unwrap() } else { limiter.max_keys(ROOM) }.build();
     let granted: Vec<_> = (0..HOT).map(|_| AtomicU64::new(0)).collect();
     let calls = AtomicU64::new(0);
     thread::scope(|scope| {

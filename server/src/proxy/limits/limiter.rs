@@ -198,7 +198,7 @@ fn with_room<R: Rule>(
     let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
     let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
     let builder = match keys {
-        Some(keys) => builder.inline(keys)?,
+        Some(keys) => builder.max_keys(keys).inline()?,
         None => builder,
     };
     Ok((builder.build(), Room { first: rule, most }))

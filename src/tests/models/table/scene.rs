@@ -59,8 +59,8 @@ impl World {
 
     pub(in crate::tests::models) fn of(slots: usize, live: LiveTerms) -> Arc<World> {
         let (clock, mock) = Clock::mock();
-        let table = Table::new(slots);
-        let mut hashes = (1..).map(|n: u64| n << 1).filter(|hash| table.has_sets(*hash, [0, slots - 1]));
+        let table = Table::new(slots).expect("there is memory");
+        let mut hashes = (2..).filter(|hash| table.has_sets(*hash, [0, slots - 1]));
         let hashes = [(); 2].map(|()| hashes.next().expect("there are such hashes"));
         Arc::new(World {
             engine: Engine::new(live, clock, None),
