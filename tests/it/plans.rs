@@ -1,6 +1,6 @@
 //! Keys under quotas of their own.
 
-use tollgate::{Builder, Clock, Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, Window, all_of};
+use tollgate::{Builder, Clock, Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, all_of};
 
 use super::{InStore, Room, WITH_ONE};
 use crate::support::{HOUR, Plain, SECOND, Time, Twin, nanos, ns};
@@ -20,26 +20,6 @@ fn limiter() -> (RateLimiter<u64>, Time) {
 
 fn left(decision: Result<Granted, Denied>) -> u64 {
     decision.expect("it is granted").remaining()
-}
-
-#[test]
-fn headroom_and_plans_leave_room_for_each_other() {
-    let minute = Window::per_minute(4);
-    let of = |limit| minute.with_limit(limit).unwrap();
-    let (first, second) = (Quota::per_second(10).burst(700), Quota::per_second(2_000));
-    let windows = RateLimiter::<u64, _>::builder(minute).headroom(of(70)).unwrap().headroom(of(7)).unwrap();
-    let windows = windows.plans([of(90), of(2)]).unwrap().build();
-    let quotas = RateLimiter::<u64>::builder(Quota::per_second(10)).headroom(first).unwrap();
-    let quotas = quotas.headroom(second).unwrap().plans([Quota::per_second(5)]).unwrap().build();
-    assert!(windows.plan(of(90)).is_ok() && quotas.plan(first).is_ok());
-    for limit in [70, 90] {
-        windows.set_rule(of(limit)).unwrap();
-        assert_eq!(left(windows.key(&limit).n(limit).try_acquire()), 0);
-    }
-    for quota in [first, second] {
-        quotas.set_rule(quota).unwrap();
-        assert_eq!(quotas.rule(), quota);
-    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use tollgate::{Clock, InvalidRule, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
+use tollgate::{Clock, InvalidRule, Quota, RateLimiter, Reason, TokenBucket, WhenFull, Window};
 
 use super::face::{Face, Set, on_each, on_each_of};
 use super::{InStore, Room, WITH_ONE};
@@ -362,4 +362,24 @@ fn a_faster_rule_makes_room_for_a_new_key() {
     limiter.set_rule(fast).unwrap();
     mock.advance(ns(4 * SECOND));
     assert!(limiter.try_acquire(&50).is_ok());
+}
+
+#[test]
+fn headroom_and_plans_leave_room_for_each_other() {
+    let minute = Window::per_minute(4);
+    let of = |limit| minute.with_limit(limit).unwrap();
+    let (first, second) = (Quota::per_second(10).burst(700), Quota::per_second(2_000));
+    let windows = RateLimiter::<u64, _>::builder(minute).headroom(of(70)).unwrap().headroom(of(7)).unwrap();
+    let windows = windows.plans([of(90), of(2)]).unwrap().build();
+    let quotas = RateLimiter::<u64>::builder(Quota::per_second(10)).headroom(first).unwrap();
+    let quotas = quotas.headroom(second).unwrap().plans([Quota::per_second(5)]).unwrap().build();
+    assert!(windows.plan(of(90)).is_ok() && quotas.plan(first).is_ok());
+    for limit in [70, 90] {
+        windows.set_rule(of(limit)).unwrap();
+        assert_eq!(windows.key(&limit).n(limit).try_acquire().unwrap().remaining(), 0);
+    }
+    for quota in [first, second] {
+        quotas.set_rule(quota).unwrap();
+        assert_eq!(quotas.rule(), quota);
+    }
 }

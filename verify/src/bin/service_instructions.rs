@@ -1,6 +1,8 @@
-//! Requests to the rate limit service for callgrind to count: 20,000 times a message is read, decided
-//! on, and its answer written. It is a program of its own, since the compiler shares code between
-//! the limiters of a program, and would change the counts of `instructions`.
+//! Requests to the rate limit service for callgrind to count: 20,000 times a message is read, is
+//! decided on, and its answer is written.
+//!
+//! It is a program of its own: the compiler shares code between the limiters of a program. So it
+//! would change the counts of `instructions`.
 //!
 //! `serve-2` has two descriptors. `serve-rules` finds the limit of one among 10,000. `serve-echo`
 //! is the messages without a decision.
