@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -20,12 +19,9 @@ use super::loaded::{Counter, LoadedRules};
 use super::messages::DescriptorEntry;
 use super::statistics::Statistics;
 use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
-use crate::state_file::{SavedPart, Writer};
 
 /// The most texts with a limiter of their own: each takes some 90 KB.
 const MAX_TEXTS: usize = 256;
-/// The name of the secret in a file of the state.
-const SECRET: &str = "secret";
 
 /// The arithmetic of `unit` and `requests_per_unit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +80,10 @@ pub(super) enum Verb {
 pub(crate) struct LimitCounts {
     options: CountOptions,
     /// A hasher with the secret.
-    hasher: SipHasher13,
+    pub(super) hasher: SipHasher13,
     /// By the number of a unit in messages, from 1 on.
     units: [Tables<Windows>; Unit::ALL.len()],
-    texts: RwLock<HashMap<AnyRule, Arc<TextLimiter>>>,
+    pub(super) texts: RwLock<HashMap<AnyRule, Arc<TextLimiter>>>,
     pub(crate) statistics: Statistics,
 }
 
@@ -98,17 +94,7 @@ impl LimitCounts {
         LimitCounts::by(hasher, options)
     }
 
-    /// Returns counts by the secret of a saved state. It takes the secret out of the parts.
-    pub(crate) fn of_saved(parts: &mut Vec<SavedPart>, options: &CountOptions) -> LimitCounts {
-        let place = parts.iter().position(|part| part.name == SECRET);
-        let secret = place.and_then(|place| parts.remove(place).bytes.try_into().ok());
-        match secret {
-            Some(secret) => LimitCounts::by(SipHasher13::new_with_key(&secret), options),
-            None => LimitCounts::new(options),
-        }
-    }
-
-    fn by(hasher: SipHasher13, options: &CountOptions) -> LimitCounts {
+    pub(super) fn by(hasher: SipHasher13, options: &CountOptions) -> LimitCounts {
         let windows = |unit| Tables::of_unit(unit, options.max_keys, &options.clock);
         let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
         LimitCounts {
@@ -150,40 +136,6 @@ impl LimitCounts {
         let counter = |limit: &Arc<RuleLimit>| self.counter(limit);
         let counters = rules.limits().map(counter).collect();
         Ok(LoadedRules::new(rules, counters, &self.statistics))
-    }
-
-    /// Writes the secret and all tables.
-    pub(crate) fn save(&self, to: &mut Writer) -> io::Result<()> {
-        to.put(SECRET, &self.hasher.key())?;
-        for unit in Unit::ALL {
-            for (kind, table) in self.of(unit).named() {
-                to.put(&format!("{} {kind}", unit.text()), &table.0.save())?;
-            }
-        }
-        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for (text, limiter) in texts {
-            for (kind, table) in limiter.tables.named() {
-                to.put(&format!("{text} {kind}"), &table.save())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Restores a table, after the rules are loaded and before the first decision. The load would
-    /// remove the limiters of overrides.
-    pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {
-        let (of, kind) = part.name.rsplit_once(' ').unwrap_or_default();
-        let missing = || "there is no such table".to_owned();
-        let restored = if let Some(unit) = Unit::ALL.into_iter().find(|unit| unit.text() == of) {
-            let named = self.of(unit).named().into_iter().find(|(name, _)| *name == kind);
-            named.ok_or_else(missing)?.1.0.restore(&part.bytes)
-        } else {
-            let text: AnyRule = of.parse().map_err(|_| missing())?;
-            let limiter = self.text_limiter(text).ok_or("there are too many texts")?;
-            let named = limiter.tables.named().into_iter().find(|(name, _)| *name == kind);
-            named.ok_or_else(missing)?.1.restore(&part.bytes)
-        };
-        restored.map_err(|why| why.to_string())
     }
 
     /// Returns the statistics, and the keys that are held, in the text format of Prometheus.
@@ -237,7 +189,7 @@ impl LimitCounts {
     }
 
     /// Returns the limiter of a text; `None` if there are [`MAX_TEXTS`] others.
-    fn text_limiter(&self, text: AnyRule) -> Option<Arc<TextLimiter>> {
+    pub(super) fn text_limiter(&self, text: AnyRule) -> Option<Arc<TextLimiter>> {
         if let Some(known) = self.texts.read().unwrap_or_else(PoisonError::into_inner).get(&text) {
             return Some(Arc::clone(known));
         }
@@ -273,7 +225,7 @@ impl LimitCounts {
         hasher.finish128().as_u128()
     }
 
-    fn of(&self, unit: Unit) -> &Tables<Windows> {
+    pub(super) fn of(&self, unit: Unit) -> &Tables<Windows> {
         &self.units[unit as usize - 1]
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod options;
 mod pages;
 mod reload;
 pub(crate) mod run;
+mod saved;
 mod settings;
 mod sources;
 mod state;

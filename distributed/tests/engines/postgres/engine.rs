@@ -156,7 +156,7 @@ impl Server for Postgres {
 }
 
 impl Sql for Postgres {
-    const TOO_LONG: (Duration, &str) = (Duration::from_millis(100), "lock timeout");
+    const TOO_LONG: (Duration, &str) = (Duration::from_secs(4), "lock timeout");
     const MISSING: (&str, &str) = ("DROP FUNCTION tollgate_acquire_1", "tollgate_acquire_1");
 
     async fn run(&mut self, sql: &str) {

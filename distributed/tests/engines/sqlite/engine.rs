@@ -75,7 +75,7 @@ impl Engine for File {
 
 impl Sql for File {
     const LOCK: &str = "BEGIN IMMEDIATE";
-    const TOO_LONG: (Duration, &str) = (Duration::from_millis(100), "locked");
+    const TOO_LONG: (Duration, &str) = (Duration::from_secs(1), "locked");
     const MISSING: (&str, &str) = ("DROP TABLE tollgate_buckets", "no such table: tollgate_buckets");
 
     async fn run(&mut self, sql: &str) {

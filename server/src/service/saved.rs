@@ -1,0 +1,60 @@
+//! The counts in the file of the state: the secret of the keys, and each table by its name.
+
+use std::io;
+use std::sync::PoisonError;
+
+use siphasher::sip128::SipHasher13;
+use tollgate::AnyRule;
+
+use super::counts::{CountOptions, LimitCounts};
+use crate::rules::tree::Unit;
+use crate::state_file::{SavedPart, Writer};
+
+/// The name of the secret in a file of the state.
+const SECRET: &str = "secret";
+
+impl LimitCounts {
+    /// Returns counts by the secret of a saved state. It takes the secret out of the parts.
+    pub(crate) fn of_saved(parts: &mut Vec<SavedPart>, options: &CountOptions) -> LimitCounts {
+        let place = parts.iter().position(|part| part.name == SECRET);
+        let secret = place.and_then(|place| parts.remove(place).bytes.try_into().ok());
+        match secret {
+            Some(secret) => LimitCounts::by(SipHasher13::new_with_key(&secret), options),
+            None => LimitCounts::new(options),
+        }
+    }
+
+    /// Writes the secret and all tables.
+    pub(crate) fn save(&self, to: &mut Writer) -> io::Result<()> {
+        to.put(SECRET, &self.hasher.key())?;
+        for unit in Unit::ALL {
+            for (kind, table) in self.of(unit).named() {
+                to.put(&format!("{} {kind}", unit.text()), &table.0.save())?;
+            }
+        }
+        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for (text, limiter) in texts {
+            for (kind, table) in limiter.tables.named() {
+                to.put(&format!("{text} {kind}"), &table.save())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores a table, after the rules are loaded and before the first decision. The load would
+    /// remove the limiters of overrides.
+    pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {
+        let (of, kind) = part.name.rsplit_once(' ').unwrap_or_default();
+        let missing = || "there is no such table".to_owned();
+        let restored = if let Some(unit) = Unit::ALL.into_iter().find(|unit| unit.text() == of) {
+            let named = self.of(unit).named().into_iter().find(|(name, _)| *name == kind);
+            named.ok_or_else(missing)?.1.0.restore(&part.bytes)
+        } else {
+            let text: AnyRule = of.parse().map_err(|_| missing())?;
+            let limiter = self.text_limiter(text).ok_or("there are too many texts")?;
+            let named = limiter.tables.named().into_iter().find(|(name, _)| *name == kind);
+            named.ok_or_else(missing)?.1.restore(&part.bytes)
+        };
+        restored.map_err(|why| why.to_string())
+    }
+}
