@@ -121,7 +121,8 @@ impl Model {
             limiter,
             policy: case.policy,
             max_keys: case.max_keys,
-            inline: case.inline,
+            // Without room there is no table.
+            inline: case.inline && case.max_keys > 0,
             hasher: case.hasher,
             initial: case.initial(),
             unused: Worlds::new(unused),
