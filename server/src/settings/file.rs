@@ -6,7 +6,7 @@ use std::path::Path;
 /// The most bytes of a file of settings.
 pub(crate) const MOST: u64 = 1 << 20;
 
-/// Reads the text of a file of at most so many bytes.
+/// Reads the text of a file that has `most` bytes or fewer.
 pub(crate) fn read(path: &Path, most: u64) -> Result<String, String> {
     let cannot_read = |error| format!("cannot read {}: {error}", path.display());
     let mut bytes = Vec::new();
