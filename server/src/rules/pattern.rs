@@ -16,8 +16,13 @@ impl Pattern {
     }
 
     /// Returns the text before the first star.
-    fn prefix(&self) -> &[u8] {
-        self.0.split('*').next().unwrap_or_default().as_bytes()
+    fn prefix(&self) -> Vec<u8> {
+        self.0.bytes().take_while(|byte| *byte != b'*').collect()
+    }
+
+    /// Returns the text after the last star, from its end on.
+    fn suffix(&self) -> Vec<u8> {
+        self.0.bytes().rev().take_while(|byte| *byte != b'*').collect()
     }
 
     /// Returns whether a text matches.
@@ -53,23 +58,20 @@ impl Subject<'_> {
         }
     }
 
-    fn bytes(self) -> impl Iterator<Item = u8> {
+    fn bytes(self) -> impl DoubleEndedIterator<Item = u8> + Clone {
         (0..self.len()).map(move |index| self.byte(index))
-    }
-
-    fn starts_with(self, prefix: &[u8]) -> bool {
-        prefix.len() <= self.len() && self.bytes().zip(prefix).all(|(byte, wanted)| byte == *wanted)
     }
 }
 
 /// Rules with a star, each with its pattern.
 ///
-/// A lookup compares the patterns whose prefix the text has, and no others.
+/// A lookup compares the patterns whose prefix and suffix the text has, and no others.
 #[derive(Debug)]
 pub(super) struct Wildcards<R> {
     rules: Vec<Wildcard<R>>,
-    /// The rules by their prefix, in the order of the bytes; empty until [`index`](Self::index).
-    prefixes: Vec<Prefix>,
+    /// The indices of the rules, ascending, by their prefix, then by their suffix from its end on.
+    /// Empty until [`index`](Self::index).
+    by_affixes: Beginnings<Beginnings<Box<[usize]>>>,
 }
 
 /// A rule with a star.
@@ -81,18 +83,46 @@ pub(super) struct Wildcard<R> {
     pub(super) rule: R,
 }
 
-/// The rules of one prefix.
+/// Texts that other texts may begin with, in the order of their bytes, each with a value.
 #[derive(Debug)]
-struct Prefix {
-    /// The indices of the rules, ascending; never empty.
-    rules: Box<[usize]>,
-    /// The index of the longest other prefix that this one begins with.
+struct Beginnings<T>(Vec<Beginning<T>>);
+
+#[derive(Debug)]
+struct Beginning<T> {
+    text: Box<[u8]>,
+    /// The index of the longest other text that this one begins with.
     shorter: Option<usize>,
+    value: T,
+}
+
+impl<T> Beginnings<T> {
+    fn new(sorted: impl Iterator<Item = (Vec<u8>, T)>) -> Beginnings<T> {
+        let mut all: Vec<Beginning<T>> = Vec::new();
+        for (text, value) in sorted {
+            let mut known = successors(all.len().checked_sub(1), |&index| all[index].shorter);
+            let shorter = known.find(|&index| text.starts_with(&all[index].text));
+            all.push(Beginning { text: text.into(), shorter, value });
+        }
+        Beginnings(all)
+    }
+
+    /// Returns the values of the texts that a text begins with, from the longest one on.
+    fn of<'a>(&'a self, text: impl Iterator<Item = u8> + Clone + 'a) -> impl Iterator<Item = &'a T> {
+        let Beginnings(all) = self;
+        let before = all.partition_point(|each| each.text.iter().copied().le(text.clone()));
+        // A beginning of the text is the last one that is not above it, or a shorter one of that.
+        let each = successors(before.checked_sub(1), |&index| all[index].shorter).map(|index| &all[index]);
+        let is_one = move |each: &&Beginning<T>| {
+            let mut text = text.clone();
+            each.text.iter().all(|wanted| text.next() == Some(*wanted))
+        };
+        each.filter(is_one).map(|each| &each.value)
+    }
 }
 
 impl<R> Default for Wildcards<R> {
     fn default() -> Wildcards<R> {
-        Wildcards { rules: Vec::new(), prefixes: Vec::new() }
+        Wildcards { rules: Vec::new(), by_affixes: Beginnings(Vec::new()) }
     }
 }
 
@@ -110,35 +140,44 @@ impl<R> Wildcards<R> {
     pub(super) fn index(&mut self) -> Vec<[&Wildcard<R>; 2]> {
         let pattern = |index: usize| &self.rules[index].pattern;
         let mut sorted: Vec<usize> = (0..self.rules.len()).collect();
-        sorted.sort_unstable_by_key(|&index| (pattern(index).prefix(), pattern(index).text(), index));
-        self.prefixes.clear();
-        for rules in sorted.chunk_by(|&a, &b| pattern(a).prefix() == pattern(b).prefix()) {
-            let is_begin = |&shorter: &usize| {
-                pattern(rules[0]).prefix().starts_with(pattern(self.prefixes[shorter].rules[0]).prefix())
+        let key = |&index: &usize| (pattern(index).prefix(), pattern(index).suffix(), pattern(index).text());
+        sorted.sort_by_cached_key(key);
+        let of_prefix = |rules: &[usize]| {
+            let same = rules.chunk_by(|&a, &b| pattern(a).suffix() == pattern(b).suffix());
+            let of_suffix = |rules: &[usize]| {
+                let suffix = pattern(rules[0]).suffix();
+                let mut rules: Box<[usize]> = rules.into();
+                rules.sort_unstable();
+                (suffix, rules)
             };
-            let last = self.prefixes.len().checked_sub(1);
-            let shorter = successors(last, |&index| self.prefixes[index].shorter).find(is_begin);
-            let mut rules: Box<[usize]> = rules.into();
-            rules.sort_unstable();
-            self.prefixes.push(Prefix { rules, shorter });
-        }
+            (pattern(rules[0]).prefix(), Beginnings::new(same.map(of_suffix)))
+        };
+        let same = sorted.chunk_by(|&a, &b| pattern(a).prefix() == pattern(b).prefix());
+        self.by_affixes = Beginnings::new(same.map(of_prefix));
         let same = sorted.chunk_by(|&a, &b| pattern(a).text() == pattern(b).text());
         let again = same.flat_map(|same| same[1..].iter().map(|&again| [again, same[0]]));
         again.map(|pair| pair.map(|index| &self.rules[index])).collect()
     }
 
+    /// Returns lists of the rules whose prefix and suffix a text has: the indices, ascending.
+    pub(super) fn candidates<'a>(&'a self, text: Subject<'a>) -> impl Iterator<Item = &'a [usize]> {
+        let of_prefix = self.by_affixes.of(text.bytes());
+        of_prefix.flat_map(move |by_suffix| by_suffix.of(text.bytes().rev())).map(|rules| &**rules)
+    }
+
     /// Returns the first rule whose pattern matches, in the order of the file.
+    #[inline]
     pub(super) fn find(&self, text: Subject<'_>) -> Option<&Wildcard<R>> {
-        let prefix = |prefix: &Prefix| self.rules[prefix.rules[0]].pattern.prefix();
-        let before = self.prefixes.partition_point(|each| prefix(each).iter().copied().le(text.bytes()));
-        // A prefix of the text is the last one that is not above it, or a shorter one of that.
+        // Most levels have no star.
+        if self.rules.is_empty() { None } else { self.first(text) }
+    }
+
+    #[inline(never)]
+    fn first(&self, text: Subject<'_>) -> Option<&Wildcard<R>> {
         let mut first = usize::MAX;
-        for index in successors(before.checked_sub(1), |&index| self.prefixes[index].shorter) {
-            let known = &self.prefixes[index];
-            if text.starts_with(prefix(known)) {
-                let mut earlier = known.rules.iter().copied().take_while(|&rule| rule < first);
-                first = earlier.find(|&rule| self.rules[rule].pattern.matches(text)).unwrap_or(first);
-            }
+        for rules in self.candidates(text) {
+            let mut earlier = rules.iter().copied().take_while(|&rule| rule < first);
+            first = earlier.find(|&rule| self.rules[rule].pattern.matches(text)).unwrap_or(first);
         }
         self.rules.get(first)
     }
