@@ -7,6 +7,7 @@ use std::time::Duration;
 use tollgate::{AnyRule, Clock, Quota, RateLimiter, Window};
 
 use crate::rules::tree::{Amount, RuleLimit, Unit};
+use crate::service::limiters::CountKey;
 
 /// The most names of refused keys of a limit. Further keys are counted without a name.
 const MAX_NAMES: usize = 100_000;
@@ -16,7 +17,7 @@ const MULTIPLES: [(u64, u64); 12] =
 
 /// A request of a limit.
 pub(super) struct Hit<'a> {
-    pub(super) key: u128,
+    pub(super) key: CountKey,
     pub(super) at: Duration,
     pub(super) is_refused: bool,
     pub(super) name: &'a dyn Fn() -> String,
@@ -26,8 +27,8 @@ pub(super) struct Hit<'a> {
 pub(super) struct LimitTally {
     pub(super) requests: u64,
     pub(super) refused: u64,
-    keys: HashMap<u128, KeyTally>,
-    names: HashMap<u128, String>,
+    keys: HashMap<CountKey, KeyTally>,
+    names: HashMap<CountKey, String>,
     /// The minute that runs, and the one with the most refusals: since 1970, and its refusals.
     minute: (u64, u64),
     pub(super) worst: (u64, u64),
@@ -54,8 +55,8 @@ enum Others {
 }
 
 enum Multiple {
-    Quota(RateLimiter<u128>),
-    Window(RateLimiter<u128, Window>),
+    Quota(RateLimiter<CountKey>),
+    Window(RateLimiter<CountKey, Window>),
 }
 
 impl LimitTally {

@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 use tollgate::{AnyRule, Clock, Quota};
 
-use super::limiters::{Hits, Tables, Taken, TextLimiter, Windows};
+use super::limiters::{CountKey, Hits, Tables, Taken, TextLimiter, Windows};
 use super::loaded::{Counter, LoadedRules};
 use super::messages::DescriptorEntry;
 use super::statistics::Statistics;
@@ -205,7 +205,12 @@ impl LimitCounts {
     }
 
     /// Returns the key of a count. `shared` has the patterns that stand for entries.
-    pub(crate) fn key(&self, domain: &str, entries: &[DescriptorEntry], shared: &[Option<Box<str>>]) -> u128 {
+    pub(crate) fn key(
+        &self,
+        domain: &str,
+        entries: &[DescriptorEntry],
+        shared: &[Option<Box<str>>],
+    ) -> CountKey {
         // Lengths go first, so that no two lists of entries are the same bytes.
         let mut hasher = self.hasher;
         let length = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -222,7 +227,7 @@ impl LimitCounts {
             hasher.write(key.as_bytes());
             hasher.write(value.as_bytes());
         }
-        hasher.finish128().as_u128()
+        hasher.finish128().as_bytes()
     }
 
     pub(super) fn of(&self, unit: Unit) -> &Tables<Windows> {
@@ -234,7 +239,7 @@ impl LimitCounts {
     pub(super) fn count(
         &self,
         counter: &Counter,
-        key: u128,
+        key: CountKey,
         (verb, hits): (Verb, u64),
         now: UnixTime,
     ) -> Option<Counted> {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::counts::{Counted, LimitCounts, UnixTime, Verb};
+use super::limiters::CountKey;
 use super::loaded::{Counter, LoadedRules};
 use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use super::statistics::Numbers;
@@ -98,7 +99,7 @@ struct Found<'a> {
     /// `None` for an override.
     rule: Option<&'a RuleLimit>,
     counter: Cow<'a, Counter>,
-    key: u128,
+    key: CountKey,
     hits: u64,
     is_negative: bool,
 }
@@ -222,7 +223,7 @@ impl<'a> Decision<'a> {
             }
         };
         let key = match *counter {
-            Counter::Unlimited => 0,
+            Counter::Unlimited => CountKey::default(),
             _ => self.counts.key(&self.request.domain, &descriptor.entries, shared),
         };
         Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })

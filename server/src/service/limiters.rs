@@ -10,6 +10,10 @@ use crate::rules::tree::Unit;
 /// The limit of each window, above that of every rule: a count goes on when it is over its limit.
 pub(crate) const MOST: u64 = (1 << 33) - 2;
 
+/// A key of a count: a hash of 128 bits by a secret. Bytes need no alignment, so an entry of the
+/// library's map takes 32 bytes. A number of 128 bits would make it 48.
+pub(crate) type CountKey = [u8; 16];
+
 /// A hasher for keys that are hashes already, by a secret.
 #[derive(Clone, Copy, Default)]
 pub(super) struct HashedKey(u64);
@@ -23,21 +27,23 @@ impl BuildHasher for HashedKey {
 }
 
 impl Hasher for HashedKey {
+    /// Takes the first half: half of a hash is a hash.
     #[inline]
-    fn write_u128(&mut self, key: u128) {
-        self.0 = key as u64; // The lower half of a hash is a hash.
+    fn write(&mut self, key: &[u8]) {
+        self.0 = key.first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
+    /// All keys have one length.
+    #[inline]
+    fn write_usize(&mut self, _: usize) {}
 
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
 }
 
-type HashedKeys<R> = RateLimiter<u128, R, HashedKey>;
+type HashedKeys<R> = RateLimiter<CountKey, R, HashedKey>;
 
 /// The hits of a key in the present window, before and after those of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +96,7 @@ pub(super) struct Windows(pub(super) HashedKeys<Window>);
 impl Windows {
     /// Adds hits to the count of a key.
     #[inline]
-    pub(super) fn add(&self, key: u128, hits: u64) -> Hits {
+    pub(super) fn add(&self, key: CountKey, hits: u64) -> Hits {
         match self.0.try_acquire_n(&key, hits) {
             Ok(granted) => {
                 let after = MOST - granted.remaining();
@@ -102,20 +108,20 @@ impl Windows {
 
     /// Adds hits to a count that reaches [`MOST`], and stops there.
     #[cold]
-    fn add_up_to_most(&self, key: u128, hits: u64) -> Hits {
+    fn add_up_to_most(&self, key: CountKey, hits: u64) -> Hits {
         let granted: Granted = self.0.key(&key).n(hits).acquire_up_to();
         let before = MOST - granted.remaining() - granted.tokens();
         Hits { before, after: before.saturating_add(hits) }
     }
 
     /// Returns the count of a key with these hits, and adds none.
-    pub(super) fn look(&self, key: u128, hits: u64) -> Hits {
+    pub(super) fn look(&self, key: CountKey, hits: u64) -> Hits {
         let before = MOST - self.0.peek(&key).remaining();
         Hits { before, after: before.saturating_add(hits) }
     }
 
     /// Takes hits from the count of a key, down to 0.
-    pub(super) fn give_back(&self, key: u128, hits: u64) -> Hits {
+    pub(super) fn give_back(&self, key: CountKey, hits: u64) -> Hits {
         self.0.refund(&key, hits);
         self.look(key, 0)
     }
@@ -158,16 +164,16 @@ impl TextLimiter {
 /// The keys of a rule of the library.
 pub(super) trait TextTable: Send + Sync {
     /// Takes all hits, or none if they are too many.
-    fn take(&self, key: u128, hits: u64) -> Taken;
+    fn take(&self, key: CountKey, hits: u64) -> Taken;
 
     /// Returns the result for these hits, and takes none.
-    fn look(&self, key: u128, hits: u64) -> Taken;
+    fn look(&self, key: CountKey, hits: u64) -> Taken;
 
     /// Takes hits that come after the fact: the tokens that are not there are owed. The wait after
     /// that is the one for the next token.
-    fn charge(&self, key: u128, hits: u64) -> Taken;
+    fn charge(&self, key: CountKey, hits: u64) -> Taken;
 
-    fn give_back(&self, key: u128, hits: u64) -> Taken;
+    fn give_back(&self, key: CountKey, hits: u64) -> Taken;
 
     /// Returns the state of all keys, for a later process.
     fn save(&self) -> Vec<u8>;
@@ -176,7 +182,7 @@ pub(super) trait TextTable: Send + Sync {
 }
 
 impl<R: Rule> TextTable for HashedKeys<R> {
-    fn take(&self, key: u128, hits: u64) -> Taken {
+    fn take(&self, key: CountKey, hits: u64) -> Taken {
         match self.try_acquire_n(&key, hits) {
             Ok(granted) => {
                 let (remaining, wait) = (granted.remaining(), granted.reset_after());
@@ -189,14 +195,14 @@ impl<R: Rule> TextTable for HashedKeys<R> {
         }
     }
 
-    fn look(&self, key: u128, hits: u64) -> Taken {
+    fn look(&self, key: CountKey, hits: u64) -> Taken {
         let seen = self.key(&key).n(hits).peek();
         let (is_granted, reset) = (seen.remaining() >= hits, seen.reset_after());
         let wait = if is_granted { reset } else { seen.retry_after().unwrap_or(reset) };
         Taken { is_granted, remaining: seen.remaining(), wait }
     }
 
-    fn charge(&self, key: u128, hits: u64) -> Taken {
+    fn charge(&self, key: CountKey, hits: u64) -> Taken {
         let is_granted = self.look(key, hits).is_granted;
         if let Ok(hold) = self.key(&key).n(0).hold() {
             hold.settle(hits);
@@ -204,7 +210,7 @@ impl<R: Rule> TextTable for HashedKeys<R> {
         Taken { is_granted, ..self.look(key, u64::from(!is_granted)) }
     }
 
-    fn give_back(&self, key: u128, hits: u64) -> Taken {
+    fn give_back(&self, key: CountKey, hits: u64) -> Taken {
         self.refund(&key, hits);
         self.look(key, 0)
     }
