@@ -1,6 +1,7 @@
 //! The calls of gRPC: `ShouldRateLimit`, and `Check` and `Watch` of health.
 
 use std::future::{Ready, ready};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +12,10 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use tokio::time::timeout;
 use tonic::body::Body;
+use tonic::codec::{BufferSettings, Codec};
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
+use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use super::messages::{
     HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
@@ -24,6 +26,9 @@ use crate::net::crowd::Busy;
 const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 /// The longest time for the message of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The first size of both buffers of a call, which has room for most messages. That of tonic is
+/// 8 KB: of 256 calls at a time, most of the memory of the process.
+const BUFFER: usize = 512;
 
 /// Answers a call. The connection is busy until the answer has ended.
 pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<Incoming>) -> Response<Body> {
@@ -54,12 +59,33 @@ pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<I
     exhausted(answered.unwrap_or_else(|_| late().into_http()), &statistics)
 }
 
-fn grpc<Answer, Question>() -> Grpc<ProstCodec<Answer, Question>>
+/// The codec of messages that are mostly short.
+struct ShortCodec<Answer, Question>(PhantomData<(Answer, Question)>);
+
+impl<Answer, Question> Codec for ShortCodec<Answer, Question>
 where
     Answer: prost::Message + Send + 'static,
     Question: prost::Message + Default + Send + 'static,
 {
-    Grpc::new(ProstCodec::default()).max_decoding_message_size(MESSAGE)
+    type Encode = Answer;
+    type Decode = Question;
+    type Encoder = ProstEncoder<Answer>;
+    type Decoder = ProstDecoder<Question>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::new(BufferSettings::new(BUFFER, MESSAGE))
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::new(BufferSettings::new(BUFFER, MESSAGE))
+    }
+}
+
+fn grpc<Answer, Question>() -> Grpc<ShortCodec<Answer, Question>>
+where
+    ShortCodec<Answer, Question>: Codec<Encode = Answer, Decode = Question>,
+{
+    Grpc::new(ShortCodec(PhantomData)).max_decoding_message_size(MESSAGE)
 }
 
 /// Returns the answer with the status of a bound for a message that is too long, which is counted.
