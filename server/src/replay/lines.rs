@@ -4,6 +4,7 @@
 //! run: the report counts it.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
@@ -126,34 +127,18 @@ fn unescaped(text: &str) -> Cow<'_, str> {
 
 /// `27/Nov/2026:03:10:00 +0100`.
 fn common_time(text: &str) -> Option<Duration> {
-    const MONTHS: [&[u8]; 12] =
-        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
-    let bytes = text.as_bytes();
-    if bytes.len() != 26 {
-        return None;
-    }
-    let number = |from: usize, to: usize| {
-        bytes[from..to]
-            .iter()
-            .try_fold(0, |sum: u64, byte| Some(sum * 10 + u64::from((*byte as char).to_digit(10)?)))
-    };
-    let month = MONTHS.iter().position(|month| *month == &bytes[3..6])? as u64 + 1;
-    let (day, year) = (number(0, 2)?, number(7, 11)?);
-    let (hour, minute, second) = (number(12, 14)?, number(15, 17)?, number(18, 20)?);
-    let zone = number(22, 24)? * 3_600 + number(24, 26)? * 60;
-    if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 || year < 1970 {
-        return None;
-    }
-    let local = days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
-    let seconds = if bytes[21] == b'-' { local + zone } else { local.checked_sub(zone)? };
-    Some(Duration::from_secs(seconds))
-}
-
-/// The days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the
-/// day of the leap year is its last.
-fn days(year: u64, month: u64, day: u64) -> u64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1 - 719_468
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (date, rest) = text.split_once(':')?;
+    let (time, zone) = rest.split_once(' ')?;
+    let (day, date) = date.split_once('/')?;
+    let (month, year) = date.split_once('/')?;
+    let month = MONTHS.iter().position(|known| *known == month)? + 1;
+    let local = since_1970(&format!("{year}-{month:02}-{day}T{time}Z"))?;
+    let (is_west, zone) = (zone.starts_with('-'), zone.strip_prefix(['-', '+'])?);
+    let number = |range: Range<usize>| zone.get(range)?.parse::<u8>().map(u64::from).ok();
+    let zone = Duration::from_secs(number(0..2)? * 3_600 + number(2..4)? * 60);
+    if is_west { local.checked_add(zone) } else { local.checked_sub(zone) }
 }
 
 /// An object with the fields of `fields`. The time is a number of seconds, or RFC 3339.
@@ -178,8 +163,12 @@ fn json<'a>(line: &str, fields: &'a FieldNames) -> Option<LogLine<'a>> {
 fn time_of(text: &str) -> Option<Duration> {
     match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => humantime::parse_rfc3339_weak(text).ok()?.duration_since(UNIX_EPOCH).ok(),
+        Err(_) => since_1970(text),
     }
+}
+
+fn since_1970(rfc3339: &str) -> Option<Duration> {
+    humantime::parse_rfc3339_weak(rfc3339).ok()?.duration_since(UNIX_EPOCH).ok()
 }
 
 #[cfg(test)]
