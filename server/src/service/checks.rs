@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tollgate_http::ClientIp;
 
 use super::messages::{Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use super::status;
 use crate::paths::{decoded, has_one_reading, without_dots, without_empty, without_parameters};
 use crate::rules::tree::Unit;
 
@@ -149,20 +150,8 @@ impl Check {
     /// Returns the status and the headers of the answer to a check.
     pub(crate) fn answer(&self, response: &RateLimitResponse) -> (StatusCode, Vec<(HeaderName, String)>) {
         let is_refused = response.overall_code == Code::OverLimit as i32;
-        let limited = response.statuses.iter().filter_map(|status| {
-            let limit = status.current_limit.as_ref()?;
-            let reset = status.duration_until_reset.as_ref().map_or(1, |reset| reset.seconds.max(1));
-            Some((status, limit, reset))
-        });
-        let told = if is_refused {
-            // The longest wait: a client that waits for another would be refused again.
-            let refused = limited.filter(|(status, _, _)| status.code == Code::OverLimit as i32);
-            refused.max_by_key(|(_, _, reset)| *reset)
-        } else {
-            limited.min_by_key(|(status, _, _)| status.limit_remaining)
-        };
         let mut headers = Vec::with_capacity(3);
-        if let Some((status, limit, reset)) = told {
+        if let Some((status, limit, reset)) = status::told(&response.statuses, is_refused) {
             let name: &str = if limit.name.is_empty() { &self.name } else { &limit.name };
             // A name of the headers has no other characters.
             let name: String =

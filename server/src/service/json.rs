@@ -3,11 +3,13 @@
 //! A name of a field is read in both of its spellings, and `null` is the default of a field. A
 //! field that the protocol does not have is an error.
 
-use serde_json::{Map, Value as Json, json};
+use std::fmt::Display;
+
+use serde_json::{Value as Json, json};
 
 use super::messages::{
-    Code, DescriptorEntry, DescriptorStatus, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
-    RateLimitResponse, Struct, Value, ValueKind,
+    Code, CurrentLimit, DescriptorEntry, DescriptorStatus, HeaderValue, RateLimitDescriptor,
+    RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Value, ValueKind,
 };
 use crate::rules::tree::Unit;
 
@@ -18,8 +20,7 @@ use crate::rules::tree::Unit;
 /// A sentence that names the place and the fault.
 pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
     let json = serde_json::from_slice(text).map_err(|error| format!("this is no JSON: {error}"))?;
-    let mut request = RateLimitRequest::default();
-    each_field(&json, "a request", |name, value| {
+    fields_of(&json, "a request", |request: &mut RateLimitRequest, name, value| {
         match name {
             "domain" => request.domain = string(value)?,
             "descriptors" => request.descriptors = list(value, descriptor)?,
@@ -27,73 +28,69 @@ pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
             _ => return Ok(false),
         }
         Ok(true)
-    })?;
-    Ok(request)
+    })
 }
 
 fn descriptor(json: &Json) -> Result<RateLimitDescriptor, String> {
-    let mut descriptor = RateLimitDescriptor::default();
-    each_field(json, "a descriptor", |name, value| {
+    fields_of(json, "a descriptor", |descriptor: &mut RateLimitDescriptor, name, value| {
         match name {
             "entries" => descriptor.entries = list(value, entry)?,
             "limit" => descriptor.limit = optional(value, limit)?,
             "hits_addend" => descriptor.hits_addend = optional(value, |hits| number(hits, u64::MAX))?,
-            "is_negative_hits" => descriptor.is_negative_hits = boolean(value)?,
+            "is_negative_hits" => {
+                descriptor.is_negative_hits =
+                    or_default(value, value.as_bool(), "is neither true nor false")?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
-    })?;
-    Ok(descriptor)
+    })
 }
 
 fn entry(json: &Json) -> Result<DescriptorEntry, String> {
-    let mut entry = DescriptorEntry::default();
-    each_field(json, "an entry", |name, value| {
+    fields_of(json, "an entry", |entry: &mut DescriptorEntry, name, value| {
         match name {
             "key" => entry.key = string(value)?,
             "value" => entry.value = string(value)?,
             _ => return Ok(false),
         }
         Ok(true)
-    })?;
-    Ok(entry)
+    })
 }
 
 fn limit(json: &Json) -> Result<RateLimitOverride, String> {
-    let mut limit = RateLimitOverride::default();
-    each_field(json, "a limit", |name, value| {
+    fields_of(json, "a limit", |limit: &mut RateLimitOverride, name, value| {
         match name {
             "requests_per_unit" => limit.requests_per_unit = number(value, u32::MAX)?,
             "unit" => limit.unit = unit(value)?,
             _ => return Ok(false),
         }
         Ok(true)
-    })?;
-    Ok(limit)
+    })
 }
 
-/// Calls a function for each field of an object, by its name with underscores. The function returns
-/// whether it knows the field.
-fn each_field(
+/// Reads an object: a function sets each field by its name with underscores, and returns whether it
+/// knows the field.
+fn fields_of<T: Default>(
     json: &Json,
     what: &str,
-    mut read: impl FnMut(&str, &Json) -> Result<bool, String>,
-) -> Result<(), String> {
+    set: impl Fn(&mut T, &str, &Json) -> Result<bool, String>,
+) -> Result<T, String> {
     let Json::Object(fields) = json else {
         return Err(format!("{what} is an object, not {json}"));
     };
-    let mut known = Vec::with_capacity(fields.len());
+    let (mut message, mut known) = (T::default(), Vec::with_capacity(fields.len()));
     for (name, value) in fields {
         let spelled = with_underscores(name);
         if known.contains(&spelled) {
             return Err(format!("{what} has the field `{name}` in both spellings"));
         }
-        if !read(&spelled, value).map_err(|error| format!("{name}: {error}"))? {
+        if !set(&mut message, &spelled, value).map_err(|error| format!("{name}: {error}"))? {
             return Err(format!("{what} has no field `{name}`"));
         }
         known.push(spelled);
     }
-    Ok(())
+    Ok(message)
 }
 
 fn with_underscores(name: &str) -> String {
@@ -111,101 +108,82 @@ fn optional<T>(json: &Json, read: impl FnOnce(&Json) -> Result<T, String>) -> Re
     if json.is_null() { Ok(None) } else { read(json).map(Some) }
 }
 
+/// Returns what was read of a value, or the default for `null`.
+fn or_default<T: Default>(json: &Json, read: Option<T>, fault: &str) -> Result<T, String> {
+    if json.is_null() { Ok(T::default()) } else { read.ok_or_else(|| format!("{json} {fault}")) }
+}
+
 fn list<T>(json: &Json, read: impl Fn(&Json) -> Result<T, String>) -> Result<Vec<T>, String> {
-    match json {
-        Json::Null => Ok(Vec::new()),
-        Json::Array(values) => values.iter().map(read).collect(),
-        _ => Err(format!("{json} is no list")),
-    }
+    let values = or_default(json, json.as_array().map(Vec::as_slice), "is no list")?;
+    values.iter().map(read).collect()
 }
 
 fn string(json: &Json) -> Result<String, String> {
-    match json {
-        Json::Null => Ok(String::new()),
-        Json::String(text) => Ok(text.clone()),
-        _ => Err(format!("{json} is no string")),
-    }
-}
-
-fn boolean(json: &Json) -> Result<bool, String> {
-    match json {
-        Json::Null => Ok(false),
-        Json::Bool(value) => Ok(*value),
-        _ => Err(format!("{json} is neither true nor false")),
-    }
+    or_default(json, json.as_str(), "is no string").map(str::to_owned)
 }
 
 /// Reads a number, which may be a string as well.
-fn number<N: TryFrom<u64> + std::fmt::Display>(json: &Json, most: N) -> Result<N, String> {
-    let number = match json {
-        Json::Null => Some(0),
-        Json::String(text) => text.parse().ok(),
-        _ => json.as_u64(),
-    };
+fn number<N: TryFrom<u64> + Default + Display>(json: &Json, most: N) -> Result<N, String> {
+    let number = json.as_str().map_or(json.as_u64(), |text| text.parse().ok());
     let fits = number.and_then(|number| N::try_from(number).ok());
-    fits.ok_or_else(|| format!("{json} is no whole number from 0 to {most}"))
+    or_default(json, fits, &format!("is no whole number from 0 to {most}"))
 }
 
 /// Reads a unit: its name or its number.
 fn unit(json: &Json) -> Result<i32, String> {
-    match json {
-        Json::Null => Ok(0),
-        Json::String(name) if name == "UNKNOWN" => Ok(0),
-        Json::String(name) => {
+    match json.as_str() {
+        None => number(json, i32::MAX),
+        Some("UNKNOWN") => Ok(0),
+        Some(name) => {
             let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name);
             unit.map(Unit::wire).ok_or_else(|| format!("{json} is no unit"))
         }
-        _ => number(json, i32::MAX),
     }
 }
 
-/// Writes a response. A field with its default is left out.
+/// Writes a response.
 pub(crate) fn response(response: &RateLimitResponse) -> String {
-    let mut fields = Map::new();
-    fields.insert("overallCode".to_owned(), code(response.overall_code()));
-    if !response.statuses.is_empty() {
-        fields.insert("statuses".to_owned(), response.statuses.iter().map(status).collect());
-    }
-    let header = |header: &super::messages::HeaderValue| json!({"key": header.key, "value": header.value});
-    if !response.response_headers_to_add.is_empty() {
-        let headers = response.response_headers_to_add.iter().map(header).collect();
-        fields.insert("responseHeadersToAdd".to_owned(), headers);
-    }
-    if let Some(metadata) = &response.dynamic_metadata {
-        fields.insert("dynamicMetadata".to_owned(), object(metadata));
-    }
-    Json::Object(fields).to_string()
+    let header = |header: &HeaderValue| json!({"key": header.key, "value": header.value});
+    let fields = json!({
+        "overallCode": code(response.overall_code()),
+        "statuses": response.statuses.iter().map(status).collect::<Json>(),
+        "responseHeadersToAdd": response.response_headers_to_add.iter().map(header).collect::<Json>(),
+        "dynamicMetadata": response.dynamic_metadata.as_ref().map(object),
+    });
+    without_defaults(fields).to_string()
 }
 
-fn code(code: Code) -> Json {
-    Json::from(match code {
+/// Removes each field that is 0, empty or missing.
+fn without_defaults(mut json: Json) -> Json {
+    let is_set = |value: &Json| ![Json::Null, json!(0), json!(""), json!([])].contains(value);
+    if let Some(fields) = json.as_object_mut() {
+        fields.retain(|_, value| is_set(value));
+    }
+    json
+}
+
+fn code(code: Code) -> &'static str {
+    match code {
         Code::Unknown => "UNKNOWN",
         Code::Ok => "OK",
         Code::OverLimit => "OVER_LIMIT",
-    })
+    }
 }
 
 fn status(status: &DescriptorStatus) -> Json {
-    let mut fields = Map::new();
-    fields.insert("code".to_owned(), code(status.code()));
-    if let Some(limit) = &status.current_limit {
-        let mut told = Map::new();
-        if limit.requests_per_unit > 0 {
-            told.insert("requestsPerUnit".to_owned(), limit.requests_per_unit.into());
-        }
-        told.extend(Unit::from_wire(limit.unit).map(|unit| ("unit".to_owned(), unit.name().into())));
-        if !limit.name.is_empty() {
-            told.insert("name".to_owned(), limit.name.as_str().into());
-        }
-        fields.insert("currentLimit".to_owned(), Json::Object(told));
-    }
-    if status.limit_remaining > 0 {
-        fields.insert("limitRemaining".to_owned(), status.limit_remaining.into());
-    }
-    if let Some(reset) = status.duration_until_reset {
-        fields.insert("durationUntilReset".to_owned(), format!("{}s", reset.seconds).into());
-    }
-    Json::Object(fields)
+    let limit = |limit: &CurrentLimit| {
+        without_defaults(json!({
+            "requestsPerUnit": limit.requests_per_unit,
+            "unit": Unit::from_wire(limit.unit).map(Unit::name),
+            "name": limit.name,
+        }))
+    };
+    without_defaults(json!({
+        "code": code(status.code()),
+        "currentLimit": status.current_limit.as_ref().map(limit),
+        "limitRemaining": status.limit_remaining,
+        "durationUntilReset": status.duration_until_reset.map(|reset| format!("{}s", reset.seconds)),
+    }))
 }
 
 fn object(fields: &Struct) -> Json {

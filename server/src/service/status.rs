@@ -41,21 +41,33 @@ pub(super) fn counted(
     }
 }
 
-/// Returns the headers of the refusal with the longest wait, or of the status with the fewest left.
+/// Returns the status that an answer tells, with its limit and the seconds to its reset. It is the
+/// refusal with the longest wait, or the limit with the fewest left.
+pub(super) fn told(
+    statuses: &[DescriptorStatus],
+    is_refused: bool,
+) -> Option<(&DescriptorStatus, &CurrentLimit, i64)> {
+    let limited = statuses.iter().filter_map(|status| {
+        let reset = status.duration_until_reset.map_or(0, |reset| reset.seconds);
+        Some((status, status.current_limit.as_ref()?, reset))
+    });
+    if is_refused {
+        // A client that waits for another one would be refused again.
+        limited.filter(|(status, ..)| status.code() == Code::OverLimit).max_by_key(|(.., reset)| *reset)
+    } else {
+        limited.min_by_key(|(status, ..)| status.limit_remaining)
+    }
+}
+
+/// Returns the headers of the status that is told.
 pub(super) fn headers(names: &HeaderNames, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
-    let seconds = |status: &DescriptorStatus| status.duration_until_reset.map_or(0, |reset| reset.seconds);
-    let limited = || statuses.iter().filter(|status| status.current_limit.is_some());
-    let refused =
-        limited().filter(|status| status.code() == Code::OverLimit).max_by_key(|status| seconds(status));
-    let Some(told) = refused.or_else(|| limited().min_by_key(|status| status.limit_remaining)) else {
-        return Vec::new();
-    };
-    let limit = told.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+    let is_refused = statuses.iter().any(|status| status.code() == Code::OverLimit);
+    let Some((status, limit, reset)) = told(statuses, is_refused) else { return Vec::new() };
     let header = |key: &String, value: String| HeaderValue { key: key.clone(), value };
     vec![
-        header(&names.limit, limit.to_string()),
-        header(&names.remaining, told.limit_remaining.to_string()),
-        header(&names.reset, seconds(told).to_string()),
+        header(&names.limit, limit.requests_per_unit.to_string()),
+        header(&names.remaining, status.limit_remaining.to_string()),
+        header(&names.reset, reset.to_string()),
     ]
 }
 
