@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Quota, RateLimiter, Window};
+use tollgate::{AnyRule, Clock, Quota};
 
 use crate::rules::tree::{Amount, RuleLimit, Unit};
-use crate::service::limiters::CountKey;
+use crate::service::limiters::{CountKey, TextLimiter};
 
 /// The most names of refused keys of a limit. Further keys are counted without a name.
 const MAX_NAMES: usize = 100_000;
@@ -51,12 +51,7 @@ enum Others {
         ended: BTreeMap<u32, u64>,
     },
     /// Limiters of multiples, each with its refusals.
-    Multiples(Vec<(AnyRule, Multiple, u64)>),
-}
-
-enum Multiple {
-    Quota(RateLimiter<CountKey>),
-    Window(RateLimiter<CountKey, Window>),
+    Multiples(Vec<(AnyRule, TextLimiter, u64)>),
 }
 
 impl LimitTally {
@@ -88,11 +83,7 @@ impl LimitTally {
             }
             Others::Multiples(multiples) => {
                 for (_, limiter, refused) in multiples {
-                    let is_granted = match limiter {
-                        Multiple::Quota(limiter) => limiter.try_acquire(&hit.key).is_ok(),
-                        Multiple::Window(limiter) => limiter.try_acquire(&hit.key).is_ok(),
-                    };
-                    *refused += u64::from(!is_granted);
+                    *refused += u64::from(!limiter.grants_one(hit.key));
                 }
             }
         }
@@ -155,20 +146,16 @@ impl LimitTally {
 }
 
 /// The multiples of a rule that are rules as well, with a limiter each.
-fn multiples(rule: AnyRule, clock: &Clock) -> Vec<(AnyRule, Multiple, u64)> {
-    let times = |tokens: u64, (up, down): (u64, u64)| (tokens.saturating_mul(up) / down).max(1);
-    let multiple = |factor| match rule {
-        AnyRule::Quota(quota) => {
-            let (tokens, burst) = (times(quota.tokens(), factor), times(quota.capacity(), factor));
-            let quota = Quota::try_per(tokens, quota.period(), burst).ok()?;
-            let limiter = RateLimiter::builder(quota).clock(clock.clone()).build();
-            Some((AnyRule::Quota(quota), Multiple::Quota(limiter), 0))
-        }
-        AnyRule::Window(window) => {
-            let window = window.with_limit(times(window.limit(), factor)).ok()?;
-            let limiter = RateLimiter::builder(window).clock(clock.clone()).build();
-            Some((AnyRule::Window(window), Multiple::Window(limiter), 0))
-        }
+fn multiples(rule: AnyRule, clock: &Clock) -> Vec<(AnyRule, TextLimiter, u64)> {
+    let multiple = |(up, down): (u64, u64)| {
+        let times = |tokens: u64| (tokens.saturating_mul(up) / down).max(1);
+        let multiple = match rule {
+            AnyRule::Quota(quota) => {
+                Quota::try_per(times(quota.tokens()), quota.period(), times(quota.capacity())).ok()?.into()
+            }
+            AnyRule::Window(window) => window.with_limit(times(window.limit())).ok()?.into(),
+        };
+        Some((multiple, TextLimiter::new(multiple, usize::MAX, clock), 0))
     };
     MULTIPLES.into_iter().filter_map(multiple).collect()
 }

@@ -147,7 +147,7 @@ pub(super) struct Taken {
 }
 
 impl TextLimiter {
-    pub(super) fn new(rule: AnyRule, max_keys: usize, clock: &Clock) -> TextLimiter {
+    pub(crate) fn new(rule: AnyRule, max_keys: usize, clock: &Clock) -> TextLimiter {
         let is_shorter = |unit: &Unit| u64::from(unit.seconds()) <= rule.period().as_secs();
         TextLimiter {
             tables: match rule {
@@ -158,6 +158,11 @@ impl TextLimiter {
             unit: Unit::ALL.into_iter().rev().find(is_shorter).unwrap_or(Unit::Second),
             capacity: rule.capacity(),
         }
+    }
+
+    /// Takes a token of a key, and returns whether there was one.
+    pub(crate) fn grants_one(&self, key: CountKey) -> bool {
+        self.tables.fixed.take(key, 1).is_granted
     }
 }
 
