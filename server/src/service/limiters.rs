@@ -43,6 +43,8 @@ impl Hasher for HashedKey {
     }
 }
 
+/// The buckets are in a map. A table of the default `max_keys` has 21,800 pages, and 10,000 keys
+/// would touch a third of them: 33 MB instead of 0.8.
 type HashedKeys<R> = RateLimiter<CountKey, R, HashedKey>;
 
 /// The hits of a key in the present window, before and after those of a request.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use tollgate::{Clock, MockClock};
+use tollgate::{Clock, MockClock, RateLimiter};
 
 use crate::rules::load::{LoadOptions, load};
+use crate::rules::tree::Unit;
 use crate::service::counts::{Algorithm, CountOptions, LimitCounts};
 use crate::service::decide::{DecisionOptions, Problem, decide};
 use crate::service::json;
+use crate::service::limiters::{CountKey, Hits, Tables};
 use crate::service::loaded::LoadedRules;
 use crate::service::messages::{Code, RateLimitRequest, RateLimitResponse};
 
@@ -117,6 +119,18 @@ fn no_entry_reaches_the_count_of_a_pattern() {
     let shared = &service.rules.rules.limits().next().unwrap().shared[0];
     let pattern = shared.as_deref().unwrap().replace('\0', "\\u0000");
     assert_eq!(left("", &pattern, r#", "limit": {"requests_per_unit": 9, "unit": "DAY"}"#), 8);
+}
+
+/// A saved state with keys that are numbers of 128 bits is restored.
+#[test]
+fn a_key_is_saved_as_the_bytes_of_a_number() {
+    let (clock, _mock) = Clock::mock();
+    let key: CountKey = std::array::from_fn(|index| index as u8);
+    let windows = Tables::of_unit(Unit::Hour, 1_000, &clock).unwrap().open;
+    let numbers = RateLimiter::<u128, _>::builder(windows.0.rule()).clock(clock).build();
+    numbers.try_acquire_n(&u128::from_le_bytes(key), 3).unwrap();
+    windows.0.restore(&numbers.save()).unwrap();
+    assert_eq!(windows.look(key, 2), Hits { before: 3, after: 5 });
 }
 
 /// A count that goes back with the clock would mint hits.
