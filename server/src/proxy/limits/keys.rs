@@ -1,6 +1,7 @@
 //! The keys of requests: the clients that are limited.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
 use hyper::header::{COOKIE, HeaderValue};
@@ -14,7 +15,7 @@ use crate::proxy::config::settings::{KeyPart, Settings};
 
 /// The client that is limited. A value of a header that looks like an address is not that address:
 /// the types differ.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     Address(IpAddr),
     /// A value that the client has sent, or several parts.
@@ -31,6 +32,25 @@ impl Key {
             // Of this process alone: no limit with a store has such a key.
             Key::Header(digest) => (b'p', digest.to_string()),
             Key::Shared(digest) => (b'h', digest.to_string()),
+        }
+    }
+}
+
+/// Writes bytes that are the same in each build, as a saved table has hashes. The number of them tells
+/// the types apart.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Key::Address(IpAddr::V4(four)) => state.write_u32(four.to_bits()),
+            Key::Address(IpAddr::V6(six)) => state.write(&six.octets()),
+            Key::Header(digest) => {
+                state.write_u8(b'p');
+                digest.hash(state);
+            }
+            Key::Shared(digest) => {
+                state.write_u8(b'h');
+                digest.hash(state);
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use tollgate_http::{
 };
 
 use super::keys::Key;
-use super::limiter::Limiter;
+use super::limiter::{KeyPlace, Limiter};
 use super::past::Past;
 use super::tally::Tally;
 use crate::proxy::config::settings::Ban;
@@ -63,11 +63,16 @@ impl Limit {
 
     /// Restores buckets of these rules. Those of other rules than now become ones that are
     /// replaced.
-    pub(super) fn restore(&self, first: AnyRule, rule: AnyRule, state: &[u8]) -> Result<(), String> {
+    pub(super) fn restore(
+        &self,
+        (first, rule): (AnyRule, AnyRule),
+        keys: KeyPlace,
+        state: &[u8],
+    ) -> Result<(), String> {
         if self.limiter.is_built_by(first) && self.limiter.rule() == rule {
             return self.limiter.restore(state);
         }
-        let before = Limiter::new(&self.name, first, None, None)?;
+        let before = Limiter::new(&self.name, first, keys, None)?;
         before.set_rule(rule)?;
         before.restore(state)?;
         // The keys of an earlier rule are gone once their buckets are full.

@@ -3,6 +3,7 @@
 use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter, Rule, Window};
 use tollgate_http::AnyLimiter;
 
+use super::hasher::KeyHasher;
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};
 use crate::proxy::config::store::{counts, window_in_store};
@@ -14,10 +15,18 @@ const HEADROOM: [u64; 3] = [16, 4, 2];
 /// The keys' buckets or windows, with the largest rule that they have room for.
 #[derive(Clone)]
 pub(crate) enum Limiter {
-    Buckets(RateLimiter<Key>, Room<Quota>),
-    Windows(RateLimiter<Key, Window>, Room<Window>),
+    Buckets(RateLimiter<Key, Quota, KeyHasher>, Room<Quota>),
+    Windows(RateLimiter<Key, Window, KeyHasher>, Room<Window>),
     /// Buckets that a fleet shares.
     Shared(SharedLimiter, Quota),
+}
+
+/// The place of the keys of a limit that no fleet shares.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyPlace {
+    /// The most keys, in a table; `None` is a map.
+    pub(crate) most: Option<usize>,
+    pub(crate) hasher: KeyHasher,
 }
 
 /// The rules by which a limiter was built: one with the same two takes its saved state.
@@ -28,12 +37,11 @@ pub(crate) struct Room<R> {
 }
 
 impl Limiter {
-    /// Returns the limiter of a rule, under this name in the store of a fleet. With a number of
-    /// keys it has a fixed table for them, and without one a map that grows.
+    /// Returns the limiter of a rule, under this name in the store of a fleet.
     pub(crate) fn new(
         name: &str,
         rule: AnyRule,
-        keys: Option<usize>,
+        keys: KeyPlace,
         fleet: Option<&Fleet>,
     ) -> Result<Limiter, String> {
         match (rule, fleet) {
@@ -54,7 +62,7 @@ impl Limiter {
     }
 
     /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
-    fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidRule> {
+    fn of_windows(window: Window, keys: KeyPlace) -> Result<Limiter, InvalidRule> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
         let (limiter, room) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
@@ -193,12 +201,13 @@ impl Limiter {
 fn with_room<R: Rule>(
     rule: R,
     mut larger: impl Iterator<Item = R>,
-    keys: Option<usize>,
-) -> Result<(RateLimiter<Key, R>, Room<R>), InvalidRule> {
+    keys: KeyPlace,
+) -> Result<(RateLimiter<Key, R, KeyHasher>, Room<R>), InvalidRule> {
     let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
     let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
-    let builder = match keys {
-        Some(keys) => builder.max_keys(keys).inline()?,
+    let builder = builder.hasher(keys.hasher);
+    let builder = match keys.most {
+        Some(most) => builder.max_keys(most).inline()?,
         None => builder,
     };
     Ok((builder.build(), Room { first: rule, most }))
@@ -221,7 +230,8 @@ mod tests {
     fn a_limit_with_a_number_of_keys_holds_no_more() {
         for rule in ["1/h burst 5", "5/h sliding"] {
             let rule = rule.parse().expect("a rule");
-            let limiter = Limiter::new("a", rule, Some(100), None).expect("no store is asked");
+            let keys = KeyPlace { most: Some(100), hasher: KeyHasher::new() };
+            let limiter = Limiter::new("a", rule, keys, None).expect("no store is asked");
             for last in 0..10_000_u32 {
                 limiter.take(&Key::Address(std::net::Ipv4Addr::from(last).into()), 1);
             }
