@@ -166,7 +166,8 @@ fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
 /// A store keeps its own buckets: it has no file of a state, and no table.
 fn check_store(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
     let refused = |name: &str, what: String| {
-        let what = format!("the limits are in a store, {what}: `{name}` is \"none\" with it");
+        let field = name.trim_start_matches("bounds.");
+        let what = format!("the limits are in a store, {what}: `{field}` is \"none\" with it");
         Err(fault(given.at(name), what))
     };
     let is_named = given.texts("bounds.keys_per_limit").is_some();

@@ -225,22 +225,61 @@ fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
 mod tests {
     use super::*;
 
+    const RULES: [&str; 2] = ["1/h burst 5", "5/h sliding"];
+
+    fn limiter(rule: &str, most: Option<usize>, hasher: KeyHasher) -> Limiter {
+        let rule = rule.parse().expect("a rule");
+        Limiter::new("a", rule, KeyPlace { most, hasher }, None).expect("no store is asked")
+    }
+
+    fn key(last: u32) -> Key {
+        Key::Address(std::net::Ipv4Addr::from(last).into())
+    }
+
     /// A table has a third more slots than it has room for keys.
     #[test]
     fn a_limit_with_a_number_of_keys_holds_no_more() {
-        for rule in ["1/h burst 5", "5/h sliding"] {
-            let rule = rule.parse().expect("a rule");
-            let keys = KeyPlace { most: Some(100), hasher: KeyHasher::new() };
-            let limiter = Limiter::new("a", rule, keys, None).expect("no store is asked");
-            for last in 0..10_000_u32 {
-                limiter.take(&Key::Address(std::net::Ipv4Addr::from(last).into()), 1);
-            }
+        for rule in RULES {
+            let limiter = limiter(rule, Some(100), KeyHasher::new());
+            (0..10_000).for_each(|last| limiter.take(&key(last), 1));
             let keys = match limiter {
                 Limiter::Buckets(limiter, _) => limiter.len(),
                 Limiter::Windows(limiter, _) => limiter.len(),
                 Limiter::Shared(..) => unreachable!("there is no store"),
             };
             assert!((100..200).contains(&keys), "{keys} keys");
+        }
+    }
+
+    #[test]
+    fn a_table_is_restored_by_its_secret_if_its_keys_have_room() {
+        for rule in RULES {
+            let [hasher, other] = [KeyHasher::new(), KeyHasher::new()];
+            let saved = |most| {
+                let limiter = limiter(rule, most, hasher);
+                (0..20).for_each(|last| limiter.take(&key(last), 1 + u64::from(last % 5)));
+                limiter.save().expect("it is no store").1
+            };
+            let (table, map) = (saved(Some(100)), saved(None));
+            for (state, most, hasher) in
+                [(&table, Some(1_000_000), hasher), (&table, Some(20), hasher), (&map, None, other)]
+            {
+                let restored = limiter(rule, most, hasher);
+                restored.restore(state).expect("it has room");
+                for last in 0..20 {
+                    assert_eq!(restored.left(&key(last)), 4 - u64::from(last % 5), "{rule}, {most:?}");
+                }
+            }
+            for (state, most, hasher, why) in [
+                (&table, Some(100), other, "under another hasher"),
+                (&table, Some(1), hasher, "the state has 20 keys, and the limiter has room for 8"),
+                (&table, None, hasher, "of a table of keys, and the limiter is a map of keys"),
+                (&map, Some(100), hasher, "of a map of keys, and the limiter is a table of keys"),
+            ] {
+                let restored = limiter(rule, most, hasher);
+                let error = restored.restore(state).expect_err(why);
+                assert!(error.contains(why) && !restored.has_keys(), "{error}");
+            }
         }
     }
 }

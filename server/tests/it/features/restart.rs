@@ -35,7 +35,9 @@ fn until_saved(folder: &Folder) {
 
 #[test]
 fn a_client_is_still_refused_after_a_restart() {
-    for options in [LIMIT, "--limit 2/30d&fixed", "--limit 1/7d&burst&2 --key header:x-api-key --key peer"] {
+    let window_in_map = "--limit 2/30d&fixed --keys-per-limit none";
+    let of_value = "--limit 1/7d&burst&2 --key header:x-api-key --key peer";
+    for options in [LIMIT, "--limit 2/30d&fixed", window_in_map, of_value] {
         let folder = Folder::new();
         let ask = |proxy: &Proxy, key: &str| {
             let mut client = proxy.connect();
@@ -177,4 +179,62 @@ fn an_earlier_rule_without_keys_leaves_the_file() {
     }
     let text = String::from_utf8_lossy(&state(&folder)).into_owned();
     assert!(text.contains("1/7d burst 3") && !text.contains("1/7d burst 2"), "{text}");
+}
+
+/// A key of a table is found in a table of another size, and no map has it.
+#[test]
+fn the_keys_of_a_limit_have_another_number_after_a_restart() {
+    let folder = Folder::new();
+    let with = |keys: &str| start(&folder, &format!("{LIMIT} --keys-per-limit {keys}"));
+    let proxy = with("50");
+    assert_eq!(proxy.statuses("/"), [200, 200, 429]);
+    assert_eq!(proxy.stop("-TERM"), Some(0));
+    for keys in ["3000000", "1"] {
+        let proxy = with(keys);
+        assert_eq!(proxy.statuses("/"), [429], "{keys}");
+        assert_eq!(proxy.end()[1], [""; 0], "{keys}");
+    }
+    let name = "the state of `default | 1/7d burst 2 | 1/7d burst 2` is not restored";
+    for (keys, why) in [
+        ("none", "the state is of a table of keys, and the limiter is a map of keys"),
+        ("50", "the state is of a map of keys, and the limiter is a table of keys"),
+    ] {
+        let proxy = with(keys);
+        let line = proxy.error();
+        assert!(line.contains(&format!("{name}: {why}")), "{line}");
+        assert_eq!(proxy.statuses("/"), [200, 200, 429], "nothing is restored");
+        assert_eq!(proxy.end()[1], [""; 0], "{keys}");
+    }
+}
+
+/// A client with the secret can make up keys that meet.
+#[test]
+fn the_secret_of_the_hasher_stays_and_is_told_to_none() {
+    let folder = Folder::new();
+    let secret = || -> [u8; 16] {
+        let state = state(&folder);
+        let name =
+            state.windows(14).position(|bytes| bytes == b"secret\x10\0\0\0\0\0\0\0").expect("it has one");
+        state[name + 14..name + 30].try_into().expect("16 bytes")
+    };
+    assert_eq!(start(&folder, LIMIT).stop("-TERM"), Some(0));
+    let first = secret();
+    let proxy = start(&folder, &format!("{LIMIT} --access-log --log json --log-refusals"));
+    assert_eq!(proxy.statuses("/"), [200, 200, 429]);
+    let mut told = ["/", "/metrics", "/nothing"].map(|path| proxy.ask_admin("GET", path, "").body).concat();
+    told += &proxy.event().to_string();
+    told += &proxy.end().concat().concat();
+    assert_eq!(secret(), first, "a restart keeps the secret");
+    assert!(told.contains("429") && told.contains("tollgate_keys"), "{told}");
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for half in first.chunks(8) {
+        let number = u64::from_le_bytes(half.try_into().expect("8 bytes"));
+        for text in [hex(half), format!("{number:x}"), number.to_string()] {
+            assert!(!told.to_lowercase().contains(&text), "{text} in {told}");
+        }
+    }
+    // Each state has a secret of its own.
+    let other = Folder::new();
+    assert_eq!(start(&other, LIMIT).stop("-TERM"), Some(0));
+    assert_ne!(state(&other)[17..], state(&folder)[17..]);
 }
