@@ -10,11 +10,11 @@ use siphasher::sip::SipHasher13;
 
 use crate::state_file::{SavedPart, Writer};
 
-/// The name of the secret in a file of the state. That of a limit has two signs `|`.
+/// The name of the secret in a file of the state. That of a limit has more fields.
 const SECRET: &str = "secret";
 
-/// A hasher with a secret: a client that knows it can make up keys that meet in a table. So the type
-/// has no `Debug`.
+/// A hasher with a secret. A client that knows it can make up keys that meet in a table, so the
+/// type has no `Debug`.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyHasher(SipHasher13);
 

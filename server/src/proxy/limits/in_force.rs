@@ -22,12 +22,13 @@ use tower::{Layer, Service, service_fn};
 use super::hasher::KeyHasher;
 use super::keys::{Client, Key, KeySource, Keys};
 use super::limit::{Asked, Limit, Terms, Together};
-use super::limiter::{KeyPlace, Limiter};
+use super::limiter::{BuiltBy, KeyPlace, Limiter};
 use super::past::Past;
 use super::prefixes::Prefixes;
 use super::store::{Fleet, give_back};
 use super::tally::Tally;
 use crate::proxy::config::settings::{Exemptions, Route, Settings};
+use crate::settings::values::number;
 use crate::state_file::{SavedPart, Writer};
 
 /// The limits of requests whose path is the prefix, or under it, and of no other route.
@@ -252,13 +253,15 @@ impl Limits {
 
     /// Restores the buckets of a limit, before the first decision.
     pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {
-        // A name may have the sign between the fields, and a rule has none.
-        let mut fields = part.name.rsplitn(3, " | ");
-        let [rule, first, name] = array::from_fn(|_| fields.next().unwrap_or_default());
+        // A name may have the sign between the fields, and no other field has it.
+        let mut fields = part.name.rsplitn(4, " | ");
+        let [rule, keys, first, name] = array::from_fn(|_| fields.next().unwrap_or_default());
         let in_force = self.in_force();
         let limit = in_force.limits().find(|limit| limit.name == name).ok_or("there is no such limit")?;
         let rule_of = |text: &str| text.parse::<AnyRule>().map_err(|why| why.to_string());
-        limit.restore((rule_of(first)?, rule_of(rule)?), in_force.key_place, &part.bytes)
+        let keys = if keys == "none" { None } else { Some(number(keys, 1, usize::MAX)?) };
+        let built_by = BuiltBy { rule: rule_of(first)?, keys };
+        limit.restore(built_by, rule_of(rule)?, in_force.key_place.hasher, &part.bytes)
     }
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.

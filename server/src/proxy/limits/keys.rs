@@ -36,7 +36,7 @@ impl Key {
     }
 }
 
-/// Writes bytes that are the same in each build, as a saved table has hashes. The number of them tells
+/// Writes bytes that are the same in each build, as a saved table has hashes. Their number tells
 /// the types apart.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -29,11 +29,26 @@ pub(crate) struct KeyPlace {
     pub(crate) hasher: KeyHasher,
 }
 
-/// The rules by which a limiter was built: one with the same two takes its saved state.
+/// The rules and the number of keys by which a limiter was built.
 #[derive(Clone, Copy)]
 pub(crate) struct Room<R> {
     first: R,
     most: R,
+    keys: Option<usize>,
+}
+
+/// The rule and the number of keys of a limiter at first. One that was built by both takes its
+/// saved state.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct BuiltBy {
+    pub(super) rule: AnyRule,
+    pub(super) keys: Option<usize>,
+}
+
+impl<R: Copy + Into<AnyRule>> Room<R> {
+    fn built_by(&self) -> BuiltBy {
+        BuiltBy { rule: self.first.into(), keys: self.keys }
+    }
 }
 
 impl Limiter {
@@ -119,12 +134,11 @@ impl Limiter {
         }
     }
 
-    /// Returns the rule by which the limiter was built, and the state of all keys, for a later
-    /// process. A store keeps its own.
-    pub(super) fn save(&self) -> Option<(AnyRule, Vec<u8>)> {
+    /// Returns the state of all keys, for a later process. A store keeps its own.
+    pub(super) fn save(&self) -> Option<(BuiltBy, Vec<u8>)> {
         match self {
-            Limiter::Buckets(limiter, room) => Some((room.first.into(), limiter.save())),
-            Limiter::Windows(limiter, room) => Some((room.first.into(), limiter.save())),
+            Limiter::Buckets(limiter, room) => Some((room.built_by(), limiter.save())),
+            Limiter::Windows(limiter, room) => Some((room.built_by(), limiter.save())),
             Limiter::Shared(..) => None,
         }
     }
@@ -137,11 +151,10 @@ impl Limiter {
         }
     }
 
-    /// Returns whether it was built by this rule.
-    pub(super) fn is_built_by(&self, first: AnyRule) -> bool {
+    pub(super) fn is_built_by(&self, other: BuiltBy) -> bool {
         match self {
-            Limiter::Buckets(_, room) => AnyRule::from(room.first) == first,
-            Limiter::Windows(_, room) => AnyRule::from(room.first) == first,
+            Limiter::Buckets(_, room) => room.built_by() == other,
+            Limiter::Windows(_, room) => room.built_by() == other,
             Limiter::Shared(..) => false,
         }
     }
@@ -210,7 +223,7 @@ fn with_room<R: Rule>(
         Some(most) => builder.max_keys(most).inline()?,
         None => builder,
     };
-    Ok((builder.build(), Room { first: rule, most }))
+    Ok((builder.build(), Room { first: rule, most, keys: keys.most }))
 }
 
 /// Returns larger quotas, the largest first.
