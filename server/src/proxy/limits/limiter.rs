@@ -59,14 +59,13 @@ impl Limiter {
         keys: KeyPlace,
         fleet: Option<&Fleet>,
     ) -> Result<Limiter, String> {
+        let no_memory = |why: InvalidRule| format!("limit {name}: keys_per_limit: {why}");
         match (rule, fleet) {
             (AnyRule::Quota(quota), None) => {
-                let (limiter, room) = with_room(quota, larger(quota), keys).map_err(|why| why.to_string())?;
+                let (limiter, room) = with_room(quota, larger(quota), keys).map_err(no_memory)?;
                 Ok(Limiter::Buckets(limiter, room))
             }
-            (AnyRule::Window(window), None) => {
-                Limiter::of_windows(window, keys).map_err(|why| why.to_string())
-            }
+            (AnyRule::Window(window), None) => Limiter::of_windows(window, keys).map_err(no_memory),
             (AnyRule::Quota(quota), Some(fleet)) => {
                 let is_counted = |most: &Quota| counts((*most).into(), fleet.settings.exact).is_ok();
                 let most = larger(quota).find(is_counted).unwrap_or(quota);
@@ -210,7 +209,8 @@ impl Limiter {
     }
 }
 
-/// Returns the limiter of a rule, with the first of some larger rules that there is room for.
+/// Returns the limiter of a rule, with the first of some larger rules that there is room for. The
+/// error is one of memory for the keys.
 fn with_room<R: Rule>(
     rule: R,
     mut larger: impl Iterator<Item = R>,
