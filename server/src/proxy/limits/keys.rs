@@ -219,7 +219,7 @@ mod tests {
         for (key, bytes) in [
             (Key::Address([192, 0, 2, 7].into()), vec![7, 2, 0, 192]),
             (Key::Address(IpAddr::V6(six)), six.octets().to_vec()),
-            (Key::Shared(SharedDigest::of(b"k1")), [&[b'h'], &digest[..]].concat()),
+            (Key::Shared(SharedDigest::of(b"k1")), [b"h", &digest[..]].concat()),
         ] {
             assert_eq!(hasher.hash_one(key), reference.hash(&bytes), "{key}");
         }

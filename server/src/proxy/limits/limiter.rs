@@ -12,11 +12,14 @@ use crate::proxy::config::store::{counts, window_in_store};
 /// it.
 const HEADROOM: [u64; 3] = [16, 4, 2];
 
+/// A limiter of this process.
+type KeyLimiter<R> = RateLimiter<Key, R, KeyHasher>;
+
 /// The keys' buckets or windows, with the largest rule that they have room for.
 #[derive(Clone)]
 pub(crate) enum Limiter {
-    Buckets(RateLimiter<Key, Quota, KeyHasher>, Room<Quota>),
-    Windows(RateLimiter<Key, Window, KeyHasher>, Room<Window>),
+    Buckets(KeyLimiter<Quota>, Room<Quota>),
+    Windows(KeyLimiter<Window>, Room<Window>),
     /// Buckets that a fleet shares.
     Shared(SharedLimiter, Quota),
 }
@@ -215,7 +218,7 @@ fn with_room<R: Rule>(
     rule: R,
     mut larger: impl Iterator<Item = R>,
     keys: KeyPlace,
-) -> Result<(RateLimiter<Key, R, KeyHasher>, Room<R>), InvalidRule> {
+) -> Result<(KeyLimiter<R>, Room<R>), InvalidRule> {
     let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
     let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
     let builder = builder.hasher(keys.hasher);
