@@ -28,7 +28,6 @@ use super::prefixes::Prefixes;
 use super::store::{Fleet, give_back};
 use super::tally::Tally;
 use crate::proxy::config::settings::{Exemptions, Route, Settings};
-use crate::settings::values::number;
 use crate::state_file::{SavedPart, Writer};
 
 /// The limits of requests whose path is the prefix, or under it, and of no other route.
@@ -259,7 +258,8 @@ impl Limits {
         let in_force = self.in_force();
         let limit = in_force.limits().find(|limit| limit.name == name).ok_or("there is no such limit")?;
         let rule_of = |text: &str| text.parse::<AnyRule>().map_err(|why| why.to_string());
-        let keys = if keys == "none" { None } else { Some(number(keys, 1, usize::MAX)?) };
+        let number = || keys.parse().map_err(|_| format!("{keys:?} is no number of keys"));
+        let keys = if keys == "none" { None } else { Some(number()?) };
         let built_by = BuiltBy { rule: rule_of(first)?, keys };
         limit.restore(built_by, rule_of(rule)?, in_force.key_place.hasher, &part.bytes)
     }
