@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use tollgate::{Quota, RateLimiter};
 
 fn main() {
+    // A map. For many clients: `builder(quota).max_keys(100_000).inline()?.build()`, a table.
     let limiter = RateLimiter::<IpAddr>::new(Quota::per_second(2));
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     for request in 1..=3 {

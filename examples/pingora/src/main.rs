@@ -147,7 +147,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let quota = Quota::per_second(100).burst(200);
     let limited = Limited {
         upstream,
-        limiter: RateLimiter::new(quota),
+        limiter: RateLimiter::builder(quota).max_keys(1_000_000).inline()?.build(),
         client: ClientIp::peer(),
         policy: Policy::new("default", quota)?,
         inflight: Arc::new(inflight),

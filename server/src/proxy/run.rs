@@ -19,6 +19,8 @@ use crate::output::say;
 use crate::proxy::admin::page::Page;
 use crate::proxy::config::describe::describe;
 use crate::proxy::config::options::{self, Options};
+use crate::proxy::config::settings::Settings;
+use crate::proxy::limits::hasher::KeyHasher;
 use crate::proxy::limits::in_force::Limits;
 use crate::proxy::limits::store::Fleet;
 use crate::proxy::limits::tally::Sums;
@@ -57,8 +59,10 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
-    let proxy = Arc::new(Proxy::new(settings, fleet, listener.address(), &demo, tls, &sockets)?);
-    let saver = keep_state(&proxy)?;
+    let file = settings.state.as_deref().map(StateFile::new);
+    let (limits, interval) = (restored(&settings, fleet, file.as_ref())?, settings.state_interval);
+    let proxy = Arc::new(Proxy::new(settings, limits.clone(), listener.address(), &demo, tls, &sockets)?);
+    let saver = file.map(|file| file.save_each(interval, move |to| limits.save(to))).transpose()?;
     let changing = Mutex::default();
     let reload = Arc::new(Reload { options, proxy: proxy.clone(), demo, sockets, log, changing });
     let ready = Arc::new(AtomicBool::new(true));
@@ -83,13 +87,18 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     Ok(whole.unwrap_or_else(|| proxy.forward.under_way() == 0))
 }
 
-/// Restores the limits from the file of the state, and saves them to it from now on.
-fn keep_state(proxy: &Proxy) -> Result<Option<Saver>, String> {
-    let (settings, limits) = (proxy.settings(), proxy.limits.clone());
-    let Some(path) = &settings.state else { return Ok(None) };
-    let file = StateFile::new(path);
-    file.restore(file.read(), |part| limits.restore(part));
-    file.save_each(settings.state_interval, move |to| limits.save(to)).map(Some)
+/// Returns the limits as the file of the state has them, if there is one.
+fn restored(
+    settings: &Settings,
+    fleet: Option<Fleet>,
+    file: Option<&StateFile>,
+) -> Result<Arc<Limits>, String> {
+    let mut saved = file.map(StateFile::read).unwrap_or_default();
+    let limits = Limits::new(settings, fleet, KeyHasher::of_saved(&mut saved))?;
+    if let Some(file) = file {
+        file.restore(saved, |part| limits.restore(part));
+    }
+    Ok(Arc::new(limits))
 }
 
 /// Prints the meaning of the settings, or returns the first mistake as one sentence.

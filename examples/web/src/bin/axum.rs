@@ -23,11 +23,13 @@ use tower::ServiceBuilder;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let peer = || ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip());
+    // Tables, for many addresses.
+    let limiter = |quota| RateLimiter::builder(quota).max_keys(100_000).inline().map(|it| it.build());
 
     // 1. The page, the probes and the files take no tokens.
     // 2. Each refusal is a line in the log: at most five lines a second.
     // 3. A client that is refused five times in half a minute is banned for ten seconds.
-    let requests = RateLimitLayer::builder(RateLimiter::new(Quota::every(Duration::from_secs(2)).burst(3)))
+    let requests = RateLimitLayer::builder(limiter(Quota::every(Duration::from_secs(2)).burst(3))?)
         .key(peer())
         .name("requests")?
         .exempt(Exempt::paths(["/", "/health", "/stats", "/static/*"])?)
@@ -39,15 +41,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // 4. A download costs its bytes, of which a client has 1,000 a second. The next one is refused
     //    until the bytes of the last one are earned.
-    let bytes = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(1_000).burst(5_000)))
+    let bytes = RateLimitLayer::builder(limiter(Quota::per_second(1_000).burst(5_000))?)
         .key(peer())
         .name("bytes")?
         .settle_on(|_| Cost::bytes())
         .build();
 
     // 5. A request over its limit waits for up to one second.
-    let line =
-        RateLimitLayer::builder(RateLimiter::new(Quota::per_second(2))).key(peer()).name("line")?.build();
+    let line = RateLimitLayer::builder(limiter(Quota::per_second(2))?).key(peer()).name("line")?.build();
     let delay = DelayLayer::new(Duration::from_secs(1)).max_waiting(100);
 
     let layers = (requests.clone(), bytes.clone(), line.clone());

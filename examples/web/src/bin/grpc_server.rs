@@ -19,7 +19,7 @@ use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = RateLimiter::new(Quota::per_second(2));
+    let limiter = RateLimiter::builder(Quota::per_second(2)).max_keys(100_000).inline()?.build();
     let peer = ClientIp::peer_from(|info: &TcpConnectInfo| info.remote_addr().map(|peer| peer.ip()));
     let layer = RateLimitLayer::builder(limiter).key(peer).build();
     let (_, service) = tonic_health::server::health_reporter();

@@ -6,7 +6,7 @@
 //! ```
 
 use std::convert::Infallible;
-use std::io;
+use std::error::Error;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -25,8 +25,9 @@ async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible
 }
 
 #[tokio::main]
-async fn main() -> io::Result<()> {
-    let limiter = RateLimiter::new(Quota::per_second(5));
+async fn main() -> Result<(), Box<dyn Error>> {
+    // A table: a server in front of the internet has many clients.
+    let limiter = RateLimiter::builder(Quota::per_second(5)).max_keys(100_000).inline()?.build();
     let layer =
         RateLimitLayer::builder(limiter).key(ClientIp::peer()).reject_as(Problem::QUOTA_EXCEEDED).build();
     let listener = listen().await?;

@@ -11,6 +11,7 @@
 //! of attempts at the same time at most five are tried. An address without tokens is refused with
 //! the right password as well: otherwise a refusal would tell a wrong guess from a right one.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -30,8 +31,10 @@ async fn login(password: String) -> (StatusCode, &'static str) {
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
-    let failures = RateLimiter::new(Quota::every(Duration::from_secs(180)).burst(5));
+async fn main() -> Result<(), Box<dyn Error>> {
+    let failures = Quota::every(Duration::from_secs(180)).burst(5);
+    // A table: guesses come from many addresses.
+    let failures = RateLimiter::builder(failures).max_keys(100_000).inline()?.build();
     let limit = RateLimitLayer::builder(failures)
         .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))
         .refund_on(|status| status.is_success())
@@ -39,5 +42,5 @@ async fn main() -> std::io::Result<()> {
     let app =
         Router::new().route("/login", post(login).layer(limit)).route("/", get(|| async { "not limited\n" }));
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listen().await?, service).with_graceful_shutdown(stop()).await
+    Ok(axum::serve(listen().await?, service).with_graceful_shutdown(stop()).await?)
 }

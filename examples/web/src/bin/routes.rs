@@ -23,7 +23,7 @@ use axum::extract::{ConnectInfo, MatchedPath, Path, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
-use tollgate::{Quota, RateLimiter, Window};
+use tollgate::{InvalidRule, Quota, RateLimiter, Window};
 use tollgate_http::{BoxRateLimitLayer, ClientIp, Head, LimitBy, RateLimitLayer, prometheus};
 use tollgate_web_examples::{listen, stop};
 
@@ -65,9 +65,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Some(value.strip_prefix("Bearer ")?.to_owned())
     };
     let peer = || ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip());
-    let read = RateLimiter::new(Quota::per_second(50));
+    // Tables: any client can come, from any address.
+    let read = RateLimiter::builder(Quota::per_second(50)).max_keys(100_000).inline()?.build();
     // Two windows on one route: a request takes from both, or from none.
-    let write = |window| LimitBy::new(RateLimiter::new(window)).key(peer()).when(is(Method::POST, "/items"));
+    let write = |window| -> Result<_, InvalidRule> {
+        let limiter = RateLimiter::builder(window).max_keys(100_000).inline()?.build();
+        Ok(LimitBy::new(limiter).key(peer()).when(is(Method::POST, "/items")))
+    };
 
     let limits = RateLimitLayer::builder(RateLimiter::<u64>::new(Quota::per_hour(30)))
         .key_async(move |head| {
@@ -78,8 +82,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .ban_after(3, Duration::from_secs(60))
         .for_(Duration::from_secs(600))?
         .and(LimitBy::new(read).key(peer()).name("read")?.when(is(Method::GET, "/items/{id}")))
-        .and(write(Window::per(3, Duration::from_secs(60)).sliding()).name("write-minute")?)
-        .and(write(Window::per_hour(20)).name("write-hour")?)
+        .and(write(Window::per(3, Duration::from_secs(60)).sliding())?.name("write-minute")?)
+        .and(write(Window::per_hour(20))?.name("write-hour")?)
         .build()
         .boxed();
 

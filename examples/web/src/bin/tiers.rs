@@ -59,12 +59,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let customers: Customers =
         Arc::new([customer("free-1", 1, Tier::Free), customer("pro-1", 2, Tier::Pro)].into());
 
-    let by_address = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(200)))
+    // Any client comes this far: a table, which takes 22 bytes for each address.
+    let addresses = RateLimiter::builder(Quota::per_second(200)).max_keys(100_000).inline()?.build();
+    let by_address = RateLimitLayer::builder(addresses)
         .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))
         .name("address")?
         .build();
 
     let (free, pro) = (Quota::per_second(5), Quota::per_second(50));
+    // The customers are known, and few: a map.
     let limiter = RateLimiter::<CustomerId>::builder(free).headroom(pro)?.build();
     let pro = limiter.plan(pro)?;
     let by_customer = RateLimitLayer::builder(limiter)

@@ -27,7 +27,7 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     check_bounds(given, to)?;
     check_limits(given, to)?;
     check_prefixes(given, to)?;
-    check_state(given, to)?;
+    check_store(given, to)?;
     read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
 }
 
@@ -163,16 +163,21 @@ fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The state is that of maps: a table has no keys, and a store keeps its own buckets.
-fn check_state(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
-    let what = match (&to.state, &to.store, to.bounds.keys_per_limit) {
-        (Some(_), Some(_), _) => "the limits are in a store, which keeps them: `state` is \"none\" with it",
-        (Some(_), None, Some(_)) => {
-            "a table of keys_per_limit has no keys that another process knows: `state` is \"none\" with it"
-        }
-        _ => return Ok(()),
+/// A store keeps its own buckets: it has no file of a state, and no table.
+fn check_store(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+    let refused = |name: &str, what: String| {
+        let field = name.trim_start_matches("bounds.");
+        let what = format!("the limits are in a store, {what}: `{field}` is \"none\" with it");
+        Err(fault(given.at(name), what))
     };
-    Err(fault(given.at("state"), what.to_owned()))
+    let is_named = given.texts("bounds.keys_per_limit").is_some();
+    match (&to.store, &to.state, to.bounds.keys_per_limit) {
+        (Some(_), Some(_), _) => refused("state", "which keeps them".to_owned()),
+        (Some(_), None, Some(keys)) if is_named => {
+            refused("bounds.keys_per_limit", format!("and not in a table of {keys} keys"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The routes of one prefix decide together, so they have one cost, one priority and one delay.

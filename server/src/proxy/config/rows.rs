@@ -135,10 +135,14 @@ table! { static SETTINGS: Settings;
         "requests of each client address, and of each key, under way at a time":
         One(|to, v, _| count(v).map(|it| to.bounds.in_flight_per_key = it)),
         |of| plain(of.bounds.in_flight_per_key);
-    "bounds.keys_per_limit", "keys-per-limit N|none", "keys of each limit, in a table; `none` is a map":
+    "bounds.keys_per_limit", "keys-per-limit N|none", "keys of each limit, in a table; `none` is a map of 2^20":
         // The bound is that of a table.
         One(|to, v, _| or_none_of(v, |v| number(v, 1, 1 << 28)).map(|it| to.bounds.keys_per_limit = it)),
-        |of| or_none(of.bounds.keys_per_limit, "a map of each limit grows, up to 2^20 keys");
+        |of| match of.store {
+            // The store has the keys.
+            Some(_) => None,
+            None => or_none(of.bounds.keys_per_limit, "a map of each limit grows, up to 2^20 keys"),
+        };
     "bounds.least_rate", "least-rate N|none",
         "bytes of a request's body that make up for a second of waiting; `none` is no bound":
         One(|to, v, _| or_none_of(v, |v| number(v, 1, MOST.into())).map(|it| to.bounds.least_rate = it)),

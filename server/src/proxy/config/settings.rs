@@ -211,7 +211,7 @@ pub(crate) struct Bounds {
     pub(crate) in_flight: usize,
     /// Requests of one client address, and of one key, under way at a time.
     pub(crate) in_flight_per_key: usize,
-    /// Keys of each limit, in a fixed table. `None` is a map that grows, up to 2^20 keys.
+    /// Keys of each limit, in a table. `None` is a map, of up to 2^20 keys.
     pub(crate) keys_per_limit: Option<usize>,
     /// Bytes a second of a request's body. `None` is no bound.
     pub(crate) least_rate: Option<u64>,
@@ -378,7 +378,7 @@ impl Default for Settings {
                 connections_per_address: 1_024,
                 in_flight: IN_FLIGHT,
                 in_flight_per_key: 64,
-                keys_per_limit: None,
+                keys_per_limit: Some(1 << 20),
                 least_rate: Some(500),
                 request_body: None,
             },

@@ -19,9 +19,10 @@ use tollgate_adaptive::Priority;
 use tollgate_http::Head;
 use tower::{Layer, Service, service_fn};
 
+use super::hasher::KeyHasher;
 use super::keys::{Client, Key, KeySource, Keys};
 use super::limit::{Asked, Limit, Terms, Together};
-use super::limiter::Limiter;
+use super::limiter::{BuiltBy, KeyPlace, Limiter};
 use super::past::Past;
 use super::prefixes::Prefixes;
 use super::store::{Fleet, give_back};
@@ -80,8 +81,8 @@ pub(crate) struct InForce {
     prefixes: Prefixes,
     /// The store of the limits, if a fleet shares them.
     pub(crate) fleet: Option<Fleet>,
-    /// The most keys of each limit, if there is a number.
-    most_keys: Option<usize>,
+    /// The place of the keys of each limit.
+    key_place: KeyPlace,
     /// For requests that are under no route.
     pub(crate) everywhere_else: Option<Routed>,
     pub(crate) routes: Vec<Routed>,
@@ -96,6 +97,7 @@ impl InForce {
     fn new(
         settings: &Settings,
         fleet: Option<Fleet>,
+        hasher: KeyHasher,
         before: Option<&InForce>,
     ) -> Result<(InForce, Vec<String>), String> {
         let moved = match (before.and_then(|before| before.fleet.as_ref()), fleet.as_ref()) {
@@ -106,8 +108,8 @@ impl InForce {
             }
             _ => Some("all buckets anew, since they are elsewhere"),
         };
-        let most_keys = settings.bounds.keys_per_limit;
-        let mut change = Change { before, fleet: fleet.as_ref(), most_keys, moved, said: Vec::new() };
+        let key_place = KeyPlace { most: settings.bounds.keys_per_limit, hasher };
+        let mut change = Change { before, fleet: fleet.as_ref(), key_place, moved, said: Vec::new() };
         let tally = before.map(|before| before.tally.clone()).unwrap_or_default();
         let default = settings.limit.map(|rule| change.limit("default", rule, 1)).transpose()?;
         let (mut together, mut places) = (Vec::<Vec<_>>::new(), Vec::<usize>::new());
@@ -129,7 +131,7 @@ impl InForce {
             keys: Keys::new(settings),
             exempt: settings.exempt.clone(),
             prefixes: Prefixes::new(&settings.routes, settings.limit, settings.case_sensitive),
-            most_keys,
+            key_place,
             everywhere_else: default.map(|limit| routed(vec![(None, limit)])),
             routes: together.into_iter().map(routed).collect(),
             places,
@@ -180,7 +182,7 @@ impl InForce {
 struct Change<'a> {
     before: Option<&'a InForce>,
     fleet: Option<&'a Fleet>,
-    most_keys: Option<usize>,
+    key_place: KeyPlace,
     /// What becomes of the tokens of all limits, unless their buckets stay where they are.
     moved: Option<&'static str>,
     /// A line for each limit that changes.
@@ -191,14 +193,14 @@ impl Change<'_> {
     /// Returns the limit of this name: the one of before if it can stay.
     fn limit(&mut self, name: &str, rule: AnyRule, cost: u64) -> Result<Arc<Limit>, String> {
         let with = |past| -> Result<Arc<Limit>, String> {
-            let limiter = Limiter::new(name, rule, self.most_keys, self.fleet)?;
+            let limiter = Limiter::new(name, rule, self.key_place, self.fleet)?;
             Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(cost.into()), limiter, past }))
         };
         let anew = || with(Arc::default());
         let carried = |limit: &Limit| with(Past::of(limit.limiter.clone(), limit.past.clone()));
         let known = |before: &'_ InForce| before.limits().find(|limit| limit.name == *name).cloned();
-        let has_other_room =
-            self.fleet.is_none() && self.before.is_some_and(|before| before.most_keys != self.most_keys);
+        let has_other_room = self.fleet.is_none()
+            && self.before.is_some_and(|before| before.key_place.most != self.key_place.most);
         let (limit, fate) = match (self.before.and_then(known), self.moved) {
             (None, _) => (anew()?, "new".to_owned()),
             (Some(_), Some(fate)) => (anew()?, fate.to_owned()),
@@ -228,8 +230,12 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(settings: &Settings, fleet: Option<Fleet>) -> Result<Limits, String> {
-        let (first, _) = InForce::new(settings, fleet, None)?;
+    pub(crate) fn new(
+        settings: &Settings,
+        fleet: Option<Fleet>,
+        hasher: KeyHasher,
+    ) -> Result<Limits, String> {
+        let (first, _) = InForce::new(settings, fleet, hasher, None)?;
         Ok(Limits { in_force: RwLock::new(Arc::new(first)) })
     }
 
@@ -237,20 +243,25 @@ impl Limits {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Writes the buckets of all limits.
+    /// Writes the secret of the keys' hasher, and the buckets of all limits.
     pub(crate) fn save(&self, to: &mut Writer) -> io::Result<()> {
-        self.in_force().limits().try_for_each(|limit| limit.save(to))
+        let in_force = self.in_force();
+        in_force.key_place.hasher.save(to)?;
+        in_force.limits().try_for_each(|limit| limit.save(to))
     }
 
     /// Restores the buckets of a limit, before the first decision.
     pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {
-        // A name may have the sign between the fields, and a rule has none.
-        let mut fields = part.name.rsplitn(3, " | ");
-        let [rule, first, name] = array::from_fn(|_| fields.next().unwrap_or_default());
+        // A name may have the sign between the fields, and no other field has it.
+        let mut fields = part.name.rsplitn(4, " | ");
+        let [rule, keys, first, name] = array::from_fn(|_| fields.next().unwrap_or_default());
         let in_force = self.in_force();
         let limit = in_force.limits().find(|limit| limit.name == name).ok_or("there is no such limit")?;
         let rule_of = |text: &str| text.parse::<AnyRule>().map_err(|why| why.to_string());
-        limit.restore(rule_of(first)?, rule_of(rule)?, &part.bytes)
+        let number = || keys.parse().map_err(|_| format!("{keys:?} is no number of keys"));
+        let keys = if keys == "none" { None } else { Some(number()?) };
+        let built_by = BuiltBy { rule: rule_of(first)?, keys };
+        limit.restore(built_by, rule_of(rule)?, in_force.key_place.hasher, &part.bytes)
     }
 
     /// Changes the rule for everything else, of all keys at once. They keep the tokens they have.
@@ -262,7 +273,9 @@ impl Limits {
     /// Puts the limits of these settings in force. A limit that stays, by its name and its store,
     /// keeps its buckets and its counts. Says each change in a line.
     pub(crate) fn replace(&self, settings: &Settings, fleet: Option<Fleet>) -> Result<Vec<String>, String> {
-        let (after, said) = InForce::new(settings, fleet, Some(&self.in_force()))?;
+        let before = self.in_force();
+        let hasher = before.key_place.hasher;
+        let (after, said) = InForce::new(settings, fleet, hasher, Some(&before))?;
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
         Ok(said)
     }

@@ -1,6 +1,7 @@
 //! The keys of requests: the clients that are limited.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
 use hyper::header::{COOKIE, HeaderValue};
@@ -14,7 +15,7 @@ use crate::proxy::config::settings::{KeyPart, Settings};
 
 /// The client that is limited. A value of a header that looks like an address is not that address:
 /// the types differ.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     Address(IpAddr),
     /// A value that the client has sent, or several parts.
@@ -31,6 +32,25 @@ impl Key {
             // Of this process alone: no limit with a store has such a key.
             Key::Header(digest) => (b'p', digest.to_string()),
             Key::Shared(digest) => (b'h', digest.to_string()),
+        }
+    }
+}
+
+/// Writes bytes that are the same in each build, as a saved table has hashes. Their number tells
+/// the types apart.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Key::Address(IpAddr::V4(four)) => state.write_u32(four.to_bits()),
+            Key::Address(IpAddr::V6(six)) => state.write(&six.octets()),
+            Key::Header(digest) => {
+                state.write_u8(b'p');
+                digest.hash(state);
+            }
+            Key::Shared(digest) => {
+                state.write_u8(b'h');
+                digest.hash(state);
+            }
         }
     }
 }
@@ -174,5 +194,36 @@ impl Keys {
             six => six,
         };
         (address, network)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use super::*;
+    use crate::proxy::limits::hasher::KeyHasher;
+    use crate::state_file::SavedPart;
+
+    /// A saved table is of use as long as these bytes are.
+    #[test]
+    fn the_hash_of_a_key_is_that_of_bytes_which_each_build_has() {
+        let secret: [u8; 16] = std::array::from_fn(|at| at as u8);
+        let mut parts = vec![SavedPart { name: "secret".to_owned(), bytes: secret.to_vec() }];
+        let hasher = KeyHasher::of_saved(&mut parts);
+        assert!(parts.is_empty(), "the secret is no state of a limit");
+        let reference = siphasher::sip::SipHasher13::new_with_key(&secret);
+        let digest =
+            [0x6a, 0xb9, 0xf1, 0xeb, 0x8f, 0x7d, 0x33, 0x88, 0xf4, 0xf9, 0xd5, 0x86, 0xf6, 0x6e, 0x99, 0xfd];
+        let six = "2001:db8::7".parse().expect("an address");
+        for (key, bytes) in [
+            (Key::Address([192, 0, 2, 7].into()), vec![7, 2, 0, 192]),
+            (Key::Address(IpAddr::V6(six)), six.octets().to_vec()),
+            (Key::Shared(SharedDigest::of(b"k1")), [b"h", &digest[..]].concat()),
+        ] {
+            assert_eq!(hasher.hash_one(key), reference.hash(&bytes), "{key}");
+        }
+        let [own, shared] = [Key::Header(Digest::of(b"k1")), Key::Shared(SharedDigest::of(b"k1"))];
+        assert_ne!(hasher.hash_one(own), hasher.hash_one(shared));
     }
 }

@@ -13,8 +13,9 @@ use tollgate_http::{
     Decision, DelayLayer, Exempt, Head, InvalidName, LayerBuilder, LimitBy, RateLimitLayer, Refusal,
 };
 
+use super::hasher::KeyHasher;
 use super::keys::Key;
-use super::limiter::Limiter;
+use super::limiter::{BuiltBy, KeyPlace, Limiter};
 use super::past::Past;
 use super::tally::Tally;
 use crate::proxy::config::settings::Ban;
@@ -54,20 +55,28 @@ impl Limit {
     pub(super) fn save(&self, to: &mut Writer) -> io::Result<()> {
         for limiter in self.past.limiters().iter().chain([&self.limiter]) {
             let rule = limiter.rule();
-            if let Some((first, state)) = limiter.save() {
-                to.put(&format!("{} | {first} | {rule}", self.name), &state)?;
+            if let Some((BuiltBy { rule: first, keys }, state)) = limiter.save() {
+                let keys = keys.map_or("none".to_owned(), |keys| keys.to_string());
+                to.put(&format!("{} | {first} | {keys} | {rule}", self.name), &state)?;
             }
         }
         Ok(())
     }
 
-    /// Restores buckets of these rules. Those of other rules than now become ones that are
-    /// replaced.
-    pub(super) fn restore(&self, first: AnyRule, rule: AnyRule, state: &[u8]) -> Result<(), String> {
-        if self.limiter.is_built_by(first) && self.limiter.rule() == rule {
+    /// Restores buckets of a rule, by the hasher of the save. Those of another rule or number of
+    /// keys than now become ones that are replaced.
+    pub(super) fn restore(
+        &self,
+        built_by: BuiltBy,
+        rule: AnyRule,
+        hasher: KeyHasher,
+        state: &[u8],
+    ) -> Result<(), String> {
+        if self.limiter.is_built_by(built_by) && self.limiter.rule() == rule {
             return self.limiter.restore(state);
         }
-        let before = Limiter::new(&self.name, first, None, None)?;
+        let keys = KeyPlace { most: built_by.keys, hasher };
+        let before = Limiter::new(&self.name, built_by.rule, keys, None)?;
         before.set_rule(rule)?;
         before.restore(state)?;
         // The keys of an earlier rule are gone once their buckets are full.

@@ -3,6 +3,7 @@
 use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter, Rule, Window};
 use tollgate_http::AnyLimiter;
 
+use super::hasher::KeyHasher;
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};
 use crate::proxy::config::store::{counts, window_in_store};
@@ -11,39 +12,63 @@ use crate::proxy::config::store::{counts, window_in_store};
 /// it.
 const HEADROOM: [u64; 3] = [16, 4, 2];
 
+/// A limiter of this process.
+type KeyLimiter<R> = RateLimiter<Key, R, KeyHasher>;
+
 /// The keys' buckets or windows, with the largest rule that they have room for.
 #[derive(Clone)]
 pub(crate) enum Limiter {
-    Buckets(RateLimiter<Key>, Room<Quota>),
-    Windows(RateLimiter<Key, Window>, Room<Window>),
+    Buckets(KeyLimiter<Quota>, Room<Quota>),
+    Windows(KeyLimiter<Window>, Room<Window>),
     /// Buckets that a fleet shares.
     Shared(SharedLimiter, Quota),
 }
 
-/// The rules by which a limiter was built: one with the same two takes its saved state.
+/// The place of the keys of a limit that no fleet shares.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyPlace {
+    /// The most keys, in a table; `None` is a map.
+    pub(crate) most: Option<usize>,
+    pub(crate) hasher: KeyHasher,
+}
+
+/// The rules and the number of keys by which a limiter was built.
 #[derive(Clone, Copy)]
 pub(crate) struct Room<R> {
     first: R,
     most: R,
+    keys: Option<usize>,
+}
+
+/// The rule and the number of keys of a limiter at first. One that was built by both takes its
+/// saved state.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct BuiltBy {
+    pub(super) rule: AnyRule,
+    pub(super) keys: Option<usize>,
+}
+
+impl<R: Copy + Into<AnyRule>> Room<R> {
+    fn built_by(&self) -> BuiltBy {
+        BuiltBy { rule: self.first.into(), keys: self.keys }
+    }
 }
 
 impl Limiter {
-    /// Returns the limiter of a rule, under this name in the store of a fleet. With a number of
-    /// keys it has a fixed table for them, and without one a map that grows.
+    /// Returns the limiter of a rule, under this name in the store of a fleet.
     pub(crate) fn new(
         name: &str,
         rule: AnyRule,
-        keys: Option<usize>,
+        keys: KeyPlace,
         fleet: Option<&Fleet>,
     ) -> Result<Limiter, String> {
+        let no_memory = |why: InvalidRule| format!("limit {name}: keys_per_limit: {why}");
         match (rule, fleet) {
             (AnyRule::Quota(quota), None) => {
-                let (limiter, room) = with_room(quota, larger(quota), keys).map_err(|why| why.to_string())?;
+                let (limiter, room) = with_room(quota, larger(quota), keys).map_err(no_memory)?;
                 Ok(Limiter::Buckets(limiter, room))
             }
-            (AnyRule::Window(window), None) => {
-                Limiter::of_windows(window, keys).map_err(|why| why.to_string())
-            }
+            (AnyRule::Window(window), None) => Limiter::of_windows(window, keys).map_err(no_memory),
             (AnyRule::Quota(quota), Some(fleet)) => {
                 let is_counted = |most: &Quota| counts((*most).into(), fleet.settings.exact).is_ok();
                 let most = larger(quota).find(is_counted).unwrap_or(quota);
@@ -54,7 +79,7 @@ impl Limiter {
     }
 
     /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
-    fn of_windows(window: Window, keys: Option<usize>) -> Result<Limiter, InvalidRule> {
+    fn of_windows(window: Window, keys: KeyPlace) -> Result<Limiter, InvalidRule> {
         let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
         let (limiter, room) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
@@ -111,12 +136,11 @@ impl Limiter {
         }
     }
 
-    /// Returns the rule by which the limiter was built, and the state of all keys, for a later
-    /// process. A store keeps its own.
-    pub(super) fn save(&self) -> Option<(AnyRule, Vec<u8>)> {
+    /// Returns the state of all keys, for a later process. A store keeps its own.
+    pub(super) fn save(&self) -> Option<(BuiltBy, Vec<u8>)> {
         match self {
-            Limiter::Buckets(limiter, room) => Some((room.first.into(), limiter.save())),
-            Limiter::Windows(limiter, room) => Some((room.first.into(), limiter.save())),
+            Limiter::Buckets(limiter, room) => Some((room.built_by(), limiter.save())),
+            Limiter::Windows(limiter, room) => Some((room.built_by(), limiter.save())),
             Limiter::Shared(..) => None,
         }
     }
@@ -129,11 +153,10 @@ impl Limiter {
         }
     }
 
-    /// Returns whether it was built by this rule.
-    pub(super) fn is_built_by(&self, first: AnyRule) -> bool {
+    pub(super) fn is_built_by(&self, other: BuiltBy) -> bool {
         match self {
-            Limiter::Buckets(_, room) => AnyRule::from(room.first) == first,
-            Limiter::Windows(_, room) => AnyRule::from(room.first) == first,
+            Limiter::Buckets(_, room) => room.built_by() == other,
+            Limiter::Windows(_, room) => room.built_by() == other,
             Limiter::Shared(..) => false,
         }
     }
@@ -189,19 +212,21 @@ impl Limiter {
     }
 }
 
-/// Returns the limiter of a rule, with the first of some larger rules that there is room for.
+/// Returns the limiter of a rule, with the first of some larger rules that there is room for. The
+/// error is one of memory for the keys.
 fn with_room<R: Rule>(
     rule: R,
     mut larger: impl Iterator<Item = R>,
-    keys: Option<usize>,
-) -> Result<(RateLimiter<Key, R>, Room<R>), InvalidRule> {
+    keys: KeyPlace,
+) -> Result<(KeyLimiter<R>, Room<R>), InvalidRule> {
     let with_room = larger.find_map(|most| Some((RateLimiter::builder(rule).headroom(most).ok()?, most)));
     let (builder, most) = with_room.unwrap_or_else(|| (RateLimiter::builder(rule), rule));
-    let builder = match keys {
-        Some(keys) => builder.max_keys(keys).inline()?,
+    let builder = builder.hasher(keys.hasher);
+    let builder = match keys.most {
+        Some(most) => builder.max_keys(most).inline()?,
         None => builder,
     };
-    Ok((builder.build(), Room { first: rule, most }))
+    Ok((builder.build(), Room { first: rule, most, keys: keys.most }))
 }
 
 /// Returns larger quotas, the largest first.
@@ -216,21 +241,61 @@ fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
 mod tests {
     use super::*;
 
+    const RULES: [&str; 2] = ["1/h burst 5", "5/h sliding"];
+
+    fn limiter(rule: &str, most: Option<usize>, hasher: KeyHasher) -> Limiter {
+        let rule = rule.parse().expect("a rule");
+        Limiter::new("a", rule, KeyPlace { most, hasher }, None).expect("no store is asked")
+    }
+
+    fn key(last: u32) -> Key {
+        Key::Address(std::net::Ipv4Addr::from(last).into())
+    }
+
     /// A table has a third more slots than it has room for keys.
     #[test]
     fn a_limit_with_a_number_of_keys_holds_no_more() {
-        for rule in ["1/h burst 5", "5/h sliding"] {
-            let rule = rule.parse().expect("a rule");
-            let limiter = Limiter::new("a", rule, Some(100), None).expect("no store is asked");
-            for last in 0..10_000_u32 {
-                limiter.take(&Key::Address(std::net::Ipv4Addr::from(last).into()), 1);
-            }
+        for rule in RULES {
+            let limiter = limiter(rule, Some(100), KeyHasher::new());
+            (0..10_000).for_each(|last| limiter.take(&key(last), 1));
             let keys = match limiter {
                 Limiter::Buckets(limiter, _) => limiter.len(),
                 Limiter::Windows(limiter, _) => limiter.len(),
                 Limiter::Shared(..) => unreachable!("there is no store"),
             };
             assert!((100..200).contains(&keys), "{keys} keys");
+        }
+    }
+
+    #[test]
+    fn a_table_is_restored_by_its_secret_if_its_keys_have_room() {
+        for rule in RULES {
+            let [hasher, other] = [KeyHasher::new(), KeyHasher::new()];
+            let saved = |most| {
+                let limiter = limiter(rule, most, hasher);
+                (0..20).for_each(|last| limiter.take(&key(last), 1 + u64::from(last % 5)));
+                limiter.save().expect("it is no store").1
+            };
+            let (table, map) = (saved(Some(100)), saved(None));
+            for (state, most, hasher) in
+                [(&table, Some(1_000_000), hasher), (&table, Some(20), hasher), (&map, None, other)]
+            {
+                let restored = limiter(rule, most, hasher);
+                restored.restore(state).expect("it has room");
+                for last in 0..20 {
+                    assert_eq!(restored.left(&key(last)), 4 - u64::from(last % 5), "{rule}, {most:?}");
+                }
+            }
+            for (state, most, hasher, why) in [
+                (&table, Some(100), other, "under another hasher"),
+                (&table, Some(1), hasher, "the state has 20 keys, and the limiter has room for 8"),
+                (&table, None, hasher, "of a table of keys, and the limiter is a map of keys"),
+                (&map, Some(100), hasher, "of a map of keys, and the limiter is a table of keys"),
+            ] {
+                let restored = limiter(rule, most, hasher);
+                let error = restored.restore(state).expect_err(why);
+                assert!(error.contains(why) && !restored.has_keys(), "{error}");
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The limits of requests, and the keys that they are of.
 
+pub(crate) mod hasher;
 pub(crate) mod in_force;
 pub(crate) mod keys;
 pub(crate) mod limit;

@@ -93,9 +93,12 @@ fn longest_use(rule: AnyRule) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::limits::hasher::KeyHasher;
+    use crate::proxy::limits::limiter::KeyPlace;
 
     fn limiter(rule: &str) -> Limiter {
-        Limiter::new("a", rule.parse().expect("a rule"), None, None).expect("no store is asked")
+        let keys = KeyPlace { most: Some(100), hasher: KeyHasher::new() };
+        Limiter::new("a", rule.parse().expect("a rule"), keys, None).expect("no store is asked")
     }
 
     fn key(last: u8) -> Key {

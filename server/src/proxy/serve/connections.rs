@@ -35,7 +35,6 @@ use crate::proxy::forward::grpc::{Reset, as_grpc, is_grpc};
 use crate::proxy::forward::places::share;
 use crate::proxy::limits::in_force::Limits;
 use crate::proxy::limits::keys::Client;
-use crate::proxy::limits::store::Fleet;
 use crate::proxy::pace::Patience;
 use crate::settings::values::Address;
 
@@ -67,7 +66,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(
         settings: Settings,
-        fleet: Option<Fleet>,
+        limits: Arc<Limits>,
         at: &Address,
         demo: &Upstream,
         tls: Option<Arc<Tls>>,
@@ -81,7 +80,6 @@ impl Proxy {
         let made_up = || format!("tollgate-{:08x}", RandomState::new().hash_one(0) as u32);
         let via = settings.via.clone().unwrap_or_else(made_up);
         let counters: Arc<Counters> = Arc::default();
-        let limits = Arc::new(Limits::new(&settings, fleet)?);
         let forward = Forward::new(&sockets.bounded(&settings), demo, via, port, counters.clone());
         let connections = Connections::new(sockets.share(settings.bounds.in_flight).0)?;
         let (most, per_address) = (connections.clients.size().1, settings.bounds.connections_per_address);

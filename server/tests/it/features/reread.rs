@@ -46,7 +46,6 @@ connections_per_address = 100
 in_flight = 512
 in_flight_per_key = 100
 least_rate = 90
-keys_per_limit = 5000
 request_body = "10MiB"
 
 [inflight]
@@ -289,7 +288,9 @@ fn a_reload_changes_what_the_file_names_and_nothing_else() {
     // At a restart the file alone has no store.
     reread.refuses("[store]\nshare = 0.5\n", "tollgate.toml:2:9: store.share needs store.url");
     let lines = reread.read("[store]\nurl = \"none\"\n");
-    assert!(lines[0].starts_with("store.url: none, was sqlite:"), "{lines:?}");
+    assert!(lines[1].starts_with("store.url: none, was sqlite:"), "{lines:?}");
+    // The keys are in this process from now on.
+    assert_eq!(lines[0], "bounds.keys_per_limit: added, 1048576");
 }
 
 #[test]

@@ -35,7 +35,9 @@ fn until_saved(folder: &Folder) {
 
 #[test]
 fn a_client_is_still_refused_after_a_restart() {
-    for options in [LIMIT, "--limit 2/30d&fixed", "--limit 1/7d&burst&2 --key header:x-api-key --key peer"] {
+    let window_in_map = "--limit 2/30d&fixed --keys-per-limit none";
+    let of_value = "--limit 1/7d&burst&2 --key header:x-api-key --key peer";
+    for options in [LIMIT, "--limit 2/30d&fixed", window_in_map, of_value] {
         let folder = Folder::new();
         let ask = |proxy: &Proxy, key: &str| {
             let mut client = proxy.connect();
@@ -163,7 +165,7 @@ fn a_limit_that_is_gone_is_a_line_of_the_log() {
     assert_eq!(proxy.stop("-TERM"), Some(0));
     let proxy = start(&folder, "--limit none");
     let line = proxy.error();
-    let part = "the state of `default | 1/7d burst 2 | 1/7d burst 2` is not restored: there is no such limit";
+    let part = "the state of `default | 1/7d burst 2 | 1048576 | 1/7d burst 2` is not restored: there is no such limit";
     assert!(line.contains(part), "{line}");
     assert_eq!(proxy.get("/").status, 200);
 }
@@ -177,4 +179,53 @@ fn an_earlier_rule_without_keys_leaves_the_file() {
     }
     let text = String::from_utf8_lossy(&state(&folder)).into_owned();
     assert!(text.contains("1/7d burst 3") && !text.contains("1/7d burst 2"), "{text}");
+}
+
+/// The buckets of another number of keys, or of a map, are carried over as those of another rule.
+#[test]
+fn the_keys_of_a_limit_have_another_number_after_a_restart() {
+    let folder = Folder::new();
+    let with = |keys: &str| start(&folder, &format!("{LIMIT} --keys-per-limit {keys}"));
+    let proxy = with("50");
+    assert_eq!(proxy.statuses("/"), [200, 200, 429]);
+    assert_eq!(proxy.stop("-TERM"), Some(0));
+    for keys in ["50", "3000000", "none", "1", "none"] {
+        // No request, and then one: the buckets are saved as replaced ones, too.
+        assert_eq!(with(keys).end()[1], [""; 0], "{keys}");
+        let proxy = with(keys);
+        assert_eq!(proxy.statuses("/"), [429], "{keys}");
+        assert_eq!(proxy.end()[1], [""; 0], "{keys}");
+    }
+}
+
+/// A client with the secret can make up keys that meet.
+#[test]
+fn the_secret_of_the_hasher_stays_and_is_told_to_none() {
+    let folder = Folder::new();
+    let secret = || -> [u8; 16] {
+        let state = state(&folder);
+        let name =
+            state.windows(14).position(|bytes| bytes == b"secret\x10\0\0\0\0\0\0\0").expect("it has one");
+        state[name + 14..name + 30].try_into().expect("16 bytes")
+    };
+    assert_eq!(start(&folder, LIMIT).stop("-TERM"), Some(0));
+    let first = secret();
+    let proxy = start(&folder, &format!("{LIMIT} --access-log --log json --log-refusals"));
+    assert_eq!(proxy.statuses("/"), [200, 200, 429]);
+    let mut told = ["/", "/metrics", "/nothing"].map(|path| proxy.ask_admin("GET", path, "").body).concat();
+    told += &proxy.event().to_string();
+    told += &proxy.end().concat().concat();
+    assert_eq!(secret(), first, "a restart keeps the secret");
+    assert!(told.contains("429") && told.contains("tollgate_keys"), "{told}");
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for half in first.chunks(8) {
+        let number = u64::from_le_bytes(half.try_into().expect("8 bytes"));
+        for text in [hex(half), format!("{number:x}"), number.to_string()] {
+            assert!(!told.to_lowercase().contains(&text), "{text} in {told}");
+        }
+    }
+    // Each state has a secret of its own.
+    let other = Folder::new();
+    assert_eq!(start(&other, LIMIT).stop("-TERM"), Some(0));
+    assert_ne!(state(&other)[17..], state(&folder)[17..]);
 }

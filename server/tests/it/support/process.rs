@@ -202,6 +202,13 @@ impl Proxy {
         self.exit_code()
     }
 
+    /// Stops the proxy, and returns the lines that were not read: of stdout, and of stderr.
+    pub(crate) fn end(&self) -> [Vec<String>; 2] {
+        self.signal("-TERM");
+        [&self.lines, &self.errors]
+            .map(|lines| std::iter::from_fn(|| lines.recv_timeout(PATIENCE).ok()).collect())
+    }
+
     /// Ends the process, and returns the lines on stderr that were not read.
     pub(crate) fn last_words(&self) -> Vec<String> {
         self.signal("-KILL");
