@@ -80,6 +80,8 @@ pub(crate) enum Fault {
     NoLatch,
     /// An inserting thread reads the clock before it takes the latch.
     ClockBeforeLatch,
+    /// A slot that was never taken is taken by its word, although the word may be a key's.
+    NewByWord,
     /// A removed slot reads as never charged, so it may be reused at once.
     RemovedAtOnce,
     /// Leased tokens leave their room to refill.

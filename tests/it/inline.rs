@@ -1,5 +1,6 @@
 //! Laws of a fixed table alone. (`keyed.rs` has the laws of both stores.)
 
+mod crossings;
 mod entering;
 mod hashes;
 mod odds;

@@ -105,6 +105,9 @@ impl Slot {
 
     /// Seals a slot that was never taken. The fingerprint decides, as the word may be a key's.
     fn seal_new(&self) -> bool {
+        if injected(Fault::NewByWord) {
+            return (&self.bucket).commit(NEW, State::SEALED).is_ok();
+        }
         let found = self.fingerprint.load(Ordering::Relaxed);
         let taken = found <= LATCH
             && (self.fingerprint)

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use self::scene::{ADA, ADA_TAKES, BOB, BOB_TAKES, World};
 use super::explore;
+use crate::bucket::atomic::BucketRef;
 use crate::bucket::receipt::Settle;
 
 #[test]
@@ -39,6 +40,24 @@ fn two_newcomers_of_a_set_find_a_slot_each() {
         world.drain(ADA);
         world.drain(BOB);
         assert_eq!((world.granted(ADA), world.granted(BOB)), (1, 1));
+    });
+}
+
+/// The word of a key may be that of a slot that was never taken. Such a slot goes to the first
+/// thread that changes its fingerprint, so a thread that saw it empty does not get it from the key.
+#[test]
+fn a_slot_that_was_never_taken_is_not_taken_by_a_word_of_a_key() {
+    explore("a newcomer with a word of 0, a claim", || {
+        let world = World::new(1, 1);
+        world.run(&[
+            |world| world.take_the_debt(ADA),
+            |world| drop(world.table.claim(world.hashes[BOB], &world.engine)),
+        ]);
+        if let Some(held) = world.table.search(world.hashes[ADA]) {
+            assert_eq!(held.state().word(), 0);
+        }
+        assert!(!world.take(ADA), "it has the deepest debt");
+        assert_eq!((world.table.len(), world.table.evicted()), (1, 0));
     });
 }
 

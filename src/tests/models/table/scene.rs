@@ -90,9 +90,18 @@ impl World {
     /// Takes a token by the loop, as the verbs do that make no attempt. Returns whether one was
     /// granted.
     pub(in crate::tests::models) fn take_by_the_loop(&self, key: usize) -> bool {
-        let call = Take::Exactly(1).into();
+        self.run_by_the_loop(key, Take::Exactly(1))
+    }
+
+    /// Takes all that the debt allows. At time 0 the word of the key is then 0.
+    pub(in crate::tests::models) fn take_the_debt(&self, key: usize) {
+        self.run_by_the_loop(key, Take::OnCredit(u64::MAX));
+    }
+
+    fn run_by_the_loop(&self, key: usize, take: Take) -> bool {
         let seat = Seat { world: self, key };
-        protocol::acquire(&self.engine, seat, Now(&self.engine), call).is_ok_and(|done| self.note(key, done))
+        let done = protocol::acquire(&self.engine, seat, Now(&self.engine), take.into());
+        done.is_ok_and(|done| self.note(key, done))
     }
 
     /// Takes a token under a plan, by an attempt, and by the loop if that misses.
