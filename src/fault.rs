@@ -80,6 +80,8 @@ pub(crate) enum Fault {
     NoLatch,
     /// An inserting thread reads the clock before it takes the latch.
     ClockBeforeLatch,
+    /// A new key is inserted while a restore fills the table.
+    InsertsWhileFilled,
     /// A removed slot reads as never charged, so it may be reused at once.
     RemovedAtOnce,
     /// Leased tokens leave their room to refill.

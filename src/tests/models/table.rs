@@ -209,6 +209,20 @@ fn a_table_counts_what_it_holds() {
     });
 }
 
+/// A restore takes slots by stores, while no decision inserts a key.
+#[test]
+fn a_restored_key_has_one_slot() {
+    explore("a restore, a newcomer of its key, another newcomer", || {
+        let world = World::new(2, 1);
+        world.run(&[|world| world.restore_emptied(ADA), ADA_TAKES, BOB_TAKES]);
+        world.drain(ADA);
+        // The newcomer may have come first.
+        assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
+        world.drain(BOB);
+        assert_eq!(world.granted(BOB), 1);
+    });
+}
+
 /// A removed key of a window keeps its slot until the window is over: within a tick, the next key
 /// of the slot could have the same word.
 #[test]

@@ -11,13 +11,15 @@ use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
-use crate::keyed::table::{Insertion, SlotRef, Table};
+use crate::keyed::saved::merge;
+use crate::keyed::table::{Insertion, Resumed, Set, SlotRef, Table};
 use crate::rule::window::Window;
-use crate::sync::{OnceLock, yield_now};
+use crate::sync::{OnceLock, Ordering, fence, yield_now};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::by_refill::{ByRefill, OwnRefill};
 use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
+use crate::word::state::State;
 use crate::word::verb::{Call, Take};
 
 /// The time to earn a token, the eviction grace, and 0.1 s more.
@@ -156,6 +158,28 @@ impl World {
         } else if idle::seal(held, || ()) {
             self.table.vacate(held, &self.engine);
         }
+    }
+
+    /// Restores a key without tokens, as a limiter does.
+    pub(in crate::tests::models) fn restore_emptied(&self, key: usize) {
+        let (hash, engine) = (self.hashes[key], &self.engine);
+        let reading = engine.read();
+        let emptied = State::pack(&reading.refill, 0, reading.tick);
+        let filling = self.table.filling(self.table.slots_in_all() as u64);
+        let entered = filling.as_ref().and_then(|to| to.enter(&[(hash << 1, emptied)], Set::Primary)[0]);
+        fence(Ordering::SeqCst);
+        let seat = Seat { world: self, key };
+        if let Some(held) = entered {
+            return held.open(emptied.merged(&reading, seat.overflow_or_full().state()));
+        }
+        match self.table.resume(hash, emptied, engine) {
+            Resumed::Inserted(held) => {
+                fence(Ordering::SeqCst);
+                merge(engine, held, seat.overflow_or_full().state())
+            }
+            Resumed::Already(held) => merge(engine, held, emptied),
+            Resumed::NoRoom => merge(engine, seat.overflow_bucket(), emptied),
+        };
     }
 
     pub(in crate::tests::models) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
