@@ -107,12 +107,7 @@ impl<K: Hash + Eq> Keyspace<K> {
     }
 
     /// Restores up to [`AT_ONCE`] keys of a table: their fingerprints and words.
-    pub(crate) fn resume_fingerprints(
-        &self,
-        filling: Option<&Filling<'_>>,
-        keys: &[(u64, State)],
-        set: Set,
-    ) {
+    pub(crate) fn resume_fingerprints(&self, filling: Option<&Filling<'_>>, keys: &[(u64, State)], set: Set) {
         let mut entered = [None; AT_ONCE];
         // Before a slot waits for its word: the clock is the user's, and may panic.
         let reading = self.engine.read();

@@ -296,7 +296,8 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
                 Part::Key(key, _) => (1, K::read(key).is_some()),
                 Part::Fingerprints(keys, _) => (
                     keys.len(),
-                    words_in(keys).all(|(fingerprint, state)| is_fingerprint(fingerprint) && resume.accepts(state)),
+                    words_in(keys)
+                        .all(|(fingerprint, state)| is_fingerprint(fingerprint) && resume.accepts(state)),
                 ),
                 _ => (0, true),
             };

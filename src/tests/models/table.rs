@@ -12,6 +12,7 @@ use std::time::Duration;
 use self::scene::{ADA, ADA_TAKES, BOB, BOB_TAKES, World};
 use super::explore;
 use crate::bucket::receipt::Settle;
+use crate::keyed::table::Set;
 
 #[test]
 fn a_key_has_one_slot() {
@@ -212,14 +213,19 @@ fn a_table_counts_what_it_holds() {
 /// A restore takes slots by stores, while no decision inserts a key.
 #[test]
 fn a_restored_key_has_one_slot() {
-    explore("a restore, a newcomer of its key, another newcomer", || {
+    explore("a restore of a token, a newcomer of its key", || {
         let world = World::new(2, 1);
-        world.run(&[|world| world.restore_emptied(ADA), ADA_TAKES, BOB_TAKES]);
+        world.run(&[|world| world.restore(ADA, 1, Set::Secondary), ADA_TAKES]);
         world.drain(ADA);
-        // The newcomer may have come first.
         assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
+        assert_eq!(world.table.len(), 1);
+    });
+    explore("a restore of no token, another newcomer", || {
+        let world = World::new(2, 1);
+        world.run(&[|world| world.restore(ADA, 0, Set::Primary), BOB_TAKES]);
+        world.drain(ADA);
         world.drain(BOB);
-        assert_eq!(world.granted(BOB), 1);
+        assert_eq!((world.granted(ADA), world.granted(BOB)), (0, 1));
     });
 }
 

@@ -160,25 +160,25 @@ impl World {
         }
     }
 
-    /// Restores a key without tokens, as a limiter does.
-    pub(in crate::tests::models) fn restore_emptied(&self, key: usize) {
+    /// Restores a key with this many tokens, as a limiter does.
+    pub(in crate::tests::models) fn restore(&self, key: usize, tokens: u64, set: Set) {
         let (hash, engine) = (self.hashes[key], &self.engine);
         let reading = engine.read();
-        let emptied = State::pack(&reading.refill, 0, reading.tick);
+        let saved = State::pack(&reading.refill, reading.refill.units(tokens), reading.tick);
         let filling = self.table.filling(self.table.slots_in_all() as u64);
-        let entered = filling.as_ref().and_then(|to| to.enter(&[(hash << 1, emptied)], Set::Primary)[0]);
+        let entered = filling.as_ref().and_then(|to| to.enter(&[(hash << 1, saved)], set)[0]);
         fence(Ordering::SeqCst);
         let seat = Seat { world: self, key };
         if let Some(held) = entered {
-            return held.open(emptied.merged(&reading, seat.overflow_or_full().state()));
+            return held.open(saved.merged(&reading, seat.overflow_or_full().state()));
         }
-        match self.table.resume(hash, emptied, engine) {
+        match self.table.resume(hash, saved, engine) {
             Resumed::Inserted(held) => {
                 fence(Ordering::SeqCst);
                 merge(engine, held, seat.overflow_or_full().state())
             }
-            Resumed::Already(held) => merge(engine, held, emptied),
-            Resumed::NoRoom => merge(engine, seat.overflow_bucket(), emptied),
+            Resumed::Already(held) => merge(engine, held, saved),
+            Resumed::NoRoom => merge(engine, seat.overflow_bucket(), saved),
         };
     }
 
