@@ -82,6 +82,8 @@ pub(crate) enum Fault {
     ClockBeforeLatch,
     /// A slot that was never taken is taken by its word, although the word may be a key's.
     NewByWord,
+    /// A new key is inserted while a restore fills the table.
+    InsertsWhileFilled,
     /// A removed slot reads as never charged, so it may be reused at once.
     RemovedAtOnce,
     /// Leased tokens leave their room to refill.

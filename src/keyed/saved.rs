@@ -14,16 +14,16 @@ use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::OverflowSet;
 use crate::keyed::protocol::{Entry, MAX_ROUNDS};
 use crate::keyed::store::{Store, StoreGuard};
-use crate::keyed::table::{Resumed, hashes_of};
+use crate::keyed::table::{AT_ONCE, Filling, Resumed, Set, hashes_of};
 use crate::rule::rate::Quota;
 use crate::sync::{Ordering, fence};
 use crate::word::state::{Reading, State};
 
-/// The identity of a held key: a table has its fingerprint only.
+/// The identity of a held key: a table has its fingerprint only, and its set.
 #[derive(Clone, Copy)]
 pub(crate) enum Held<'a, K> {
     Key(&'a K),
-    Fingerprint(u64),
+    Fingerprint(u64, Set),
 }
 
 /// Takes of a bucket the tokens that `state` lacks; returns false if it is sealed.
@@ -48,7 +48,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                 }
             }
             Store::Table(table) => {
-                table.each(|fingerprint, state| see(Held::Fingerprint(fingerprint), state))
+                table.each(|fingerprint, set, state| see(Held::Fingerprint(fingerprint, set), state));
             }
         }
     }
@@ -98,8 +98,48 @@ impl<K: Hash + Eq> Keyspace<K> {
         self.share(key.hash(), state);
     }
 
-    /// Restores a key of a table.
-    pub(crate) fn resume_fingerprint(&self, fingerprint: u64, state: State) {
+    /// Begins to restore keys of a table that had this number of slots.
+    pub(crate) fn filling(&self, slots: u64) -> Option<Filling<'_>> {
+        match &self.store {
+            Store::Map(_) => None,
+            Store::Table(table) => table.filling(slots),
+        }
+    }
+
+    /// Restores up to [`AT_ONCE`] keys of a table: their fingerprints and words.
+    pub(crate) fn resume_fingerprints(&self, filling: Option<&Filling<'_>>, keys: &[(u64, State)], set: Set) {
+        let mut entered = [None; AT_ONCE];
+        // Before a slot waits for its word: the clock is the user's, and may panic.
+        let reading = self.engine.read();
+        if let Some(filling) = filling {
+            entered = filling.enter(keys, set);
+            // That of `protocol`, for all of them.
+            fence(Ordering::SeqCst);
+        }
+        for (entered, (fingerprint, state)) in entered.into_iter().zip(keys) {
+            match entered {
+                Some(entered) => entered.open(self.with_debts(*fingerprint, *state, &reading)),
+                None => self.resume_fingerprint(*fingerprint, *state),
+            }
+        }
+    }
+
+    /// Returns the word of a new entry without the tokens that its key took from the bucket that it
+    /// shared.
+    fn with_debts(&self, fingerprint: u64, state: State, reading: &Reading) -> State {
+        let Some(parts) = self.parts_if_made() else { return state };
+        // It is not known which of the two is the key's.
+        hashes_of(fingerprint).into_iter().fold(state, |state, hash| {
+            let hash = KeyQuery::of(hash, &()).hash();
+            match parts.overflow.bucket_or_full(OverflowSet::Own, hash).state() {
+                shared if shared.is_level() => state.merged(reading, shared),
+                _ => state,
+            }
+        })
+    }
+
+    /// Restores a key of a table that is in use.
+    fn resume_fingerprint(&self, fingerprint: u64, state: State) {
         let Store::Table(table) = &self.store else { return };
         let hashes = hashes_of(fingerprint);
         // It is not known which of the two is the key's.

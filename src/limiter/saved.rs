@@ -14,7 +14,7 @@ use crate::keyed::key_bytes::KeyBytes;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::saved::{Held, merge};
 use crate::keyed::store::Store;
-use crate::keyed::table::is_fingerprint;
+use crate::keyed::table::{AT_ONCE, Filling, Set, is_fingerprint};
 use crate::limiter::limit::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
@@ -37,7 +37,10 @@ enum Part<'a> {
     NoKey(State),
     One(State),
     Key(&'a [u8], State),
-    Fingerprint(u64, State),
+    /// The number of slots of a table, before its keys.
+    Slots(u64),
+    /// The words and fingerprints of up to [`AT_ONCE`] keys.
+    Fingerprints(&'a [[[u8; 8]; 2]], Set),
 }
 
 /// Returns the facts of a limiter, and a moment at which they are true.
@@ -86,13 +89,18 @@ fn read_parts<'a>(
         let state = State::from_word(word);
         if resume.accepts(state) { Ok(state) } else { Err(invalid.clone()) }
     };
-    for _ in 0..reader.word()? {
-        let state = checked(reader.word()?)?;
-        see(match kind {
-            StoreKind::One => Part::One(state),
-            StoreKind::Map => Part::Key(reader.text()?, state),
-            StoreKind::Table => Part::Fingerprint(reader.word()?, state),
-        })?;
+    if kind == StoreKind::Table {
+        see(Part::Slots(reader.word()?))?;
+        for set in [Set::Primary, Set::Secondary] {
+            for keys in reader.pairs()?.chunks(AT_ONCE) {
+                see(Part::Fingerprints(keys, set))?;
+            }
+        }
+    } else {
+        for _ in 0..reader.word()? {
+            let state = checked(reader.word()?)?;
+            see(if kind == StoreKind::One { Part::One(state) } else { Part::Key(reader.text()?, state) })?;
+        }
     }
     for _ in 0..reader.word()? {
         let [tokens, nanos, burst, buckets] = reader.words()?;
@@ -109,6 +117,13 @@ fn read_parts<'a>(
         see(Part::NoKey(checked(no_key)?))?;
     }
     if reader.is_empty() { Ok(()) } else { Err(NotRestored(Misfit::Damaged)) }
+}
+
+/// Returns the fingerprints and words of keys of a table.
+fn words_in(keys: &[[[u8; 8]; 2]]) -> impl Iterator<Item = (u64, State)> {
+    keys.iter().map(|[word, fingerprint]| {
+        (u64::from_le_bytes(*fingerprint), State::from_word(u64::from_le_bytes(*word)))
+    })
 }
 
 /// Writes the buckets that keys without room share, and that of the requests without a key.
@@ -220,16 +235,30 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         let (facts, reading, at) = facts_and_moment(&keyspace.engine, || self.facts());
         let saved = |state: State| state.saved(&reading.refill, at.tick).word();
         let mut writer = Writer::new(&facts, &at, keyspace.store.len());
-        let (len, mut keys) = (writer.put_later(), 0);
+        if let Store::Table(table) = &keyspace.store {
+            writer.put(table.slots_in_all() as u64);
+        }
+        let (len, mut keys, mut elsewhere) = (writer.put_later(), 0, Vec::new());
         keyspace.each_in_use(|key, state| {
-            writer.put(saved(state));
             match key {
-                Held::Key(key) => writer.put_text(|bytes| key.write(bytes)),
-                Held::Fingerprint(fingerprint) => writer.put(fingerprint),
+                Held::Key(key) => {
+                    writer.put(saved(state));
+                    writer.put_text(|bytes| key.write(bytes));
+                }
+                Held::Fingerprint(fingerprint, Set::Primary) => {
+                    [saved(state), fingerprint].into_iter().for_each(|word| writer.put(word));
+                }
+                Held::Fingerprint(fingerprint, Set::Secondary) => {
+                    return elsewhere.push([saved(state), fingerprint]);
+                }
             }
             keys += 1;
         });
         writer.set(len, keys);
+        if facts.kind == StoreKind::Table {
+            writer.put(elsewhere.len() as u64);
+            elsewhere.as_flattened().iter().for_each(|word| writer.put(*word));
+        }
         write_shared(&mut writer, keyspace, saved);
         writer.finish()
     }
@@ -263,12 +292,16 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         let (resume, reader) = opened(&keyspace.engine, bytes, || self.facts())?;
         let mut keys = 0;
         read_parts(reader, (facts.kind, &resume), |part| {
-            let valid = match part {
-                Part::Key(key, _) => K::read(key).is_some(),
-                Part::Fingerprint(fingerprint, _) => is_fingerprint(fingerprint),
-                _ => true,
+            let (held, valid) = match part {
+                Part::Key(key, _) => (1, K::read(key).is_some()),
+                Part::Fingerprints(keys, _) => (
+                    keys.len(),
+                    words_in(keys)
+                        .all(|(fingerprint, state)| is_fingerprint(fingerprint) && resume.accepts(state)),
+                ),
+                _ => (0, true),
             };
-            keys += u64::from(matches!(part, Part::Key(..) | Part::Fingerprint(..)));
+            keys += held as u64;
             if valid { Ok(()) } else { Err(NotRestored(Misfit::Entry)) }
         })?;
         let room = keyspace.room();
@@ -276,14 +309,20 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
             return Err(NotRestored(Misfit::ManyKeys(keys, room)));
         }
         let same_hashes = Reader::probe(bytes) == Some(facts.probe);
+        let mut filling = None;
         read_parts(reader, (facts.kind, &resume), |part| {
-            self.restore_part(part, &resume, same_hashes);
+            self.restore_part(part, &resume, same_hashes, &mut filling);
             Ok(())
         })
     }
 
-    fn restore_part(&self, part: Part<'_>, resume: &Resume, same_hashes: bool)
-    where
+    fn restore_part<'a>(
+        &'a self,
+        part: Part<'_>,
+        resume: &Resume,
+        same_hashes: bool,
+        filling: &mut Option<Filling<'a>>,
+    ) where
         K: Clone,
     {
         let keyspace = &self.inner.keyspace;
@@ -302,10 +341,12 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
                     keyspace.resume(KeyQuery::new(&self.inner.hasher, &key), state);
                 }
             }
-            Part::Fingerprint(fingerprint, state) => {
-                if let Some(state) = resume.word(state) {
-                    keyspace.resume_fingerprint(fingerprint, state);
-                }
+            Part::Slots(slots) => *filling = keyspace.filling(slots),
+            Part::Fingerprints(keys, set) => {
+                let mut saved = [(0, State::FULL); AT_ONCE];
+                let known = words_in(keys).filter_map(|(key, state)| Some((key, resume.word(state)?)));
+                let len = saved.iter_mut().zip(known).map(|(saved, known)| *saved = known).count();
+                keyspace.resume_fingerprints(filling.as_ref(), &saved[..len], set);
             }
         }
     }

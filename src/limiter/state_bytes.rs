@@ -5,7 +5,9 @@
 //! ```text
 //! "tollgate"  version  kind  Unix time  tick  part of a tick (2)
 //! layout  debt  tokens  nanoseconds  burst  probe of the hasher  rule (length, text)
-//! keys: n  x (word, fingerprint) of a table, (word, length, key) of a map, (word) of one bucket
+//! keys of a map:    n  x (word, length, key)
+//! keys of a table:  slots  n  x (word, fingerprint) in primary sets  n  x (word, fingerprint) in others
+//! one bucket:       n (0 or 1)  x (word)
 //! shared buckets: sets  x (plan: tokens, nanoseconds, burst;  n  x (number, word))
 //! bucket without a key: word
 //! check sum
@@ -236,6 +238,15 @@ impl<'a> Reader<'a> {
         let words = self.0.as_chunks().0.first_chunk::<N>().ok_or(NotRestored(Misfit::Damaged))?;
         self.0 = &self.0[8 * N..];
         Ok(words.map(u64::from_le_bytes))
+    }
+
+    /// Returns pairs of words after their number.
+    pub(super) fn pairs(&mut self) -> Result<&'a [[[u8; 8]; 2]], NotRestored> {
+        let len = usize::try_from(self.word()?).ok();
+        let pairs = len.and_then(|len| self.0.as_chunks().0.as_chunks().0.get(..len));
+        let pairs = pairs.ok_or(NotRestored(Misfit::Damaged))?;
+        self.0 = &self.0[size_of_val(pairs)..];
+        Ok(pairs)
     }
 
     /// Returns a text after its length.

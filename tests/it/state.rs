@@ -89,6 +89,41 @@ fn takes_of_before_and_of_another_state_count_as_well() {
     assert_eq!(twice.peek(&1).remaining(), 0);
 }
 
+/// A table takes the keys of a full one, of any size that has room for them, fresh or in use.
+#[test]
+fn a_table_takes_the_keys_of_another_one() {
+    let (clock, _mock) = Clock::mock();
+    let build = |keys: usize| -> Keys<Quota> {
+        let builder = RateLimiter::builder(Quota::per_hour(90)).clock(clock.clone());
+        builder.hasher(Hasher::default()).max_keys(keys).inline().expect("a small table").build()
+    };
+    let used = |key: u64| 1 + key % 7;
+    let full = build(6_000);
+    let held = |keys: &Keys<Quota>| (0..6_600).filter(|key| keys.contains(key)).count();
+    for key in 0..6_600 {
+        assert!(full.key(&key).n(used(key)).try_acquire().is_ok());
+    }
+    let keys = held(&full);
+    assert!(keys > 6_400 && full.stats().shared > 0, "{keys} keys have a slot");
+    let bytes = full.save();
+    for (size, before) in [(6_000, 0), (6_000, 1), (20_000, 0), (20_000, 7_000), (6_007, 0)] {
+        let restored = build(size);
+        for key in 0..before {
+            assert!(restored.key(&key).n(2).try_acquire().is_ok());
+        }
+        restored.restore(&bytes).expect("there is room");
+        // Keys for which there is no room share buckets, whose tokens others lack then.
+        let all_fit = size == 20_000 || (size, before) == (6_000, 0);
+        for key in (0..6_600).filter(|key| full.contains(key)) {
+            let left = full.peek(&key).remaining() - if key < before { 2 } else { 0 };
+            let found = restored.peek(&key).remaining();
+            assert!(found == left || !all_fit && found < left, "{size}: key {key} has {found}, not {left}");
+        }
+        assert!(before > 0 || size == 6_007 || held(&restored) == keys, "{size}");
+        assert!(restored.stats().keys >= held(&restored));
+    }
+}
+
 #[test]
 fn a_bucket_keeps_its_leases_its_debt_and_its_calendar() {
     let (clock, mock) = Clock::mock();

@@ -16,7 +16,7 @@ use crate::word::state::State;
 use crate::word::verb::Call;
 
 /// Free slots of the primary set below which a key goes to its secondary set, if that has more.
-const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
+pub(super) const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
 
 /// Tries for a latch: for some hundred nanoseconds at once, then for some time slices.
 const TRIES: usize = if MODEL { 1 } else { 128 };
@@ -48,6 +48,9 @@ impl Table {
         call: Call,
     ) -> Insertion {
         let early = stop(Fault::ClockBeforeLatch, read);
+        if !self.is_open() {
+            return Insertion::NoRoom { due: engine.clock.nanos() };
+        }
         let claim = match self.claim(hash, engine) {
             Ok(claim) => claim,
             Err(due) => return Insertion::NoRoom { due },
@@ -89,23 +92,6 @@ impl Table {
             if tried < TRIES_AT_ONCE { hint::spin_loop() } else { yield_now() }
         }
         None
-    }
-
-    /// Returns a slot for a restored key: one that was never used, in the primary set as long as
-    /// that has some room. No clock is read.
-    pub(super) fn claim_empty(&self, hash: u64) -> Option<Vacancy<'_>> {
-        let [primary, _] = self.choices(hash).map(Choice::slots);
-        let mut empty = primary.into_iter().filter(|slot| slot.state() == State::FULL);
-        let slot = empty.next()?;
-        if empty.count() + 1 < FREE_IN_PRIMARY {
-            return None;
-        }
-        slot.seal(State::FULL).then(|| Vacancy {
-            table: self,
-            slot,
-            evicts: slot.has_key(),
-            vacant: State::FULL,
-        })
     }
 
     /// Returns a slot for the key: an empty one, or one whose bucket may be evicted. Otherwise

@@ -23,6 +23,15 @@ pub(super) const KEYS_PER_SET: usize = if MODEL { 1 } else { 6 };
 /// Slots by which the first set may be off, to be at the beginning of a pair of cache lines.
 const PADDING: usize = SLOTS - 1;
 
+/// The phases of a table: no key was inserted, a restore [fills](super::Filling) it, keys are
+/// inserted.
+///
+/// *Acquire:* a thread that finds it open sees the keys of the restore. Partner: the end of
+/// [`Filling`](super::Filling).
+pub(super) const NO_KEY: u64 = 0;
+pub(super) const FILLING: u64 = 1;
+pub(super) const OPEN: u64 = 2;
+
 pub(crate) struct Table {
     /// Those of the sets, and empty ones around them.
     pub(super) slots: Vec<Slot>,
@@ -30,6 +39,7 @@ pub(crate) struct Table {
     first: u32,
     /// Number of slots of all sets, a multiple of `SLOTS`.
     in_sets: u64,
+    pub(super) phase: AtomicU64,
     /// Made with the first key.
     counts: OnceLock<Box<CachePadded<Counts>>>,
 }
@@ -69,7 +79,8 @@ impl Table {
         // loop. If it saw that the words are 0, it would write them.
         let slots: Vec<Slot> = black_box(vec![[0; 2]; len]).into_iter().map(Slot::of).collect();
         let first = (SLOTS - slots.as_ptr().addr() / size_of::<Slot>() % SLOTS) % SLOTS;
-        Some(Table { slots, first: first as u32, in_sets: (len - PADDING) as u64, counts: OnceLock::new() })
+        let (first, in_sets) = (first as u32, (len - PADDING) as u64);
+        Some(Table { slots, first, in_sets, phase: AtomicU64::new(NO_KEY), counts: OnceLock::new() })
     }
 
     /// Returns the largest number of keys, by halves, for which there is memory.
@@ -98,6 +109,15 @@ impl Table {
 
     pub(super) fn counts(&self) -> &Counts {
         self.counts.get_or_init(Box::default)
+    }
+
+    /// Returns whether keys may be inserted, and opens a table that had no key.
+    pub(super) fn is_open(&self) -> bool {
+        if self.phase.load(Ordering::Acquire) == OPEN {
+            return true;
+        }
+        let opened = self.phase.compare_exchange(NO_KEY, OPEN, Ordering::Acquire, Ordering::Acquire);
+        matches!(opened, Ok(_) | Err(OPEN)) || injected(Fault::InsertsWhileFilled)
     }
 
     /// Returns the choices of a key, the primary one first.
@@ -163,18 +183,42 @@ impl Table {
 
     /// Returns the slot that the key holds.
     pub(crate) fn search(&self, hash: u64) -> Option<SlotRef<'_>> {
-        self.of(hash).find(|held| held.state() != State::SEALED)
+        self.first_of(hash, |held| held.state() != State::SEALED)
     }
 
     /// Returns whether the key has a slot, or a thread is inserting it.
     pub(crate) fn is_present(&self, hash: u64) -> bool {
-        self.of(hash).any(|held| held.slot.bucket.state() != State::SEALED)
+        self.first_of(hash, |held| held.slot.bucket.state() != State::SEALED).is_some()
     }
 
-    fn of(&self, hash: u64) -> impl Iterator<Item = SlotRef<'_>> {
+    /// Returns the first slot with the key's fingerprint that `is` one.
+    #[inline(always)]
+    fn first_of(&self, hash: u64, is: impl Fn(SlotRef<'_>) -> bool) -> Option<SlotRef<'_>> {
         let fingerprint = fingerprint(hash);
-        let slots = self.choices(hash).into_iter().flat_map(Choice::slots);
-        slots.filter(move |slot| slot.has(fingerprint)).map(move |slot| SlotRef { slot, fingerprint })
+        // Loops: a chain of iterators takes three times the time.
+        for choice in self.choices(hash) {
+            for slot in choice.slots() {
+                let held = SlotRef { slot, fingerprint };
+                if slot.has(fingerprint) && is(held) {
+                    return Some(held);
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns whether a slot is in the primary set of the key with this fingerprint.
+    pub(super) fn is_at_home(&self, slot: &Slot, fingerprint: u64) -> bool {
+        let [primary, _] = self.choices_by(mixed(fingerprint));
+        let begin = &raw const self.slots[self.first as usize + primary.line / SLOTS * SLOTS];
+        (&raw const *slot).addr().wrapping_sub(begin.addr()) < SLOTS * size_of::<Slot>()
+    }
+
+    /// Brings both sets of a key into the cache.
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        let lines = self.choices(hash).map(|Choice { line, .. }| [line, line ^ SLOTS_PER_LINE]);
+        let lines = lines.as_flattened().iter();
+        lines.fold(0, |all, line| all ^ self.line(*line)[0].fingerprint.load(Ordering::Relaxed))
     }
 
     /// Brings the line that a key prefers into the cache.

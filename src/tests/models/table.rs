@@ -13,6 +13,7 @@ use self::scene::{ADA, ADA_TAKES, BOB, BOB_TAKES, World};
 use super::explore;
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::receipt::Settle;
+use crate::keyed::table::Set;
 
 #[test]
 fn a_key_has_one_slot() {
@@ -225,6 +226,25 @@ fn a_table_counts_what_it_holds() {
         ]);
         let held = [ADA, BOB].map(|key| usize::from(world.table.search(world.hashes[key]).is_some()));
         assert_eq!(world.table.len(), held.iter().sum());
+    });
+}
+
+/// A restore takes slots by stores, while no decision inserts a key.
+#[test]
+fn a_restored_key_has_one_slot() {
+    explore("a restore of a token, a newcomer of its key", || {
+        let world = World::new(2, 1);
+        world.run(&[|world| world.restore(ADA, 1, Set::Secondary), ADA_TAKES]);
+        world.drain(ADA);
+        assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
+        assert_eq!(world.table.len(), 1);
+    });
+    explore("a restore of no token, another newcomer", || {
+        let world = World::new(2, 1);
+        world.run(&[|world| world.restore(ADA, 0, Set::Primary), BOB_TAKES]);
+        world.drain(ADA);
+        world.drain(BOB);
+        assert_eq!((world.granted(ADA), world.granted(BOB)), (0, 1));
     });
 }
 

@@ -11,13 +11,15 @@ use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
-use crate::keyed::table::{Insertion, SlotRef, Table};
+use crate::keyed::saved::merge;
+use crate::keyed::table::{Insertion, Resumed, Set, SlotRef, Table};
 use crate::rule::window::Window;
-use crate::sync::{OnceLock, yield_now};
+use crate::sync::{OnceLock, Ordering, fence, yield_now};
 use crate::time::clock::{Clock, MockClock};
 use crate::word::by_refill::{ByRefill, OwnRefill};
 use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
+use crate::word::state::State;
 use crate::word::verb::{Call, Take};
 
 /// The time to earn a token, the eviction grace, and 0.1 s more.
@@ -165,6 +167,28 @@ impl World {
         } else if idle::seal(held, || ()) {
             self.table.vacate(held, &self.engine);
         }
+    }
+
+    /// Restores a key with this many tokens, as a limiter does.
+    pub(in crate::tests::models) fn restore(&self, key: usize, tokens: u64, set: Set) {
+        let (hash, engine) = (self.hashes[key], &self.engine);
+        let reading = engine.read();
+        let saved = State::pack(&reading.refill, reading.refill.units(tokens), reading.tick);
+        let filling = self.table.filling(self.table.slots_in_all() as u64);
+        let entered = filling.as_ref().and_then(|to| to.enter(&[(hash << 1, saved)], set)[0]);
+        fence(Ordering::SeqCst);
+        let seat = Seat { world: self, key };
+        if let Some(held) = entered {
+            return held.open(saved.merged(&reading, seat.overflow_or_full().state()));
+        }
+        match self.table.resume(hash, saved, engine) {
+            Resumed::Inserted(held) => {
+                fence(Ordering::SeqCst);
+                merge(engine, held, seat.overflow_or_full().state())
+            }
+            Resumed::Already(held) => merge(engine, held, saved),
+            Resumed::NoRoom => merge(engine, seat.overflow_bucket(), saved),
+        };
     }
 
     pub(in crate::tests::models) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
