@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
-use papaya::LocalGuard;
+use papaya::{Guard, LocalGuard};
 
 use crate::bucket::atomic::{Bucket, ReadClock};
 use crate::bucket::engine::Done;
@@ -192,6 +192,10 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         let insert = || map.try_insert(stored, Bucket::new(), guard).ok();
         // While the ticket is held, the hand passes by.
         let (bucket, start) = protocol::insert_uncharged(self, insert)?;
+        if ticket.is_rare() {
+            // A table that the map has grown out of waits for 31 more entries to be removed.
+            guard.flush();
+        }
         keyspace.engine.charge(bucket, Some(start), read, call).map(Ok)
     }
 

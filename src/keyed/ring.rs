@@ -185,6 +185,11 @@ impl Ticket<'_> {
         self.tag.hash = hash;
         self.tag
     }
+
+    /// Returns whether it is one ticket in 4,096.
+    pub(crate) fn is_rare(&self) -> bool {
+        self.tag.ticket.is_multiple_of(1 << 12)
+    }
 }
 
 impl Drop for Ticket<'_> {
