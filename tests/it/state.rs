@@ -15,6 +15,7 @@ use tollgate::{
 
 /// A hasher whose keys outlive the process.
 type Hasher = BuildHasherDefault<DefaultHasher>;
+type Keys<R> = RateLimiter<u64, R, Hasher>;
 
 fn reason(result: Result<(), NotRestored>) -> String {
     result.expect_err("it is refused").to_string()

@@ -11,10 +11,8 @@ use tollgate::{
     RateLimiter, Reservation, Rule, Snapshot, Window,
 };
 
-use super::Hasher;
+use super::{Hasher, Keys};
 use crate::support::Random;
-
-type Keys<R> = RateLimiter<u64, R, Hasher>;
 
 static KEYS: [u64; 6] = [0, 1, 2, 3, 4, 5];
 
