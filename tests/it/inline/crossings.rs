@@ -87,7 +87,10 @@ impl Scene {
     }
 }
 
-const CROSSINGS: [(&str, fn(&mut Scene)); 9] = [
+/// A call on slots, and its name.
+type Crossing = (&'static str, fn(&mut Scene));
+
+const CROSSINGS: [Crossing; 9] = [
     ("a removal of a key that is not held", |scene| {
         let removed = [1, 0, 0].map(|key| scene.limiter.remove(&key));
         scene.note(removed);

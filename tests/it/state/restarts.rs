@@ -82,7 +82,7 @@ impl Verbs for Places {
 /// A limiter with its plan, or one bucket.
 enum Side<R: Rule> {
     Keys(Keys<R>, Plan<R>),
-    One(Limit<R>),
+    One(Box<Limit<R>>),
 }
 
 /// Makes a call of any bucket, and returns the tokens that it was granted.
@@ -182,7 +182,7 @@ impl Store {
     fn build<R: Verbs>(self, [rule, later, plan]: [R; 3], clock: &Clock) -> Side<R> {
         if matches!(self, Store::One | Store::Spread) {
             let builder = Limit::builder(rule).clock(clock.clone()).headroom(later);
-            return Side::One(R::build(builder.expect("there is room"), self == Store::Spread));
+            return Side::One(R::build(builder.expect("there is room"), self == Store::Spread).into());
         }
         let builder = RateLimiter::builder(rule).clock(clock.clone()).hasher(Hasher::default());
         let builder = builder.plans([plan]).and_then(|builder| builder.headroom(later));
