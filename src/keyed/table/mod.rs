@@ -45,6 +45,10 @@
 //! * *Invariant:* a key is in one slot, because an inserting thread holds the latch of the key's
 //!   home from before its second search until the word is stored. A thread that finds its key never
 //!   waits for a latch; an inserting thread [waits for a bounded time](two_choice::Table::latch).
+//! * *Invariant:* a restore takes slots that were never taken by stores, because it
+//!   [fills](resume::Filling) a table to which no key came before, and an insertion finds no room
+//!   until it ends. A restored key that is charged or removed meanwhile has a slot that the restore
+//!   has given away.
 //!
 //! # Orderings
 //!
