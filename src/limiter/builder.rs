@@ -260,8 +260,8 @@ impl<K, R: Rule, S> Builder<K, R, S> {
     /// [`build`](Builder::build) reserves the whole table: zeroed memory, in microseconds. The
     /// system provides a page of it, mostly 4 KB, when a key is in it. So a table for a million
     /// keys has 0.4 MB in memory with 100 keys, and 22 MB from some 16,000 keys on. (A build with
-    /// less optimisation than `opt-level = 2`, with `lto = "off"`, or for x86 of 32 bits, writes all
-    /// of it at once.)
+    /// less optimisation than `opt-level = 2`, with `lto = "off"`, or for x86 of 32 bits, writes
+    /// all of it at once.)
     ///
     /// A later decision allocates in three cases only: the first key makes the counts, the first
     /// key without room, under the quota or under a plan, makes the buckets that such keys
