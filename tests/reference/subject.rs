@@ -50,19 +50,21 @@ pub(crate) trait Subject {
         self.take(n, plan)
     }
 
-    /// Uses a reservation, or settles a hold and returns the uncharged part of `actual`.
+    /// Uses a reservation, or settles a hold and returns the uncharged part of `actual`. A subject
+    /// without this verb settles nothing.
     fn settle(&self, _: Self::Taken, _actual: u64) -> Option<u64> {
-        unimplemented!("nothing of it is settled")
+        None
     }
 
-    /// Returns the tokens that were taken of `n`.
+    /// Returns the tokens that were taken of `n`. A subject without this verb takes none.
     fn charge(&self, _n: u64, _: Option<Self::Plan>) -> u64 {
-        unimplemented!("it is charged by what is settled")
+        0
     }
 
-    /// Returns whether it was void, for a later promise, and whether the word was changed.
+    /// Returns whether it was void, for a later promise, and whether the word was changed. A subject
+    /// without this verb changes nothing.
     fn undo(&self, _: Self::Taken) -> (bool, bool) {
-        unimplemented!("nothing of it is undone from outside")
+        (true, false)
     }
 
     fn plan(&self, _: Quota) -> Option<Self::Plan> {
