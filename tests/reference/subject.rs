@@ -61,8 +61,8 @@ pub(crate) trait Subject {
         0
     }
 
-    /// Returns whether it was void, for a later promise, and whether the word was changed. A subject
-    /// without this verb changes nothing.
+    /// Returns whether it was void, for a later promise, and whether the word was changed. A
+    /// subject without this verb changes nothing.
     fn undo(&self, _: Self::Taken) -> (bool, bool) {
         (true, false)
     }
