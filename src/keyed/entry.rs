@@ -171,7 +171,6 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
-    #[cold]
     fn enter_map(
         self,
         map: &Map<K>,
@@ -183,7 +182,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         let (keyspace, hash) = (self.keyspace, self.key.hash());
         let mut ticket = match self.ticket(map, guard, reading.nanos()) {
             Ok(ticket) => ticket,
-            Err(due) => return self.without_room(read, call, reading, due),
+            Err(due) => return self.without_room(read, call, reading, || due),
         };
         let key = self.key.key.to_key();
         let stored = EntryKey { tag: ticket.admits(hash), key };
@@ -200,7 +199,6 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
-    #[cold]
     fn enter_table(
         self,
         table: &Table,
@@ -211,7 +209,10 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         match table.insert(&self.keyspace.engine, self, self.key.full, read, call) {
             Insertion::Decided(done) => Some(Ok(done)),
             Insertion::Already => None,
-            Insertion::NoRoom { due } => self.without_room(read, call, reading, Some(due)),
+            Insertion::NoRoom => {
+                let due = || Some(table.due(self.key.full, &self.keyspace.engine));
+                self.without_room(read, call, reading, due)
+            }
         }
     }
 
@@ -220,7 +221,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         read: impl ReadClock,
         call: Call,
         reading: Reading,
-        due: Option<u64>,
+        due: impl FnOnce() -> Option<u64>,
     ) -> Option<Result<Done, Denied>> {
         // The thread that took the last room may have done so for this very key.
         if self.get().is_some() {
@@ -237,7 +238,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
             }
             WhenFull::Share | WhenFull::Deny => {
                 counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(call.take.n(), reading.nanos(), due)))
+                Some(Err(Denied::full(call.take.n(), reading.nanos(), due())))
             }
             WhenFull::Allow => {
                 counters.allowed_full.fetch_add(1, Ordering::Relaxed);

@@ -40,17 +40,30 @@ impl IdleCheck<'_> {
     /// window; 0 if it may be sealed now. Smaller values are due earlier.
     pub(crate) fn wait_until_idle(&self, state: State) -> u64 {
         match self.counting() {
-            Counting::Bucket => self.wait_of_bucket(state),
+            Counting::Bucket => {
+                let Reading { refill, tick, .. } = &self.reading;
+                let ticks = state.evictable_in(refill, *tick, self.slowest_fill);
+                if self.has_grace(state) { ticks | IdleCheck::GRACE } else { ticks }
+            }
             Counting::Places if PlaceTerms::of(self.reading, None).refill.is_idle(state) => 0,
             Counting::Places => IdleCheck::NEVER,
             _ => self.wait_of_window(state),
         }
     }
 
-    fn wait_of_bucket(&self, state: State) -> u64 {
-        let ticks = state.evictable_in(&self.reading.refill, self.reading.tick, self.slowest_fill);
-        let no_grace = self.grace_left == 0 || !state.is_level() || injected(Fault::NoGraceAfterChange);
-        if no_grace { ticks } else { ticks | IdleCheck::GRACE }
+    /// Returns whether the bucket may be sealed now.
+    #[inline]
+    pub(crate) fn is_idle(&self, state: State) -> bool {
+        let Reading { refill, tick, .. } = &self.reading;
+        match self.counting() {
+            Counting::Bucket => state.is_evictable(refill, *tick, self.slowest_fill) & !self.has_grace(state),
+            _ => self.wait_until_idle(state) == 0,
+        }
+    }
+
+    #[inline]
+    fn has_grace(&self, state: State) -> bool {
+        (self.grace_left > 0) & state.is_level() && !injected(Fault::NoGraceAfterChange)
     }
 
     fn counting(&self) -> Counting {
@@ -147,7 +160,7 @@ pub(crate) fn restamp(engine: &Engine, bucket: impl BucketRef) {
     let step = |state: State, idle: &IdleCheck<'_>| {
         // The stamp is further behind than jitter, in whole ticks if not modulo the range.
         let forgotten = || State::pack(&idle.reading.refill, 0, idle.reading.tick);
-        ((), (state.is_level() && idle.wait_until_idle(state) == 0).then(forgotten))
+        ((), (state.is_level() && idle.is_idle(state)).then(forgotten))
     };
     bucket.update(|_| IdleCheck::now(engine), step);
 }

@@ -114,7 +114,6 @@ fn acquire_slow<'a, E: Entry<'a>>(
 ///
 /// The fence comes after the insertion, and before the look for the overflow bucket: another thread
 /// may make that bucket meanwhile.
-#[cold]
 fn initial_state<'a>(entry: impl Entry<'a>) -> State {
     fence(Ordering::SeqCst);
     if injected(Fault::DebtsForgotten) { State::FULL } else { entry.overflow_or_full().state() }
@@ -136,7 +135,6 @@ pub(crate) fn insert_uncharged<'a, T>(
 /// The decision is void, and tokens that it took are lost to the keys that share the bucket, if the
 /// key has an entry after it, or might have had one in between: an entry that came and went was
 /// there for the eviction grace.
-#[cold]
 pub(crate) fn acquire_overflow<'a>(
     engine: &Engine,
     entry: impl Entry<'a>,

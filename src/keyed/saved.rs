@@ -58,7 +58,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         let idle = IdleCheck::now(&self.engine);
         let starts_full = self.engine.starts_full();
         self.each(|key, state| {
-            if !starts_full || idle.wait_until_idle(state) > 0 {
+            if !starts_full || !idle.is_idle(state) {
                 see(key, state);
             }
         });

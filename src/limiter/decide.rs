@@ -210,7 +210,6 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
 
 impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
     /// Decides by the loop.
-    #[cold]
     fn decide<V: Verb>(self, verb: V) -> V::Answer {
         let (call, done) = self.run(verb.take());
         verb.decided(&self.inner.hook, call, done)

@@ -61,11 +61,11 @@ fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
 fn all() -> Vec<Tiny> {
     vec![
         tiny(6, 3, 0, 7, 0, false),
-        tiny(6, 0, 0, 60, 0, false),
+        tiny(5, 0, 0, 28, 0, false),
         tiny(6, 6, 0, 1, 0, false),
         tiny(5, 0, 2, 40, 0, false),
         tiny(6, 0, 3, 33, 0, false),
-        tiny(7, 2, 0, 15, 0, false),
+        tiny(7, 2, 0, 3, 0, false),
         tiny(4, 1, 0, 3, 0, false),
         tiny(6, 3, 0, 4, 4, false),
         tiny(5, 0, 0, 20, 20, false),
@@ -360,6 +360,7 @@ fn every_eviction_and_early_reading_is_the_one_spelled_out() {
             };
             let ours = state.evictable_in(&terms, now, slowest_fill);
             assert_eq!(i128::from(ours), due, "{state:?} {now} {slowest_fill} {spelled:?}");
+            assert_eq!(state.is_evictable(&terms, now, slowest_fill), due == 0, "{state:?} {now}");
         }
         5
     });

@@ -310,16 +310,31 @@ impl State {
     /// A bucket that was never charged may be evicted at any time. Under any plan a bucket is full
     /// `longest` ticks after its stamp (0 if there are no plans).
     pub(crate) fn evictable_in(self, terms: &Terms, now: u64, longest: u64) -> u64 {
-        if !self.is_level() {
-            return 0;
+        let (passed, due) = (self.passed(terms, now), self.evictable_after(terms, longest));
+        match self.is_level() {
+            false => 0,
+            true if passed < terms.backward_from => due.saturating_sub(passed),
+            true => due + self.at(terms, now).lag,
         }
+    }
+
+    /// Returns whether the bucket may be [evicted](State::evictable_in) now.
+    #[inline]
+    pub(crate) fn is_evictable(self, terms: &Terms, now: u64, longest: u64) -> bool {
         let passed = self.passed(terms, now);
+        // No branch: which buckets of a set are idle cannot be predicted.
+        let is_due = (passed < terms.backward_from) & (passed >= self.evictable_after(terms, longest));
+        !self.is_level() | is_due
+    }
+
+    /// Returns the ticks after the stamp from which on the bucket may be evicted.
+    #[inline]
+    fn evictable_after(self, terms: &Terms, longest: u64) -> u64 {
         // A tombstone has no plan, so `longest` does not apply.
         let longest = if self.word() >= !terms.mask { 0 } else { longest };
         let level = (self.stored(terms)).min(terms.capacity);
         // Ticks to fill are below 2^58, the eviction grace is at most 2^62, a lag is below 2^57.
         let margin = if injected(Fault::NoMargin) { 0 } else { terms.grace() };
-        let due = terms.ticks_for(terms.capacity - level).max(longest) + margin;
-        if passed < terms.backward_from { due.saturating_sub(passed) } else { due + self.at(terms, now).lag }
+        terms.ticks_for(terms.capacity - level).max(longest) + margin
     }
 }

@@ -1,6 +1,7 @@
 //! Insertion of a key into a table.
 
 use std::hint;
+use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::set::{LATCH, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, fingerprint};
@@ -28,9 +29,7 @@ pub(crate) enum Insertion {
     Decided(Done),
     /// Another thread has inserted the key.
     Already,
-    NoRoom {
-        due: u64,
-    },
+    NoRoom,
 }
 
 impl Table {
@@ -49,15 +48,10 @@ impl Table {
     ) -> Insertion {
         let early = stop(Fault::ClockBeforeLatch, read);
         if !self.is_open() {
-            return Insertion::NoRoom { due: engine.clock.nanos() };
+            return Insertion::NoRoom;
         }
-        let claim = match self.claim(hash, engine) {
-            Ok(claim) => claim,
-            Err(due) => return Insertion::NoRoom { due },
-        };
-        let Some(_latch) = self.latch(hash) else {
-            return Insertion::NoRoom { due: engine.clock.nanos() };
-        };
+        let Some(claim) = self.claim(hash, engine) else { return Insertion::NoRoom };
+        let Some(_latch) = self.latch(hash) else { return Insertion::NoRoom };
         if self.search(hash).is_some() {
             return Insertion::Already;
         }
@@ -94,61 +88,71 @@ impl Table {
         None
     }
 
-    /// Returns a slot for the key: an empty one, or one whose bucket may be evicted. Otherwise
-    /// returns the clock reading at which one is due.
-    pub(crate) fn claim(&self, hash: u64, engine: &Engine) -> Result<Vacancy<'_>, u64> {
+    /// Returns the clock reading at which a slot for the key is empty, or its bucket may be evicted.
+    pub(crate) fn due(&self, hash: u64, engine: &Engine) -> u64 {
+        let states = self.choices(hash).map(Choice::states);
+        let idle = IdleCheck::now(engine);
+        let held = states.as_flattened().iter().filter(|state| !state.is_claimed());
+        idle.due_at(held.map(|state| idle.wait_until_idle(*state)).min().unwrap_or(u64::MAX))
+    }
+
+    /// Returns a slot for the key, if there is one that is empty, or whose bucket may be evicted.
+    pub(crate) fn claim(&self, hash: u64, engine: &Engine) -> Option<Vacancy<'_>> {
         loop {
-            let slots = self.choices(hash).map(Choice::slots);
-            let states = slots.map(|set| set.map(Slot::state));
+            let choices = self.choices(hash);
+            let states = choices.map(Choice::states);
             // The clock is read after the words.
             let idle = IdleCheck::now(engine);
-            let [primary, secondary] = [0, 1].map(|set: usize| Occupancy::of(&states[set], &idle));
-            let (set, room) = match primary.free >= FREE_IN_PRIMARY || primary.free >= secondary.free {
-                true => (0, primary),
-                false => (1, secondary),
+            let primary = Room::of(&states[0], &idle);
+            let (set, room) = match primary.len() {
+                FREE_IN_PRIMARY.. => (0, primary),
+                len => match Room::of(&states[1], &idle) {
+                    secondary if secondary.len() > len => (1, secondary),
+                    _ => (0, primary),
+                },
             };
-            if room.free == 0 {
-                return Err(idle.due_at(primary.soonest.min(secondary.soonest)));
-            }
-            let (slot, state) = (slots[set][room.first], states[set][room.first]);
+            let index = room.first()?;
+            let (slot, state) = (choices[set].slot(index), states[set][index]);
             if slot.seal(state) {
                 let evicts = slot.has_key();
                 self.counts().evicted.fetch_add(u64::from(evicts), Relaxed);
                 let vacant = idle::vacated(engine, state);
-                return Ok(Vacancy { table: self, slot, evicts, vacant });
+                return Some(Vacancy { table: self, slot, evicts, vacant });
             }
         }
     }
 }
 
-/// The room of a set.
+/// The slots of a set that are empty, or whose bucket may be evicted: a bit for each, those of the
+/// preferred line first.
 #[derive(Clone, Copy)]
-struct Occupancy {
-    /// Number of slots that are empty, or whose bucket may be evicted.
-    free: usize,
-    /// Index of one of those, if there are any.
-    first: usize,
-    /// [Wait](IdleCheck::wait_until_idle) until a slot is due.
-    soonest: u64,
+struct Room {
+    free: u32,
+    empty: u32,
 }
 
-impl Occupancy {
-    /// Returns the room of a set, from the states of its slots, those of the preferred line first.
-    fn of(states: &[State; SLOTS], idle: &IdleCheck) -> Occupancy {
-        let mut room = Occupancy { free: 0, first: 0, soonest: u64::MAX };
-        for (index, state) in states.iter().enumerate().filter(|(_, state)| !state.is_claimed()) {
-            let wait = idle.wait_until_idle(*state);
-            room.soonest = room.soonest.min(wait);
-            if wait == 0 {
-                // A slot of the first line with room, and there an empty one.
-                let same_line = index / SLOTS_PER_LINE == room.first / SLOTS_PER_LINE;
-                if room.free == 0 || same_line && !state.is_level() {
-                    room.first = index;
-                }
-                room.free += 1;
-            }
+impl Room {
+    fn of(states: &[State; SLOTS], idle: &IdleCheck) -> Room {
+        let mut room = Room { free: 0, empty: 0 };
+        // No branch between the slots: which of them are free cannot be predicted.
+        for (index, state) in states.iter().enumerate() {
+            room.free |= u32::from(!state.is_claimed() & idle.is_idle(*state)) << index;
+            room.empty |= u32::from(!state.is_level()) << index;
         }
         room
+    }
+
+    fn len(self) -> usize {
+        self.free.count_ones() as usize
+    }
+
+    /// Returns the index of a slot of the first line with room, there of an empty one.
+    fn first(self) -> Option<usize> {
+        let free = NonZeroU32::new(self.free)?;
+        let line = free.trailing_zeros() as usize / SLOTS_PER_LINE * SLOTS_PER_LINE;
+        let of_line = self.free & ((1 << SLOTS_PER_LINE) - 1) << line;
+        let best = if of_line & self.empty == 0 { of_line } else { of_line & self.empty };
+        Some(best.trailing_zeros() as usize)
     }
 }
 

@@ -71,7 +71,7 @@ impl Table {
 
     /// Inserts a key with its word. The table is open, or is filled by this thread.
     pub(crate) fn resume(&self, hash: u64, state: State, engine: &Engine) -> Resumed<'_> {
-        let Ok(claim) = self.claim(hash, engine) else { return Resumed::NoRoom };
+        let Some(claim) = self.claim(hash, engine) else { return Resumed::NoRoom };
         let Some(_latch) = self.latch(hash) else { return Resumed::NoRoom };
         if let Some(held) = self.search(hash) {
             return Resumed::Already(held);
@@ -131,15 +131,15 @@ impl Drop for Filling<'_> {
 impl<'a> Room<'a> {
     /// Returns the room of a set; `None` if the key is there.
     fn of(choice: Choice<'a>, fingerprint: u64) -> Option<Room<'a>> {
-        let slots = choice.slots();
+        let lines = choice.lines();
         let (mut empty, mut is_there) = (0_u32, false);
         // No branch: which slots are empty cannot be predicted.
-        for (index, slot) in slots.iter().enumerate() {
+        for (index, slot) in lines.into_iter().flatten().enumerate() {
             let found = slot.fingerprint.load(Ordering::Relaxed) & !LATCH;
             empty |= u32::from(found == 0) << index;
             is_there |= found == fingerprint;
         }
-        let first = slots.get(empty.trailing_zeros() as usize).copied();
+        let first = lines.into_iter().flatten().nth(empty.trailing_zeros() as usize);
         (!is_there).then_some(Room { first, free: empty.count_ones() as usize })
     }
 }

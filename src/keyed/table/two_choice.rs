@@ -10,7 +10,9 @@ use std::sync::atomic::{self, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use super::set::{LATCH, Line, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, USED, find_in, fingerprint, mixed};
+use super::set::{
+    LATCH, LINES, Line, SLOTS, SLOTS_PER_LINE, Slot, SlotRef, USED, find_in, fingerprint, mixed,
+};
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::bucket::engine::Engine;
 use crate::fault::{Fault, injected};
@@ -59,10 +61,23 @@ pub(super) struct Counts {
 }
 
 impl<'a> Choice<'a> {
-    /// Returns the slots of the set, those of the preferred line first.
-    pub(super) fn slots(self) -> [&'a Slot; SLOTS] {
-        let line = |index| self.table.line(self.line ^ (index / SLOTS_PER_LINE * SLOTS_PER_LINE));
-        array::from_fn(|index| &line(index)[index % SLOTS_PER_LINE])
+    /// Returns the lines of the set, the preferred one first.
+    pub(super) fn lines(self) -> [&'a Line; LINES] {
+        array::from_fn(|index| self.table.line(self.line ^ (index * SLOTS_PER_LINE)))
+    }
+
+    /// Returns the states of the slots.
+    pub(super) fn states(self) -> [State; SLOTS] {
+        let mut states = [State::SEALED; SLOTS];
+        let slots = self.lines().into_iter().flatten();
+        states.iter_mut().zip(slots).for_each(|(state, slot)| *state = slot.state());
+        states
+    }
+
+    /// Returns a slot of the lines.
+    pub(super) fn slot(self, index: usize) -> &'a Slot {
+        let line = self.table.line(self.line ^ (index / SLOTS_PER_LINE * SLOTS_PER_LINE));
+        &line[index % SLOTS_PER_LINE]
     }
 
     /// Returns the word whose lowest bit is the latch of the set.
@@ -197,10 +212,12 @@ impl Table {
         let fingerprint = fingerprint(hash);
         // Loops: a chain of iterators takes three times the time.
         for choice in self.choices(hash) {
-            for slot in choice.slots() {
-                let held = SlotRef { slot, fingerprint };
-                if slot.has(fingerprint) && is(held) {
-                    return Some(held);
+            for line in choice.lines() {
+                for slot in line {
+                    let held = SlotRef { slot, fingerprint };
+                    if slot.has(fingerprint) && is(held) {
+                        return Some(held);
+                    }
                 }
             }
         }

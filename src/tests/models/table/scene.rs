@@ -219,8 +219,8 @@ impl<'a> Entry<'a> for Seat<'a> {
             Insertion::Decided(done) => Some(Ok(done)),
             Insertion::Already => None,
             // As a limiter of places decides.
-            Insertion::NoRoom { .. } if engine.counts_places() => Some(Err(Denied::full(1, 0, None))),
-            Insertion::NoRoom { .. } => protocol::acquire_overflow(engine, self, read, call).map(Ok),
+            Insertion::NoRoom if engine.counts_places() => Some(Err(Denied::full(1, 0, None))),
+            Insertion::NoRoom => protocol::acquire_overflow(engine, self, read, call).map(Ok),
         }
     }
 
