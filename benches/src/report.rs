@@ -16,6 +16,7 @@ pub fn add_machine(rows: &mut Rows, about: &About) {
         ("processor", &about.processor),
         ("processors", &processors),
         ("kernel", &about.kernel),
+        ("pauses", &about.pauses),
         ("rustc", &about.rustc),
         ("commit", &about.commit),
         ("date", &about.date),

@@ -32,6 +32,8 @@ pub struct About {
     pub processors: usize,
     /// Name and version of the operating system.
     pub kernel: String,
+    /// Number of pauses of a thread in a second, and their median.
+    pub pauses: String,
     /// The compiler's version.
     pub rustc: String,
     /// The commit of the code, with `-dirty` if there are changes.

@@ -4,6 +4,7 @@ use std::io;
 use std::num::NonZero;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use crate::results::About;
 
@@ -23,12 +24,37 @@ pub fn about() -> io::Result<About> {
         processor: name.map_or("unknown", |(_, name)| name).to_owned(),
         processors: thread::available_parallelism().map_or(1, NonZero::get),
         kernel: told("uname", &["-sr"])?,
+        pauses: pauses(),
         rustc: told("rustc", &["--version"])?,
         commit: told("git", &["describe", "--always", "--dirty"])?,
         versions: versions(include_str!("../../Cargo.lock"), NAMES),
         date: told("date", &["-u", "+%Y-%m-%d"])?,
     })
 }
+
+/// Returns the pauses of a thread that reads the counter for a second, and does nothing else.
+///
+/// If a decision takes long enough for one in 1,000 to meet a pause, its p99.9 is that of the
+/// pauses.
+fn pauses() -> String {
+    let clock = quanta::Clock::new();
+    let (begin, mut pauses) = (clock.raw(), Vec::new());
+    let mut last = begin;
+    while clock.delta(begin, last) < Duration::from_secs(1) {
+        let now = clock.raw();
+        let pause = clock.delta(last, now);
+        if pause >= LEAST_PAUSE {
+            pauses.push(pause);
+        }
+        last = now;
+    }
+    pauses.sort_unstable();
+    let median = pauses.get(pauses.len() / 2).map_or(0.0, |pause| pause.as_secs_f64() * 1e6);
+    format!("{} a second, of {median:.0} us", pauses.len())
+}
+
+/// Longer than a decision takes by itself.
+const LEAST_PAUSE: Duration = Duration::from_micros(5);
 
 /// The contenders and their main dependencies.
 const NAMES: &str = "better-bucket dashmap governor leaky-bucket limitador papaya parking_lot pingora-limits quanta \
