@@ -18,11 +18,19 @@ use siphasher::sip::SipHasher13;
 /// The begin of each file, before its version.
 const MAGIC: &[u8] = b"tollgate state ";
 const VERSION: u8 = b'1';
+/// The name of the part that has the secret of the keys' hasher. That of a limiter has more words.
+const SECRET: &str = "secret";
 
 /// The saved state of a limiter, or of something else that is named.
 pub(crate) struct SavedPart {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// Takes the secret of the keys' hasher out of the parts of a file.
+pub(crate) fn take_secret(parts: &mut Vec<SavedPart>) -> Option<[u8; 16]> {
+    let place = parts.iter().position(|part| part.name == SECRET)?;
+    parts.remove(place).bytes.try_into().ok()
 }
 
 /// The place of the file.
@@ -57,9 +65,12 @@ impl StateFile {
         self.warn(&format!("no state is restored: {why}; {fate}"))
     }
 
-    /// Gives each part to its limiter. One that is refused is a warning.
+    /// Gives each part to its limiter, the last one first. One that is refused is a warning.
+    ///
+    /// A limiter is written after the ones that it has replaced. If it takes the parts of both, it
+    /// has room for its own.
     pub(crate) fn restore(&self, parts: Vec<SavedPart>, to: impl Fn(&SavedPart) -> Result<(), String>) {
-        for part in parts {
+        for part in parts.into_iter().rev() {
             if let Err(why) = to(&part) {
                 self.warn(&format!("the state of `{}` is not restored: {why}", part.name));
             }
@@ -127,6 +138,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// Writes the secret of the keys' hasher.
+    pub(crate) fn put_secret(&mut self, secret: &[u8; 16]) -> io::Result<()> {
+        self.put(SECRET, secret)
+    }
+
     pub(crate) fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         for bytes in [name.as_bytes(), bytes] {
             self.write(&(bytes.len() as u64).to_le_bytes())?;

@@ -223,10 +223,6 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         reading: Reading,
         due: impl FnOnce() -> Option<u64>,
     ) -> Option<Result<Done, Denied>> {
-        // The thread that took the last room may have done so for this very key.
-        if self.get().is_some() {
-            return None;
-        }
         let (Keyspace { engine, when_full, .. }, Parts { counters, .. }) =
             (self.keyspace, self.keyspace.parts());
         match when_full {
@@ -236,6 +232,8 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
                 done.outcome.origin = Origin::Overflow(self.key.hash());
                 Some(Ok(done))
             }
+            // The thread that took the last room may have done so for this very key.
+            _ if self.get().is_some() => None,
             WhenFull::Share | WhenFull::Deny => {
                 counters.refused_full.fetch_add(1, Ordering::Relaxed);
                 Some(Err(Denied::full(call.take.n(), reading.nanos(), due())))

@@ -28,7 +28,6 @@ pub(crate) mod id;
 pub(crate) mod idle;
 pub(crate) mod in_line;
 pub(crate) mod key;
-pub(crate) mod key_bytes;
 pub(crate) mod keyspace;
 pub(crate) mod lines;
 pub(crate) mod overflow;

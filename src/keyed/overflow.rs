@@ -8,12 +8,14 @@
 //! reads as full buckets, because no bucket of it was charged. A charge, and so the making of the
 //! set before it, is ordered with insertions by the fences of [`protocol`](super::protocol).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bucket::atomic::Bucket;
 use crate::rule::rate::Quota;
 use crate::sync::OnceLock;
 use crate::word::plan::PlanTerms;
+use crate::word::state::State;
 
 /// Number of buckets of a set.
 const BUCKETS: usize = 1024;
@@ -62,6 +64,9 @@ impl OverflowSet {
 
 pub(crate) struct OverflowBuckets {
     own: Set,
+    /// Whether the own set has takes of restored keys that may be under any plan. The set of a plan
+    /// then begins as the own one.
+    any_plan: AtomicBool,
     no_key: Bucket,
     plans: OnceLock<Box<PlanSets>>,
     /// A permanently full bucket, shown in place of one that is not made.
@@ -77,10 +82,17 @@ struct PlanSets {
 
 type Set = OnceLock<Box<[Bucket]>>;
 
+impl PlanSets {
+    fn known(&self) -> MutexGuard<'_, Vec<Quota>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl OverflowBuckets {
     pub(crate) fn new() -> OverflowBuckets {
         OverflowBuckets {
             own: OnceLock::new(),
+            any_plan: AtomicBool::new(false),
             no_key: Bucket::new(),
             plans: OnceLock::new(),
             full: Bucket::new(),
@@ -104,7 +116,7 @@ impl OverflowBuckets {
 
     /// Returns the number of a plan's set; `None` if all sets are of other plans.
     fn set_of(&self, plan: Quota) -> Option<usize> {
-        let mut known = self.plans().known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.plans().known();
         let index = known.iter().position(|quota| *quota == plan).unwrap_or(known.len());
         if index == known.len() && index < PLANS {
             known.push(plan);
@@ -118,7 +130,7 @@ impl OverflowBuckets {
             see(None, own);
         }
         let Some(plans) = self.plans.get() else { return };
-        let known = plans.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = plans.known();
         for (quota, set) in known.iter().zip(&plans.sets) {
             if let Some(set) = set.get() {
                 see(Some(*quota), set);
@@ -131,13 +143,54 @@ impl OverflowBuckets {
     pub(crate) fn made_for(&self, plan: Option<Quota>) -> &[Bucket] {
         match plan.map(|plan| self.set_of(plan)) {
             None => Self::made(&self.own),
-            Some(Some(index)) => Self::made(&self.plans().sets[index]),
+            Some(Some(index)) => self.made_of_plan(index),
             Some(None) => &[],
         }
     }
 
     fn made(set: &Set) -> &[Bucket] {
         set.get_or_init(|| (0..BUCKETS).map(|_| Bucket::new()).collect())
+    }
+
+    fn made_of_plan(&self, index: usize) -> &[Bucket] {
+        let plans = self.plans();
+        plans.sets[index].get_or_init(|| {
+            // Not while a restored key takes of all sets.
+            let _known = plans.known();
+            match self.any_plan() {
+                true => Self::made(&self.own).iter().map(|own| Bucket::from_state(own.state())).collect(),
+                false => (0..BUCKETS).map(|_| Bucket::new()).collect(),
+            }
+        })
+    }
+
+    pub(crate) fn any_plan(&self) -> bool {
+        self.any_plan.load(Relaxed)
+    }
+
+    /// Makes the sets of plans that are not made begin as the limiter's own.
+    pub(crate) fn set_any_plan(&self) {
+        self.any_plan.store(true, Relaxed);
+    }
+
+    /// Takes of the bucket of keys with this hash in each set: the plan of the key is not known.
+    pub(crate) fn take_under_any_plan(&self, hash: u32, take: impl Fn(&Bucket)) {
+        let plans = self.plans();
+        let _known = plans.known();
+        self.set_any_plan();
+        Self::made(&self.own);
+        self.sets_made().for_each(|set| take(&set[index(hash)]));
+    }
+
+    /// Calls `see` with the state of each charged bucket of keys with this hash, under any plan.
+    pub(crate) fn each_of(&self, hash: u32, see: impl FnMut(State)) {
+        let states = self.sets_made().map(|set| set[index(hash)].state());
+        states.filter(|state| state.is_level()).for_each(see);
+    }
+
+    fn sets_made(&self) -> impl Iterator<Item = &[Bucket]> {
+        let of_plans = self.plans.get().into_iter().flat_map(|plans| &plans.sets);
+        [&self.own].into_iter().chain(of_plans).filter_map(|set| set.get().map(|set| &**set))
     }
 
     /// Looks at each bucket of the limiter's own quota, or window, and at that without a key.
@@ -148,11 +201,11 @@ impl OverflowBuckets {
     /// Returns the bucket of keys with this hash, to charge it.
     pub(crate) fn bucket(&self, overflow_set: OverflowSet, hash: u32) -> &Bucket {
         let set = match overflow_set {
-            OverflowSet::Own => &self.own,
-            OverflowSet::Plan(index) => &self.plans().sets[usize::from(index)],
+            OverflowSet::Own => Self::made(&self.own),
+            OverflowSet::Plan(index) => self.made_of_plan(index.into()),
             OverflowSet::None => return &self.full,
         };
-        &Self::made(set)[index(hash)]
+        &set[index(hash)]
     }
 
     /// Returns the bucket of all requests without a key.
@@ -167,7 +220,10 @@ impl OverflowBuckets {
     pub(crate) fn bucket_or_full(&self, overflow_set: OverflowSet, hash: u32) -> &Bucket {
         let set = match overflow_set {
             OverflowSet::Own => self.own.get(),
-            OverflowSet::Plan(index) => self.plans().sets[usize::from(index)].get(),
+            OverflowSet::Plan(index) => match self.plans().sets[usize::from(index)].get() {
+                None if self.any_plan() => self.own.get(),
+                set => set,
+            },
             OverflowSet::None => None,
         };
         set.map_or(&self.full, |set| &set[index(hash)])

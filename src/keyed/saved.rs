@@ -11,7 +11,6 @@ use crate::bucket::engine::Engine;
 use crate::keyed::idle::IdleCheck;
 use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
-use crate::keyed::overflow::OverflowSet;
 use crate::keyed::protocol::{Entry, MAX_ROUNDS};
 use crate::keyed::store::{Store, StoreGuard};
 use crate::keyed::table::{AT_ONCE, Filling, Resumed, Set, hashes_of};
@@ -26,13 +25,20 @@ pub(crate) enum Held<'a, K> {
     Fingerprint(u64, Set),
 }
 
-/// Takes of a bucket the tokens that `state` lacks; returns false if it is sealed.
-pub(crate) fn merge(engine: &Engine, bucket: impl BucketRef, state: State) -> bool {
+/// Takes of a bucket the tokens that `state` lacks. Returns the state that the bucket had; `None`
+/// if it is sealed.
+pub(crate) fn merge(engine: &Engine, bucket: impl BucketRef, state: State) -> Option<State> {
     let step = |found: State, reading: &Reading| match found {
-        State::SEALED => (false, None),
-        found => (true, Some(found.merged(reading, state))),
+        State::SEALED => (None, None),
+        found => (Some(found), Some(found.merged(reading, state, engine.has_plans()))),
     };
     bucket.update(|_| engine.read(), step).0
+}
+
+/// Returns the hashes of the shared buckets of a key by its fingerprint. It is not known which of
+/// the two is the key's.
+fn shared_hashes(fingerprint: u64) -> [u32; 2] {
+    hashes_of(fingerprint).map(|hash| KeyQuery::of(hash, &()).hash())
 }
 
 impl<K: Hash + Eq> Keyspace<K> {
@@ -42,8 +48,9 @@ impl<K: Hash + Eq> Keyspace<K> {
             Store::Map(buckets) => {
                 let Some(map) = buckets.if_made() else { return };
                 for (stored, bucket) in map.iter(&map.guard()) {
-                    if bucket.state().is_level() {
-                        see(Held::Key(&stored.key), bucket.state());
+                    let state = bucket.state();
+                    if state.is_level() {
+                        see(Held::Key(&stored.key), state);
                     }
                 }
             }
@@ -83,10 +90,12 @@ impl<K: Hash + Eq> Keyspace<K> {
         let entry = self.entry(&pin, key);
         for _ in 0..MAX_ROUNDS {
             if let Some(found) = entry.get() {
-                if merge(&self.engine, found, state) {
-                    return;
+                match merge(&self.engine, found, state) {
+                    None => entry.remove_sealed(),
+                    Some(was) if was.is_level() => return,
+                    // The thread that inserts it finds a level, and does not bring them.
+                    Some(_) => return self.bring_debts(found, key.hash()),
                 }
-                entry.remove_sealed();
                 continue;
             }
             let Ok(mut ticket) = entry.ticket(map, guard, self.engine.clock.nanos()) else { break };
@@ -96,6 +105,10 @@ impl<K: Hash + Eq> Keyspace<K> {
             }
         }
         self.share(key.hash(), state);
+        // Another thread may have inserted the key meanwhile.
+        if let Some(found) = entry.get() {
+            merge(&self.engine, found, state);
+        }
     }
 
     /// Begins to restore keys of a table that had this number of slots.
@@ -109,68 +122,77 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Restores up to [`AT_ONCE`] keys of a table: their fingerprints and words.
     pub(crate) fn resume_fingerprints(&self, filling: Option<&Filling<'_>>, keys: &[(u64, State)], set: Set) {
         let mut entered = [None; AT_ONCE];
-        // Before a slot waits for its word: the clock is the user's, and may panic.
-        let reading = self.engine.read();
         if let Some(filling) = filling {
+            // Before a slot waits for its word: the clock is the user's, and may panic.
+            let reading = self.engine.read();
             entered = filling.enter(keys, set);
             // That of `protocol`, for all of them.
             fence(Ordering::SeqCst);
-        }
-        for (entered, (fingerprint, state)) in entered.into_iter().zip(keys) {
-            match entered {
-                Some(entered) => entered.open(self.with_debts(*fingerprint, *state, &reading)),
-                None => self.resume_fingerprint(*fingerprint, *state),
+            for (entered, (fingerprint, state)) in entered.iter().zip(keys) {
+                if let Some(entered) = entered {
+                    entered.open(self.with_debts(*fingerprint, *state, &reading));
+                }
             }
+        }
+        for (_, (fingerprint, state)) in
+            entered.into_iter().zip(keys).filter(|(entered, _)| entered.is_none())
+        {
+            self.resume_fingerprint(*fingerprint, *state, filling.is_some());
         }
     }
 
-    /// Returns the word of a new entry without the tokens that its key took from the bucket that it
-    /// shared.
+    /// Returns the word of a new entry without the tokens that its key took from the buckets that
+    /// it shared, of any plan.
     fn with_debts(&self, fingerprint: u64, state: State, reading: &Reading) -> State {
         let Some(parts) = self.parts_if_made() else { return state };
-        // It is not known which of the two is the key's.
-        hashes_of(fingerprint).into_iter().fold(state, |state, hash| {
-            let hash = KeyQuery::of(hash, &()).hash();
-            match parts.overflow.bucket_or_full(OverflowSet::Own, hash).state() {
-                shared if shared.is_level() => state.merged(reading, shared),
-                _ => state,
-            }
-        })
+        let (mut state, plans) = (state, self.engine.has_plans());
+        for hash in shared_hashes(fingerprint) {
+            parts.overflow.each_of(hash, |shared| {
+                // A reading of long before the load would earn the time in between twice.
+                let plans = plans || !shared.accepts_stale(&reading.refill, reading.tick);
+                state = state.merged(reading, shared, plans);
+            });
+        }
+        state
     }
 
-    /// Restores a key of a table that is in use.
-    fn resume_fingerprint(&self, fingerprint: u64, state: State) {
+    /// Restores a key of a table that is in use, or is filled by this thread.
+    fn resume_fingerprint(&self, fingerprint: u64, state: State, fills: bool) {
         let Store::Table(table) = &self.store else { return };
-        let hashes = hashes_of(fingerprint);
-        // It is not known which of the two is the key's.
-        let shared = hashes.map(|hash| KeyQuery::of(hash, &()).hash());
+        let hash = hashes_of(fingerprint)[0];
         for _ in 0..MAX_ROUNDS {
-            match table.resume(hashes[0], state, &self.engine) {
+            match table.resume(hash, state, &self.engine, fills) {
                 Resumed::Inserted(held) => {
-                    return shared.into_iter().for_each(|hash| self.bring_debts(held, hash));
+                    return shared_hashes(fingerprint)
+                        .into_iter()
+                        .for_each(|hash| self.bring_debts(held, hash));
                 }
-                Resumed::Already(held) if merge(&self.engine, held, state) => return,
+                Resumed::Already(held) if merge(&self.engine, held, state).is_some() => return,
                 Resumed::Already(_) => {}
                 Resumed::NoRoom => break,
             }
         }
-        shared.into_iter().for_each(|hash| self.share(hash, state));
-    }
-
-    /// Takes of a new entry the tokens that its key took from the bucket that it shared. The fence
-    /// is that of [`protocol`](super::protocol).
-    fn bring_debts(&self, bucket: impl BucketRef, hash: u32) {
-        fence(Ordering::SeqCst);
-        let Some(parts) = self.parts_if_made() else { return };
-        let shared = parts.overflow.bucket_or_full(OverflowSet::Own, hash).state();
-        if shared.is_level() {
-            merge(&self.engine, bucket, shared);
+        shared_hashes(fingerprint).into_iter().for_each(|hash| self.share(hash, state));
+        // Another thread may have inserted the key meanwhile.
+        if let Some(held) = table.search(hash) {
+            merge(&self.engine, held, state);
         }
     }
 
-    /// Takes the tokens of the bucket that a key without room shares.
+    /// Takes of a new entry the tokens that its key took from the buckets that it shared, of any
+    /// plan. The fence is that of [`protocol`](super::protocol).
+    fn bring_debts(&self, bucket: impl BucketRef, hash: u32) {
+        fence(Ordering::SeqCst);
+        if let Some(parts) = self.parts_if_made() {
+            parts.overflow.each_of(hash, |shared| _ = merge(&self.engine, bucket, shared));
+        }
+    }
+
+    /// Takes the tokens of the buckets that a key without room shares, under any plan. The fence is
+    /// that of [`protocol`](super::protocol).
     fn share(&self, hash: u32, state: State) {
-        merge(&self.engine, self.parts().overflow.bucket(OverflowSet::Own, hash), state);
+        self.parts().overflow.take_under_any_plan(hash, |bucket| _ = merge(&self.engine, bucket, state));
+        fence(Ordering::SeqCst);
     }
 
     /// Calls `see` with the buckets that keys without room share: of the limiter's own rule, or of
@@ -179,6 +201,16 @@ impl<K: Hash + Eq> Keyspace<K> {
         if let Some(parts) = self.parts_if_made() {
             parts.overflow.each_set(see);
         }
+    }
+
+    /// Returns whether the shared buckets of the limiter's own rule have takes under any plan.
+    pub(crate) fn any_plan(&self) -> bool {
+        self.parts_if_made().is_some_and(|parts| parts.overflow.any_plan())
+    }
+
+    /// Restores that the shared buckets of the limiter's own rule have takes under any plan.
+    pub(crate) fn resume_any_plan(&self) {
+        self.parts().overflow.set_any_plan();
     }
 
     /// Restores a bucket that keys without room share, by its number; all of them without one.

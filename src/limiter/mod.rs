@@ -9,6 +9,7 @@ mod decide;
 pub(crate) mod hook;
 pub(crate) mod inner;
 pub(crate) mod janitor;
+pub(crate) mod key_bytes;
 pub(crate) mod key_call;
 mod key_line;
 pub(crate) mod keyed;

@@ -10,11 +10,11 @@ use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::Engine;
 use crate::bucket::lease::Mode;
 use crate::keyed::key::KeyQuery;
-use crate::keyed::key_bytes::KeyBytes;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::saved::{Held, merge};
 use crate::keyed::store::Store;
 use crate::keyed::table::{AT_ONCE, Filling, Set, is_fingerprint};
+use crate::limiter::key_bytes::KeyBytes;
 use crate::limiter::limit::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
@@ -33,6 +33,8 @@ const PROBE: u64 = 0x746f_6c6c_6761_7465;
 enum Part<'a> {
     /// A bucket that keys without room share: the plan, the number in the plan's set, the word.
     Shared(Option<Quota>, usize, State),
+    /// The buckets of no plan have takes under any plan.
+    AnyPlan,
     /// The bucket of the requests without a key.
     NoKey(State),
     One(State),
@@ -61,19 +63,28 @@ fn facts_of(engine: &Engine, kind: StoreKind, rule: &impl Rule, probe: u64) -> F
     Facts { kind, rule: rule.to_string(), layout, numbers, probe }
 }
 
-/// Opens a state, and returns the way of its words.
+/// A state that was opened: the way of its words, and the rest of it.
+struct Opened<'a> {
+    resume: Resume,
+    /// Ticks in which a bucket is full under any plan.
+    slowest_fill: u64,
+    reader: Reader<'a>,
+}
+
 fn opened<'a>(
     engine: &Engine,
     bytes: &'a [u8],
     facts: impl Fn() -> Facts,
-) -> Result<(Resume, Reader<'a>), NotRestored> {
+) -> Result<Opened<'a>, NotRestored> {
     let (facts, reading, now) = facts_and_moment(engine, facts);
-    let (saved, reader) = Reader::open(bytes, &facts)?;
-    if !saved.is_valid(&reading.refill) {
+    let (saved, mut reader) = Reader::open(bytes, &facts)?;
+    let slowest_fill = reader.word()?;
+    if !saved.is_valid(&reading.refill) || slowest_fill > reading.refill.mask {
         return Err(NotRestored(Misfit::Entry));
     }
-    let resume = Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), engine.has_plans());
-    Ok((resume, reader))
+    let plans = slowest_fill > 0 || engine.has_plans();
+    let resume = Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), plans);
+    Ok(Opened { resume, slowest_fill, reader })
 }
 
 /// Reads the parts of a state in their order, and checks their words.
@@ -112,6 +123,9 @@ fn read_parts<'a>(
             see(Part::Shared(plan, number, checked(word)?))?;
         }
     }
+    if reader.word()? != 0 {
+        see(Part::AnyPlan)?;
+    }
     let no_key = reader.word()?;
     if no_key != State::FULL.word() {
         see(Part::NoKey(checked(no_key)?))?;
@@ -147,6 +161,7 @@ fn write_shared<K: Hash + Eq>(writer: &mut Writer, keyspace: &Keyspace<K>, saved
         number += 1;
     });
     writer.set(sets, number);
+    writer.put(keyspace.any_plan().into());
     writer.put(match keyspace.no_key() {
         State::FULL => State::FULL.word(),
         state => saved(state),
@@ -235,6 +250,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         let (facts, reading, at) = facts_and_moment(&keyspace.engine, || self.facts());
         let saved = |state: State| state.saved(&reading.refill, at.tick).word();
         let mut writer = Writer::new(&facts, &at, keyspace.store.len());
+        let slowest_fill = writer.put_later();
         if let Store::Table(table) = &keyspace.store {
             writer.put(table.slots_in_all() as u64);
         }
@@ -260,6 +276,8 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
             elsewhere.as_flattened().iter().for_each(|word| writer.put(*word));
         }
         write_shared(&mut writer, keyspace, saved);
+        // After the words: a plan is known before a word is charged under it.
+        writer.set(slowest_fill, keyspace.engine.slowest_fill());
         writer.finish()
     }
 
@@ -289,7 +307,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         let keyspace = &self.inner.keyspace;
         keyspace.sweep_if_due();
         let facts = self.facts();
-        let (resume, reader) = opened(&keyspace.engine, bytes, || self.facts())?;
+        let Opened { resume, slowest_fill, reader } = opened(&keyspace.engine, bytes, || self.facts())?;
         let mut keys = 0;
         read_parts(reader, (facts.kind, &resume), |part| {
             let (held, valid) = match part {
@@ -308,6 +326,8 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         if keys > room as u64 {
             return Err(NotRestored(Misfit::ManyKeys(keys, room)));
         }
+        // Else a key of a slow plan would be evicted as full by the limiter's own rule.
+        keyspace.engine.admit_plan(slowest_fill);
         let same_hashes = Reader::probe(bytes) == Some(facts.probe);
         let mut filling = None;
         read_parts(reader, (facts.kind, &resume), |part| {
@@ -333,6 +353,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
                     keyspace.resume_shared(plan, same_hashes.then_some(number), state);
                 }
             }
+            Part::AnyPlan => keyspace.resume_any_plan(),
             Part::NoKey(state) | Part::One(state) => {
                 resume.word(state).into_iter().for_each(|state| keyspace.resume_no_key(state));
             }
@@ -388,13 +409,16 @@ impl<R: Rule> Limit<R> {
         }
         let (facts, reading, at) = facts_and_moment(&self.engine, || self.facts());
         let mut writer = Writer::new(&facts, &at, 1);
+        // No plan.
+        writer.put(0);
         let state = self.bucket.state();
         let used = state.is_level();
         writer.put(used.into());
         if used {
             writer.put(state.saved(&reading.refill, at.tick).word());
         }
-        // No shared bucket.
+        // No shared bucket, of no plan or of any.
+        writer.put(0);
         writer.put(0);
         writer.put(State::FULL.word());
         writer.finish()
@@ -407,10 +431,7 @@ impl<R: Rule> Limit<R> {
     ///
     /// [`NotRestored`] says why the bucket cannot have this state. Nothing is changed then.
     pub fn restore(&self, bytes: &[u8]) -> Result<(), NotRestored> {
-        if let Mode::Spread(spread) = self.mode() {
-            spread.recall_all();
-        }
-        let (resume, reader) = opened(&self.engine, bytes, || self.facts())?;
+        let Opened { resume, reader, .. } = opened(&self.engine, bytes, || self.facts())?;
         let mut found = None;
         read_parts(reader, (StoreKind::One, &resume), |part| {
             if let Part::One(state) = part {
@@ -419,6 +440,9 @@ impl<R: Rule> Limit<R> {
             Ok(())
         })?;
         if let Some(state) = found {
+            if let Mode::Spread(spread) = self.mode() {
+                spread.recall_all();
+            }
             merge(&self.engine, &*self.bucket, state);
         }
         Ok(())

@@ -5,10 +5,12 @@
 //! ```text
 //! "tollgate"  version  kind  Unix time  tick  part of a tick (2)
 //! layout  debt  tokens  nanoseconds  burst  probe of the hasher  rule (length, text)
+//! ticks in which a bucket is full under any plan; 0 without plans
 //! keys of a map:    n  x (word, length, key)
 //! keys of a table:  slots  n  x (word, fingerprint) in primary sets  n  x (word, fingerprint) in others
 //! one bucket:       n (0 or 1)  x (word)
 //! shared buckets: sets  x (plan: tokens, nanoseconds, burst;  n  x (number, word))
+//! 1 if those of no plan have takes under any plan
 //! bucket without a key: word
 //! check sum
 //! ```

@@ -114,12 +114,24 @@ impl State {
     }
 
     /// Returns a bucket from which all tokens are taken that were taken from either of two.
-    pub(crate) fn merged(self, reading: &Reading, other: State) -> State {
+    ///
+    /// `plans`: either may be under a plan that earns less than the terms. Then nothing is earned
+    /// from the earlier stamp to the later one.
+    pub(crate) fn merged(self, reading: &Reading, other: State, plans: bool) -> State {
         let Reading { refill: terms, tick, .. } = reading;
         if !self.is_level() {
             return other;
         }
         match terms.widths.counts.counting {
+            Counting::Bucket if plans => {
+                let ahead = |state: State| match state.passed(terms, *tick) {
+                    passed if passed < terms.backward_from => -passed.cast_signed(),
+                    passed => (terms.mask - passed).cast_signed() + 1,
+                };
+                let later = if ahead(self) > ahead(other) { self } else { other };
+                let [one, two] = [self, other].map(|state| state.stored(terms).min(terms.capacity));
+                State::pack(terms, (one + two).saturating_sub(terms.capacity), later.word())
+            }
             Counting::Bucket => {
                 let (one, two) = (reading.view(self), reading.view(other));
                 let later = if one.lag > two.lag { one } else { two };

@@ -2,6 +2,7 @@
 //! State over a restart: a restored limiter beside one that went on, under the same calls.
 
 mod restarts;
+mod shared;
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;

@@ -8,17 +8,12 @@ use tollgate::AnyRule;
 
 use super::counts::{CountOptions, LimitCounts};
 use crate::rules::tree::Unit;
-use crate::state_file::{SavedPart, Writer};
-
-/// The name of the secret in a file of the state.
-const SECRET: &str = "secret";
+use crate::state_file::{SavedPart, Writer, take_secret};
 
 impl LimitCounts {
     /// Returns counts by the secret of a saved state. It takes the secret out of the parts.
     pub(crate) fn of_saved(parts: &mut Vec<SavedPart>, options: &CountOptions) -> LimitCounts {
-        let place = parts.iter().position(|part| part.name == SECRET);
-        let secret = place.and_then(|place| parts.remove(place).bytes.try_into().ok());
-        match secret {
+        match take_secret(parts) {
             Some(secret) => LimitCounts::by(SipHasher13::new_with_key(&secret), options),
             None => LimitCounts::new(options),
         }
@@ -26,7 +21,7 @@ impl LimitCounts {
 
     /// Writes the secret and all tables.
     pub(crate) fn save(&self, to: &mut Writer) -> io::Result<()> {
-        to.put(SECRET, &self.hasher.key())?;
+        to.put_secret(&self.hasher.key())?;
         for unit in Unit::ALL {
             for (kind, table) in self.of(unit).named() {
                 to.put(&format!("{} {kind}", unit.text()), &table.0.save())?;

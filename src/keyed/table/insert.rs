@@ -88,7 +88,7 @@ impl Table {
         None
     }
 
-    /// Returns the clock reading at which a slot for the key is empty, or its bucket may be evicted.
+    /// Returns the clock reading at which there is a slot for the key.
     pub(crate) fn due(&self, hash: u64, engine: &Engine) -> u64 {
         let states = self.choices(hash).map(Choice::states);
         let idle = IdleCheck::now(engine);

@@ -40,8 +40,8 @@ pub(crate) struct Filling<'a> {
     same_sets: bool,
 }
 
-/// The room of a set that is filled.
-struct Room<'a> {
+/// The empty slots of a set that is filled.
+struct Empty<'a> {
     first: Option<&'a Slot>,
     free: usize,
 }
@@ -69,8 +69,14 @@ impl Table {
         begun.is_ok().then_some(Filling { table: self, same_sets })
     }
 
-    /// Inserts a key with its word. The table is open, or is filled by this thread.
-    pub(crate) fn resume(&self, hash: u64, state: State, engine: &Engine) -> Resumed<'_> {
+    /// Inserts a key with its word. `fills`: this thread fills the table.
+    pub(crate) fn resume(&self, hash: u64, state: State, engine: &Engine, fills: bool) -> Resumed<'_> {
+        if let Some(held) = self.search(hash) {
+            return Resumed::Already(held);
+        }
+        if !fills && !self.is_open() {
+            return Resumed::NoRoom;
+        }
         let Some(claim) = self.claim(hash, engine) else { return Resumed::NoRoom };
         let Some(_latch) = self.latch(hash) else { return Resumed::NoRoom };
         if let Some(held) = self.search(hash) {
@@ -102,12 +108,12 @@ impl<'a> Filling<'a> {
 
     fn enter_one(&self, fingerprint: u64, set: Set) -> Option<SlotRef<'a>> {
         let [primary, secondary] = self.table.choices(hashes_of(fingerprint)[0]);
-        let room = Room::of(primary, fingerprint)?;
+        let room = Empty::of(primary, fingerprint)?;
         let first = match set {
             // No key was given its secondary set before.
             Set::Primary if self.same_sets => room.first,
             _ => {
-                let other = Room::of(secondary, fingerprint)?;
+                let other = Empty::of(secondary, fingerprint)?;
                 let at_home = match self.same_sets {
                     true => false,
                     false => room.free >= FREE_IN_PRIMARY || room.free >= other.free,
@@ -128,9 +134,9 @@ impl Drop for Filling<'_> {
     }
 }
 
-impl<'a> Room<'a> {
-    /// Returns the room of a set; `None` if the key is there.
-    fn of(choice: Choice<'a>, fingerprint: u64) -> Option<Room<'a>> {
+impl<'a> Empty<'a> {
+    /// Returns the empty slots of a set; `None` if the key is there.
+    fn of(choice: Choice<'a>, fingerprint: u64) -> Option<Empty<'a>> {
         let lines = choice.lines();
         let (mut empty, mut is_there) = (0_u32, false);
         // No branch: which slots are empty cannot be predicted.
@@ -140,7 +146,7 @@ impl<'a> Room<'a> {
             is_there |= found == fingerprint;
         }
         let first = lines.into_iter().flatten().nth(empty.trailing_zeros() as usize);
-        (!is_there).then_some(Room { first, free: empty.count_ones() as usize })
+        (!is_there).then_some(Empty { first, free: empty.count_ones() as usize })
     }
 }
 

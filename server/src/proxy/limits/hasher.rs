@@ -8,10 +8,7 @@ use std::io;
 
 use siphasher::sip::SipHasher13;
 
-use crate::state_file::{SavedPart, Writer};
-
-/// The name of the secret in a file of the state. That of a limit has more fields.
-const SECRET: &str = "secret";
+use crate::state_file::{SavedPart, Writer, take_secret};
 
 /// A hasher with a secret. A client that knows it can make up keys that meet in a table, so the
 /// type has no `Debug`.
@@ -28,14 +25,12 @@ impl KeyHasher {
     /// Returns the hasher of a saved state, or one with a new secret if that has none. It takes the
     /// secret out of the parts.
     pub(crate) fn of_saved(parts: &mut Vec<SavedPart>) -> KeyHasher {
-        let place = parts.iter().position(|part| part.name == SECRET);
-        let secret = place.and_then(|place| parts.remove(place).bytes.try_into().ok());
-        secret.map_or_else(KeyHasher::new, |secret| KeyHasher(SipHasher13::new_with_key(&secret)))
+        take_secret(parts).map_or_else(KeyHasher::new, |secret| KeyHasher(SipHasher13::new_with_key(&secret)))
     }
 
     /// Writes the secret.
     pub(super) fn save(&self, to: &mut Writer) -> io::Result<()> {
-        to.put(SECRET, &self.0.key())
+        to.put_secret(&self.0.key())
     }
 }
 

@@ -179,15 +179,19 @@ impl World {
         fence(Ordering::SeqCst);
         let seat = Seat { world: self, key };
         if let Some(held) = entered {
-            return held.open(saved.merged(&reading, seat.overflow_or_full().state()));
+            return held.open(saved.merged(&reading, seat.overflow_or_full().state(), false));
         }
-        match self.table.resume(hash, saved, engine) {
+        let _ = match self.table.resume(hash, saved, engine, filling.is_some()) {
             Resumed::Inserted(held) => {
                 fence(Ordering::SeqCst);
                 merge(engine, held, seat.overflow_or_full().state())
             }
             Resumed::Already(held) => merge(engine, held, saved),
-            Resumed::NoRoom => merge(engine, seat.overflow_bucket(), saved),
+            Resumed::NoRoom => {
+                merge(engine, seat.overflow_bucket(), saved);
+                fence(Ordering::SeqCst);
+                self.table.search(hash).and_then(|held| merge(engine, held, saved))
+            }
         };
     }
 

@@ -146,7 +146,7 @@ impl<A: KeyBytes, B: KeyBytes> KeyBytes for (A, B) {
         let at = bytes.len();
         0_u32.write(bytes);
         self.0.write(bytes);
-        // A key of 4 GB or more is read back as none.
+        // A first key of 4 GiB or more is read back as none.
         let len = u32::try_from(bytes.len() - at - 4).unwrap_or(u32::MAX);
         bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
         self.1.write(bytes);
@@ -154,7 +154,8 @@ impl<A: KeyBytes, B: KeyBytes> KeyBytes for (A, B) {
 
     fn read(bytes: &[u8]) -> Option<(A, B)> {
         let (len, keys) = bytes.split_first_chunk()?;
-        let (one, two) = keys.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)?;
+        let len = Some(u32::from_le_bytes(*len)).filter(|len| *len < u32::MAX)?;
+        let (one, two) = keys.split_at_checked(usize::try_from(len).ok()?)?;
         Some((A::read(one)?, B::read(two)?))
     }
 }
