@@ -4,7 +4,7 @@
 mod restarts;
 mod shared;
 
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, DefaultHasher, Hasher as _};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -14,8 +14,22 @@ use tollgate::{
     Clock, KeyBytes, NotRestored, Places, Quota, RateLimiter, TokenBucket, Window, WindowCounter,
 };
 
-/// A hasher whose keys outlive the process.
-type Hasher = BuildHasherDefault<DefaultHasher>;
+/// A hasher of a process, whose keys may outlive it.
+#[derive(Clone, Copy, Default)]
+struct Hasher {
+    process: u64,
+}
+
+impl BuildHasher for Hasher {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.process);
+        hasher
+    }
+}
+
 type Keys<R> = RateLimiter<u64, R, Hasher>;
 
 fn reason(result: Result<(), NotRestored>) -> String {
