@@ -335,7 +335,7 @@ impl<R: Verbs> Trial<R> {
 fn compare<R: Verbs>(went_on: &Side<R>, restored: &Side<R>, served: u64, less: &Less) {
     for key in KEYS {
         let sides = [went_on, restored];
-        // A caller that leaves the line looks at its bucket, which earned under the rule until then.
+        // A caller that leaves the line touches its bucket, which earned by the rule until then.
         let planned = sides.map(|side| side.peek_under(key).filter(|_| !less.waited));
         for [on, back] in [sides.map(|side| Some(side.peek(key))), planned] {
             let Some((on, back)) = on.zip(back) else { continue };
