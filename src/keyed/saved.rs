@@ -15,7 +15,7 @@ use crate::keyed::protocol::{Entry, MAX_ROUNDS};
 use crate::keyed::store::{Store, StoreGuard};
 use crate::keyed::table::{AT_ONCE, Filling, Resumed, Set, hashes_of};
 use crate::rule::rate::Quota;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, fence, yield_now};
 use crate::word::state::{Reading, State};
 
 /// The identity of a held key: a table has its fingerprint only, and its set.
@@ -88,27 +88,29 @@ impl<K: Hash + Eq> Keyspace<K> {
         let pin = self.store.pin();
         let StoreGuard::Map(map, guard) = &pin else { return };
         let entry = self.entry(&pin, key);
+        let mut shares = false;
         for _ in 0..MAX_ROUNDS {
             if let Some(found) = entry.get() {
                 match merge(&self.engine, found, state) {
                     None => entry.remove_sealed(),
-                    Some(was) if was.is_level() => return,
                     // The thread that inserts it finds a level, and does not bring them.
-                    Some(_) => return self.bring_debts(found, key.hash()),
+                    Some(State::FULL) => return self.bring_debts(found, key.hash()),
+                    Some(_) => return,
                 }
-                continue;
-            }
-            let Ok(mut ticket) = entry.ticket(map, guard, self.engine.clock.nanos()) else { break };
-            let stored = EntryKey { tag: ticket.admits(key.hash()), key: key.key.to_key() };
-            if let Ok(bucket) = map.try_insert(stored, Bucket::from_state(state), guard) {
-                return self.bring_debts(bucket, key.hash());
+            } else if shares {
+                return;
+            } else if let Ok(mut ticket) = entry.ticket(map, guard, self.engine.clock.nanos()) {
+                let stored = EntryKey { tag: ticket.admits(key.hash()), key: key.key.to_key() };
+                if let Ok(bucket) = map.try_insert(stored, Bucket::from_state(state), guard) {
+                    return self.bring_debts(bucket, key.hash());
+                }
+            } else {
+                // Another thread may insert the key meanwhile.
+                self.share(key.hash(), state);
+                shares = true;
             }
         }
         self.share(key.hash(), state);
-        // Another thread may have inserted the key meanwhile.
-        if let Some(found) = entry.get() {
-            merge(&self.engine, found, state);
-        }
     }
 
     /// Begins to restore keys of a table that had this number of slots.
@@ -159,24 +161,30 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Restores a key of a table that is in use, or is filled by this thread.
     fn resume_fingerprint(&self, fingerprint: u64, state: State, fills: bool) {
         let Store::Table(table) = &self.store else { return };
-        let hash = hashes_of(fingerprint)[0];
+        let (hash, shared) = (hashes_of(fingerprint)[0], shared_hashes(fingerprint));
+        let mut shares = false;
         for _ in 0..MAX_ROUNDS {
-            match table.resume(hash, state, &self.engine, fills) {
+            let resumed = match table.search(hash) {
+                Some(held) => Resumed::Already(held),
+                None if shares && !table.is_present(hash) => return,
+                None if shares => Resumed::NoRoom,
+                None => table.resume(hash, state, &self.engine, fills),
+            };
+            match resumed {
                 Resumed::Inserted(held) => {
-                    return shared_hashes(fingerprint)
-                        .into_iter()
-                        .for_each(|hash| self.bring_debts(held, hash));
+                    return shared.into_iter().for_each(|hash| self.bring_debts(held, hash));
                 }
                 Resumed::Already(held) if merge(&self.engine, held, state).is_some() => return,
                 Resumed::Already(_) => {}
-                Resumed::NoRoom => break,
+                Resumed::NoRoom if shares => yield_now(),
+                Resumed::NoRoom => {
+                    // Another thread may insert the key meanwhile.
+                    shared.into_iter().for_each(|hash| self.share(hash, state));
+                    shares = true;
+                }
             }
         }
-        shared_hashes(fingerprint).into_iter().for_each(|hash| self.share(hash, state));
-        // Another thread may have inserted the key meanwhile.
-        if let Some(held) = table.search(hash) {
-            merge(&self.engine, held, state);
-        }
+        shared.into_iter().for_each(|hash| self.share(hash, state));
     }
 
     /// Takes of a new entry the tokens that its key took from the buckets that it shared, of any

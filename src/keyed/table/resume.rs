@@ -71,9 +71,6 @@ impl Table {
 
     /// Inserts a key with its word. `fills`: this thread fills the table.
     pub(crate) fn resume(&self, hash: u64, state: State, engine: &Engine, fills: bool) -> Resumed<'_> {
-        if let Some(held) = self.search(hash) {
-            return Resumed::Already(held);
-        }
         if !fills && !self.is_open() {
             return Resumed::NoRoom;
         }

@@ -9,7 +9,7 @@ pub(super) mod scene;
 
 use std::time::Duration;
 
-use self::scene::{ADA, ADA_TAKES, BOB, BOB_TAKES, World};
+use self::scene::{ADA, ADA_TAKES, BOB, BOB_TAKES, FULL_FOR_THE_MARGIN, World};
 use super::explore;
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::receipt::Settle;
@@ -245,6 +245,22 @@ fn a_restored_key_has_one_slot() {
         world.drain(ADA);
         world.drain(BOB);
         assert_eq!((world.granted(ADA), world.granted(BOB)), (0, 1));
+    });
+}
+
+/// A restored key that finds no room shares a bucket. It is limited as well if another thread gives
+/// it a slot meanwhile.
+#[test]
+#[cfg_attr(all(loom, not(rmw_loads)), ignore = "1,800,000 executions: in the full run")]
+fn a_restored_key_without_room_is_limited() {
+    explore("a restore of no token in a table in use, a newcomer of its key", || {
+        let world = World::new(1, 2);
+        world.take(BOB);
+        world.remove(BOB);
+        world.mock.advance(FULL_FOR_THE_MARGIN);
+        world.run(&[|world| world.restore(ADA, 0, Set::Primary), ADA_TAKES]);
+        world.drain(ADA);
+        assert!(world.granted(ADA) <= 1, "{} grants", world.granted(ADA));
     });
 }
 

@@ -181,18 +181,24 @@ impl World {
         if let Some(held) = entered {
             return held.open(saved.merged(&reading, seat.overflow_or_full().state(), false));
         }
-        let _ = match self.table.resume(hash, saved, engine, filling.is_some()) {
+        match self.table.resume(hash, saved, engine, filling.is_some()) {
             Resumed::Inserted(held) => {
                 fence(Ordering::SeqCst);
-                merge(engine, held, seat.overflow_or_full().state())
+                _ = merge(engine, held, seat.overflow_or_full().state());
             }
-            Resumed::Already(held) => merge(engine, held, saved),
+            Resumed::Already(held) => _ = merge(engine, held, saved),
             Resumed::NoRoom => {
-                merge(engine, seat.overflow_bucket(), saved);
+                _ = merge(engine, seat.overflow_bucket(), saved);
                 fence(Ordering::SeqCst);
-                self.table.search(hash).and_then(|held| merge(engine, held, saved))
+                while self.table.is_present(hash) {
+                    let held = self.table.search(hash);
+                    if held.is_some_and(|held| merge(engine, held, saved).is_some()) {
+                        return;
+                    }
+                    yield_now();
+                }
             }
-        };
+        }
     }
 
     pub(in crate::tests::models) fn run(self: &Arc<World>, threads: &[fn(&World)]) {
