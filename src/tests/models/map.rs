@@ -38,6 +38,7 @@ fn two_first_users_of_a_key_share_its_bucket() {
 }
 
 #[test]
+#[cfg_attr(all(loom, not(rmw_loads)), ignore = "400,000 executions: in the full run")]
 fn a_taker_and_an_evictor() {
     explore("two takers, an evictor", || {
         let world = World::new(1);
@@ -265,6 +266,7 @@ fn an_attempt_under_a_slow_plan_and_an_evictor() {
 
 /// An evictor under the own quota: an attempt under a plan never charges a sealed bucket.
 #[test]
+#[cfg_attr(all(loom, not(rmw_loads)), ignore = "400,000 executions: in the full run")]
 fn attempts_under_a_plan_and_an_evictor() {
     explore("two attempts under a plan, an evictor", || {
         let world = World::new(1);

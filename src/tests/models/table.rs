@@ -16,6 +16,7 @@ use crate::bucket::receipt::Settle;
 use crate::keyed::table::Set;
 
 #[test]
+#[cfg_attr(all(loom, not(rmw_loads)), ignore = "700,000 executions: in the full run")]
 fn a_key_has_one_slot() {
     explore("two newcomers of one key", || {
         let world = World::new(2, 1);

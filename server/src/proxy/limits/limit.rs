@@ -53,7 +53,11 @@ impl Limit {
     /// Writes the buckets of all keys. Those that are replaced come first: a key that goes over
     /// meanwhile is saved twice, and not left out.
     pub(super) fn save(&self, to: &mut Writer) -> io::Result<()> {
-        for limiter in self.past.limiters().iter().chain([&self.limiter]) {
+        let past = self.past.limiters();
+        for (index, limiter) in past.iter().chain([&self.limiter]).enumerate() {
+            if index == past.len() {
+                self.past.wait_for_carry();
+            }
             let rule = limiter.rule();
             if let Some((BuiltBy { rule: first, keys }, state)) = limiter.save() {
                 let keys = keys.map_or("none".to_owned(), |keys| keys.to_string());

@@ -60,6 +60,11 @@ impl Past {
         limiters
     }
 
+    /// Waits until a key that was removed from the replaced buckets has its new one.
+    pub(super) fn wait_for_carry(&self) {
+        drop(self.replaced.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Charges a key of `to` with the tokens that it used here. A second call finds nothing.
     pub(crate) fn carry(&self, key: &Key, to: &Limiter) {
         // Relaxed: the flag is a hint, and the lock has the truth.
