@@ -140,7 +140,7 @@ impl<R: Verbs> Side<R> {
         }
     }
 
-    /// Returns what is left under the plan, if there is one.
+    /// Returns the tokens that are left under the plan, if there is one.
     fn peek_under(&self, key: u64) -> Option<Snapshot> {
         let Side::Keys(limiter, plan) = self else { return None };
         Some(limiter.key(&key).under(plan).peek())
