@@ -66,7 +66,7 @@ impl Table {
     pub(crate) fn filling(&self, slots: u64) -> Option<Filling<'_>> {
         let same_sets = self.slots_in_all() as u64 == slots;
         let begun = self.phase.compare_exchange(NO_KEY, FILLING, Ordering::Relaxed, Ordering::Relaxed);
-        begun.is_ok().then_some(Filling { table: self, same_sets })
+        begun.is_ok().then(|| Filling { table: self, same_sets })
     }
 
     /// Inserts a key with its word. `fills`: this thread fills the table.

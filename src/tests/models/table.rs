@@ -247,6 +247,18 @@ fn a_restored_key_has_one_slot() {
         world.drain(BOB);
         assert_eq!((world.granted(ADA), world.granted(BOB)), (0, 1));
     });
+    explore("two restores at once, of a key each", || {
+        let world = World::new(1, 1);
+        world.run(&[
+            |world| world.restore(ADA, 0, Set::Primary),
+            |world| {
+                world.restore(BOB, 0, Set::Primary);
+            },
+        ]);
+        world.drain(ADA);
+        world.drain(BOB);
+        assert_eq!((world.granted(ADA), world.granted(BOB)), (0, 0));
+    });
 }
 
 /// A restored key that finds no room shares a bucket. It is limited as well if another thread gives
