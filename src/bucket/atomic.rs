@@ -72,6 +72,8 @@ pub(crate) enum Miss {
     StaleReading,
     /// Another thread committed.
     LostRace,
+    /// The key has no entry.
+    Absent,
     /// No attempt was made: the limiter has a hook or a function of plans, or the attempt does not
     /// know the words.
     Untried,

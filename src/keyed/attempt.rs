@@ -18,7 +18,7 @@ pub(crate) fn attempt<B: ByRefill>(
     // longer.
     match found {
         Some(bucket) => bucket.attempt_by(Order::WordFirst, read, take, by),
-        None => Err(Miss::StaleReading),
+        None => Err(Miss::Absent),
     }
 }
 

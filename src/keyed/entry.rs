@@ -17,11 +17,11 @@ use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::ring::{Probe, Ticket};
 use crate::keyed::same_hash::SameHash;
 use crate::keyed::store::{FoundBucket, StoreGuard};
-use crate::keyed::table::{Insertion, Table};
+use crate::keyed::table::Table;
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
-use crate::word::state::{Origin, Reading, State, TakeOutcome};
+use crate::word::state::{Origin, State, TakeOutcome};
 use crate::word::terms::EVICTION_GRACE;
 use crate::word::verb::Call;
 
@@ -70,15 +70,10 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         }
     }
 
-    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>> {
-        // `State::FULL` forces a fresh clock reading.
-        let reading = read.read(State::FULL);
-        if call.never_writes(&reading) {
-            return Some(Ok(self.peek(read, call)));
-        }
+    fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
         match self.pin {
-            StoreGuard::Map(map, guard) => self.enter_map(map, guard, read, call, reading),
-            StoreGuard::Table(table) => self.enter_table(table, read, call, reading),
+            StoreGuard::Map(map, guard) => self.enter_map(map, guard, read, call),
+            StoreGuard::Table(table) => self.enter_table(table, read, call),
         }
     }
 
@@ -176,13 +171,17 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         map: &Map<K>,
         guard: &LocalGuard<'_>,
         read: impl ReadClock,
-        call: Call,
-        reading: Reading,
+        call: &Call,
     ) -> Option<Result<Done, Denied>> {
         let (keyspace, hash) = (self.keyspace, self.key.hash());
+        // `State::FULL` forces a fresh clock reading.
+        let reading = read.read(State::FULL);
+        if call.never_writes(&reading) {
+            return Some(Ok(self.peek(read, *call)));
+        }
         let mut ticket = match self.ticket(map, guard, reading.nanos()) {
             Ok(ticket) => ticket,
-            Err(due) => return self.without_room(read, call, reading, || due),
+            Err(due) => return self.without_room(read, call, || due),
         };
         let key = self.key.key.to_key();
         let stored = EntryKey { tag: ticket.admits(hash), key };
@@ -195,39 +194,31 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
             // A table that the map has grown out of waits for 31 more entries to be removed.
             guard.flush();
         }
-        keyspace.engine.charge(bucket, Some(start), read, call).map(Ok)
+        keyspace.engine.charge(bucket, Some(start), read, *call).map(Ok)
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
-    fn enter_table(
-        self,
-        table: &Table,
-        read: impl ReadClock,
-        call: Call,
-        reading: Reading,
-    ) -> Option<Result<Done, Denied>> {
-        match table.insert(&self.keyspace.engine, self, self.key.full, read, call) {
-            Insertion::Decided(done) => Some(Ok(done)),
-            Insertion::Already => None,
-            Insertion::NoRoom => {
-                let due = || Some(table.due(self.key.full, &self.keyspace.engine));
-                self.without_room(read, call, reading, due)
-            }
+    fn enter_table(self, table: &Table, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
+        let (engine, hash) = (&self.keyspace.engine, self.key.full);
+        let look = table.look(hash, engine);
+        if call.never_writes(&look.idle.reading) {
+            return Some(Ok(self.peek(read, *call)));
         }
+        let no_room = || self.without_room(read, call, || Some(table.due(hash, engine)));
+        table.insert(engine, self, (hash, &look), read, call, no_room)
     }
 
     fn without_room(
         self,
         read: impl ReadClock,
-        call: Call,
-        reading: Reading,
+        call: &Call,
         due: impl FnOnce() -> Option<u64>,
     ) -> Option<Result<Done, Denied>> {
         let (Keyspace { engine, when_full, .. }, Parts { counters, .. }) =
             (self.keyspace, self.keyspace.parts());
         match when_full {
             WhenFull::Share if self.overflow_set != OverflowSet::None => {
-                let mut done = protocol::acquire_overflow(engine, self, read, call)?;
+                let mut done = protocol::acquire_overflow(engine, self, read, *call)?;
                 counters.shared.fetch_add(1, Ordering::Relaxed);
                 done.outcome.origin = Origin::Overflow(self.key.hash());
                 Some(Ok(done))
@@ -236,11 +227,12 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
             _ if self.get().is_some() => None,
             WhenFull::Share | WhenFull::Deny => {
                 counters.refused_full.fetch_add(1, Ordering::Relaxed);
-                Some(Err(Denied::full(call.take.n(), reading.nanos(), due())))
+                Some(Err(Denied::full(call.take.n(), read.read(State::FULL).nanos(), due())))
             }
             WhenFull::Allow => {
                 counters.allowed_full.fetch_add(1, Ordering::Relaxed);
                 // The outcome on a full bucket.
+                let reading = read.read(State::FULL);
                 let (outcome, _) = call.apply(State::FULL, &reading);
                 Some(Ok((TakeOutcome { origin: Origin::Nowhere, ..outcome }, reading).into()))
             }

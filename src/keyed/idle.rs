@@ -13,7 +13,7 @@ use crate::word::window::{ANY, WindowTerms};
 #[derive(Clone, Copy)]
 pub(crate) struct IdleCheck<'a> {
     engine: &'a Engine,
-    reading: Reading,
+    pub(crate) reading: Reading,
     slowest_fill: u64,
     /// Nanoseconds left of the eviction grace after the last quota change. No charged bucket is
     /// sealed during it: the evictor's clock may be ahead, and its ticks may still be worth the old

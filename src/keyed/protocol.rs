@@ -44,7 +44,7 @@ pub(crate) trait Entry<'a>: Copy {
     }
     /// Makes an entry and runs the call on it; without room, decides without an entry. Returns
     /// `None` if there may be an entry now.
-    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>>;
+    fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>>;
     /// Lets a thread that is inserting the entry go on.
     fn back_off(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
@@ -65,19 +65,20 @@ pub(crate) fn is_removable(bucket: impl BucketRef) -> bool {
 /// room.
 pub(crate) const MAX_ROUNDS: usize = 1_000;
 
-/// Runs a call on the bucket at `entry`.
+/// Runs a call on the bucket at `entry`, which is not looked up if the caller found none just now.
 #[inline(always)]
 pub(crate) fn acquire<'a>(
     engine: &Engine,
     entry: impl Entry<'a>,
+    is_absent: bool,
     read: impl ReadClock,
-    call: Call,
+    call: &Call,
 ) -> Result<Done, Denied> {
     let early = stop(Fault::ClockBeforeLookUp, read);
-    let found = entry.get();
+    let found = if is_absent { None } else { entry.get() };
     let read = stop(Fault::NoRereadAfterSeal, early);
     if let Some(bucket) = found
-        && let Some(done) = engine.charge(bucket, None, read, call)
+        && let Some(done) = engine.charge(bucket, None, read, *call)
     {
         return Ok(done);
     }
@@ -91,11 +92,11 @@ fn acquire_slow<'a, E: Entry<'a>>(
     entry: E,
     mut found: Option<E::BucketRef>,
     read: impl ReadClock,
-    call: Call,
+    call: &Call,
 ) -> Result<Done, Denied> {
     for _ in 0..MAX_ROUNDS {
         if let Some(bucket) = found {
-            if let Some(done) = engine.charge(bucket, Some(initial_state(entry)), read, call) {
+            if let Some(done) = engine.charge(bucket, Some(initial_state(entry)), read, *call) {
                 return Ok(done);
             }
             entry.remove_sealed();

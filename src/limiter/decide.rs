@@ -204,14 +204,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 {}
             );
         }
-        KeyCall { inner: self, entry, options }.decide(verb)
-    }
-}
-
-impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
-    /// Decides by the loop.
-    fn decide<V: Verb>(self, verb: V) -> V::Answer {
-        let (call, done) = self.run(verb.take());
-        verb.decided(&self.inner.hook, call, done)
+        let call = KeyCall { inner: self, entry, options };
+        verb.decided(&self.hook, call.run_after(missed, verb.take()))
     }
 }

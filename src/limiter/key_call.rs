@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
+use crate::bucket::atomic::Miss;
 use crate::bucket::engine::{At, Done, Now};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::fault::{Fault, injected};
@@ -76,15 +77,21 @@ impl<K: Hash + Eq, Q: ToKey<K> + ?Sized, S: BuildHasher> KeyCall<'_, K, Q, S> {
 
     /// Runs a take under the plan of the call.
     pub(super) fn run(&self, take: Take) -> (Call, Result<Done, Denied>) {
+        self.run_after(Miss::Untried, take)
+    }
+
+    /// Runs a take under the plan of the call, after an attempt that `missed`.
+    pub(super) fn run_after(&self, missed: Miss, take: Take) -> (Call, Result<Done, Denied>) {
         let engine = &self.inner.keyspace.engine;
         let plan = match self.plan() {
             Ok(plan) => plan,
             Err(denied) => return (take.into(), Err(denied)),
         };
         let (entry, call) = (self.entry.under(plan.as_ref()), Call { take, plan });
+        let is_absent = missed == Miss::Absent;
         let done = match self.options.now {
-            None => protocol::acquire(engine, entry, Now(engine), call),
-            Some(now) => protocol::acquire(engine, entry, At(engine, now), call),
+            None => protocol::acquire(engine, entry, is_absent, Now(engine), &call),
+            Some(now) => protocol::acquire(engine, entry, is_absent, At(engine, now), &call),
         };
         if let Some(plan) = plan.filter(|_| injected(Fault::PlanAdmittedLate)) {
             engine.admit_plan(plan.ticks_to_fill());

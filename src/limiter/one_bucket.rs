@@ -77,7 +77,7 @@ impl<R: Rule> Limit<R> {
     #[cold]
     #[inline(never)]
     fn decide_under_a_plan<V: Verb>(&self, verb: V) -> V::Answer {
-        verb.decided(&self.hook, verb.take().into(), Err(Denied::foreign_plan()))
+        verb.decided(&self.hook, (verb.take().into(), Err(Denied::foreign_plan())))
     }
 
     /// Decides by more attempts on a plain bucket, after a lost one or for a hook.
@@ -102,7 +102,7 @@ impl<R: Rule> Limit<R> {
     #[inline(never)]
     fn decide_by_loop<V: Verb>(&self, verb: V, read: impl ReadClock) -> V::Answer {
         let call = Call::from(verb.take());
-        verb.decided(&self.hook, call, Ok(self.charge(read, call)))
+        verb.decided(&self.hook, (call, Ok(self.charge(read, call))))
     }
 
     fn charge(&self, read: impl ReadClock, call: Call) -> Done {

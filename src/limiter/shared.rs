@@ -94,8 +94,7 @@ where
     S: Send + Sync,
 {
     fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
-        let (call, done) = self.run(verb.take(), options);
-        verb.decided(&self.inner.hook, call, done)
+        verb.decided(&self.inner.hook, self.run(verb.take(), options))
     }
 
     fn run(self, take: Take, options: CallOptions<'_>) -> (Call, Result<Done, Denied>) {

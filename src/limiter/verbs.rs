@@ -32,7 +32,9 @@ pub(crate) trait Verb: Copy {
     fn observed<P: Refill>(self, hook: &DecisionHook, done: (TakeOutcome, Reading<P>)) -> Self::Answer;
 
     /// Returns the answer to a call that may have met no bucket, after the hook has seen it.
-    fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Self::Answer;
+    ///
+    /// A pair, as `run` returns it: taken apart it would be copied.
+    fn decided(self, hook: &DecisionHook, run: (Call, Result<Done, Denied>)) -> Self::Answer;
 }
 
 /// Returns the decision of a call that may have met no bucket.
@@ -83,7 +85,7 @@ macro_rules! all_or_none {
                 decision
             }
 
-            fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Self::Answer {
+            fn decided(self, hook: &DecisionHook, (call, done): (Call, Result<Done, Denied>)) -> Self::Answer {
                 hook.observe(self.take().n(), decision(call, done))
             }
         }
@@ -132,7 +134,7 @@ macro_rules! up_to {
                 hook.observe_up_to(self.take().n(), self.answer(done), self.take().decision(done))
             }
 
-            fn decided(self, hook: &DecisionHook, call: Call, done: Result<Done, Denied>) -> Granted {
+            fn decided(self, hook: &DecisionHook, (call, done): (Call, Result<Done, Denied>)) -> Granted {
                 let granted = match done {
                     Ok(Done { outcome, reading, .. }) => call.granted(outcome, &reading),
                     Err(denied) => Granted::anyway(0, denied.remaining()),

@@ -133,6 +133,10 @@ const SHORT: u64 = 10_000_000;
 const COARSEST: u64 = 128;
 
 /// The widths of the word's fields, small enough for one register on the hot path.
+///
+/// Aligned, so that they are copied as one word. As seven bytes they were copied as two overlapping
+/// halves, and each copy waited for the one before it.
+#[repr(align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Widths {
     /// Bits of a token's fraction.

@@ -13,6 +13,7 @@ use crate::keyed::idle::{self, IdleCheck};
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
+use crate::word::decision::Denied;
 use crate::word::state::State;
 use crate::word::verb::Call;
 
@@ -23,17 +24,16 @@ pub(super) const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
 const TRIES: usize = if MODEL { 1 } else { 128 };
 const TRIES_AT_ONCE: usize = 64;
 
-/// The result of an insertion.
-pub(crate) enum Insertion {
-    /// The key has a bucket, which was charged.
-    Decided(Done),
-    /// Another thread has inserted the key.
-    Already,
-    NoRoom,
-}
-
 impl Table {
-    /// Inserts a key, and runs a call on its bucket.
+    /// Looks at the slots of a key, and then at the clock.
+    #[inline(always)]
+    pub(crate) fn look<'a>(&'a self, hash: u64, engine: &'a Engine) -> Look<'a> {
+        let states = self.choices(hash).map(Choice::states);
+        Look { states, idle: IdleCheck::now(engine) }
+    }
+
+    /// Inserts a key that had no slot at a look, and runs a call on its bucket. Returns `None` if
+    /// another thread has inserted the key, and the result of `no_room` if there is none.
     ///
     /// The bucket is published already charged. An uncharged word is identical for every key, so a
     /// late compare-and-swap could mistake it for the previous key's. The clock is read while no
@@ -42,34 +42,34 @@ impl Table {
         &self,
         engine: &Engine,
         entry: impl Entry<'a>,
-        hash: u64,
+        (hash, look): (u64, &Look<'_>),
         read: impl ReadClock,
-        call: Call,
-    ) -> Insertion {
+        call: &Call,
+        no_room: impl FnOnce() -> Option<Result<Done, Denied>>,
+    ) -> Option<Result<Done, Denied>> {
         let early = stop(Fault::ClockBeforeLatch, read);
-        if !self.is_open() {
-            return Insertion::NoRoom;
+        if self.is_open()
+            && let Some(claim) = self.claim_seen(hash, look, engine)
+            && let Some(_latch) = self.latch(hash)
+        {
+            if self.search(hash).is_some() {
+                return None;
+            }
+            let enter = || {
+                claim.enter(hash);
+                Some(())
+            };
+            let ((), initial_state) = protocol::insert_uncharged(entry, enter)?;
+            let reading = early.read(State::FULL);
+            let from = match engine.initialized(initial_state, &reading, call.plan) {
+                State::FULL => claim.vacant,
+                from => from,
+            };
+            let (outcome, next) = call.apply(from, &reading);
+            claim.open(next.unwrap_or_else(|| call.view(from, &reading).initialized(&reading.refill)));
+            return Some(Ok((outcome, reading).into()));
         }
-        let Some(claim) = self.claim(hash, engine) else { return Insertion::NoRoom };
-        let Some(_latch) = self.latch(hash) else { return Insertion::NoRoom };
-        if self.search(hash).is_some() {
-            return Insertion::Already;
-        }
-        let enter = || {
-            claim.enter(hash);
-            Some(())
-        };
-        let Some(((), initial_state)) = protocol::insert_uncharged(entry, enter) else {
-            return Insertion::Already;
-        };
-        let reading = early.read(State::FULL);
-        let from = match engine.initialized(initial_state, &reading, call.plan) {
-            State::FULL => claim.vacant,
-            from => from,
-        };
-        let (outcome, next) = call.apply(from, &reading);
-        claim.open(next.unwrap_or_else(|| call.view(from, &reading).initialized(&reading.refill)));
-        Insertion::Decided((outcome, reading).into())
+        no_room()
     }
 
     /// Waits a bounded time for the latch of the key's primary set.
@@ -90,36 +90,53 @@ impl Table {
 
     /// Returns the clock reading at which there is a slot for the key.
     pub(crate) fn due(&self, hash: u64, engine: &Engine) -> u64 {
-        let states = self.choices(hash).map(Choice::states);
-        let idle = IdleCheck::now(engine);
+        let Look { states, idle } = self.look(hash, engine);
         let held = states.as_flattened().iter().filter(|state| !state.is_claimed());
         idle.due_at(held.map(|state| idle.wait_until_idle(*state)).min().unwrap_or(u64::MAX))
     }
 
     /// Returns a slot for the key, if there is one that is empty, or whose bucket may be evicted.
     pub(crate) fn claim(&self, hash: u64, engine: &Engine) -> Option<Vacancy<'_>> {
+        self.claim_seen(hash, &self.look(hash, engine), engine)
+    }
+
+    /// Claims a slot as [`claim`](Table::claim) does, after a first look.
+    fn claim_seen(&self, hash: u64, first: &Look<'_>, engine: &Engine) -> Option<Vacancy<'_>> {
+        let mut again;
+        let mut look = first;
         loop {
-            let choices = self.choices(hash);
-            let states = choices.map(Choice::states);
-            // The clock is read after the words.
-            let idle = IdleCheck::now(engine);
-            let primary = Room::of(&states[0], &idle);
-            let (set, room) = match primary.len() {
-                FREE_IN_PRIMARY.. => (0, primary),
-                len => match Room::of(&states[1], &idle) {
-                    secondary if secondary.len() > len => (1, secondary),
-                    _ => (0, primary),
-                },
-            };
-            let index = room.first()?;
-            let (slot, state) = (choices[set].slot(index), states[set][index]);
+            let (set, index) = look.vacancy()?;
+            let (slot, state) = (self.choices(hash)[set].slot(index), look.states[set][index]);
             if slot.seal(state) {
                 let evicts = slot.has_key();
                 self.counts().evicted.fetch_add(u64::from(evicts), Relaxed);
                 let vacant = idle::vacated(engine, state);
                 return Some(Vacancy { table: self, slot, evicts, vacant });
             }
+            again = self.look(hash, engine);
+            look = &again;
         }
+    }
+}
+
+/// The states of a key's slots by its choices, and a check by a clock that was read after them.
+pub(crate) struct Look<'a> {
+    states: [[State; SLOTS]; 2],
+    pub(crate) idle: IdleCheck<'a>,
+}
+
+impl Look<'_> {
+    /// Returns the choice and the index of a slot that is empty, or whose bucket may be evicted.
+    fn vacancy(&self) -> Option<(usize, usize)> {
+        let primary = Room::of(&self.states[0], &self.idle);
+        let (set, room) = match primary.len() {
+            FREE_IN_PRIMARY.. => (0, primary),
+            len => match Room::of(&self.states[1], &self.idle) {
+                secondary if secondary.len() > len => (1, secondary),
+                _ => (0, primary),
+            },
+        };
+        Some((set, room.first()?))
     }
 }
 
@@ -136,8 +153,9 @@ impl Room {
         let mut room = Room { free: 0, empty: 0 };
         // No branch between the slots: which of them are free cannot be predicted.
         for (index, state) in states.iter().enumerate() {
-            room.free |= u32::from(!state.is_claimed() & idle.is_idle(*state)) << index;
-            room.empty |= u32::from(!state.is_level()) << index;
+            let is_empty = *state == State::FULL;
+            room.free |= u32::from(is_empty | (state.is_level() & idle.is_idle(*state))) << index;
+            room.empty |= u32::from(is_empty) << index;
         }
         room
     }

@@ -66,7 +66,6 @@ mod resume;
 mod set;
 mod two_choice;
 
-pub(crate) use insert::Insertion;
 pub(crate) use resume::{AT_ONCE, Filling, Resumed, Set};
 pub(crate) use set::{SlotRef, hash_of, hashes_of, is_fingerprint};
 pub(crate) use two_choice::Table;

@@ -134,15 +134,14 @@ impl Drop for Filling<'_> {
 impl<'a> Empty<'a> {
     /// Returns the empty slots of a set; `None` if the key is there.
     fn of(choice: Choice<'a>, fingerprint: u64) -> Option<Empty<'a>> {
-        let lines = choice.lines();
         let (mut empty, mut is_there) = (0_u32, false);
         // No branch: which slots are empty cannot be predicted.
-        for (index, slot) in lines.into_iter().flatten().enumerate() {
+        for (index, slot) in choice.lines().flatten().enumerate() {
             let found = slot.fingerprint.load(Ordering::Relaxed) & !LATCH;
             empty |= u32::from(found == 0) << index;
             is_there |= found == fingerprint;
         }
-        let first = lines.into_iter().flatten().nth(empty.trailing_zeros() as usize);
+        let first = (empty != 0).then(|| choice.slot(empty.trailing_zeros() as usize));
         (!is_there).then_some(Empty { first, free: empty.count_ones() as usize })
     }
 }

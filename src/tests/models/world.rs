@@ -205,34 +205,38 @@ impl World {
 
     /// Takes a token of the key, which gets an entry if it has none.
     pub(super) fn take(&self) {
-        let seat = Seat { world: self, room: true };
-        match seat.get().and_then(|bucket| attempts(&self.engine, Order::WordFirst, bucket, 1)) {
+        let found = Seat { world: self, room: true }.get();
+        match found.and_then(|bucket| attempts(&self.engine, Order::WordFirst, bucket, 1)) {
             Some(done) => {
                 self.note(done);
             }
-            None => self.take_as(None),
+            None => self.take_after(found.is_none(), None),
         }
     }
 
     pub(super) fn take_as(&self, plan: Option<PlanTerms>) {
-        let call = Call { take: Take::Exactly(1), plan };
-        if let Ok(done) = protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), call)
-        {
+        self.take_after(false, plan);
+    }
+
+    /// Takes a token by the loop, after an attempt that perhaps found no entry.
+    fn take_after(&self, is_absent: bool, plan: Option<PlanTerms>) {
+        let (seat, call) = (Seat { world: self, room: true }, Call { take: Take::Exactly(1), plan });
+        if let Ok(done) = protocol::acquire(&self.engine, seat, is_absent, self.now(), &call) {
             self.note(done);
         }
     }
 
     /// Takes a token of the key under a plan, by an attempt, and at length if that misses.
     pub(super) fn take_under(&self, plan: PlanTerms) {
-        let (seat, by) = (Seat { world: self, room: true }, OwnRefill.under(&plan));
+        let (found, by) = (Seat { world: self, room: true }.get(), OwnRefill.under(&plan));
         let attempt = |bucket: &Bucket| {
             bucket.attempt_by(Order::WordFirst, self.now(), Take::Exactly(1), by).ok().map(own)
         };
-        match seat.get().and_then(attempt) {
+        match found.and_then(attempt) {
             Some(done) => {
                 self.note(done);
             }
-            None => self.take_as(Some(plan)),
+            None => self.take_after(found.is_none(), Some(plan)),
         }
     }
 
@@ -244,7 +248,7 @@ impl World {
 
     /// Runs a step on the key's bucket. The key gets a bucket if it has none.
     pub(super) fn acquire(&self, step: Take) -> Result<Done, Denied> {
-        protocol::acquire(&self.engine, Seat { world: self, room: true }, self.now(), step.into())
+        protocol::acquire(&self.engine, Seat { world: self, room: true }, false, self.now(), &step.into())
     }
 
     pub(super) fn removals(&self) -> Shard<'_> {
@@ -265,7 +269,7 @@ impl World {
     /// Takes a token of the key, for which there is no room in the map.
     pub(super) fn take_without_room(&self) {
         let (seat, call) = (Seat { world: self, room: false }, Take::Exactly(1).into());
-        if let Ok(done) = protocol::acquire(&self.engine, seat, self.now(), call) {
+        if let Ok(done) = protocol::acquire(&self.engine, seat, false, self.now(), &call) {
             self.note(done);
         }
     }
@@ -364,14 +368,14 @@ impl<'a> Entry<'a> for Seat<'a> {
         self.world.find()
     }
 
-    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>> {
+    fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
         let engine = &self.world.engine;
         let done = match self.room {
             true => {
                 let (bucket, start) = protocol::insert_uncharged(self, || self.world.insert())?;
-                engine.charge(bucket, Some(start), read, call)
+                engine.charge(bucket, Some(start), read, *call)
             }
-            false => protocol::acquire_overflow(engine, self, read, call),
+            false => protocol::acquire_overflow(engine, self, read, *call),
         };
         done.map(Ok)
     }

@@ -2,9 +2,9 @@
 //! A key that is getting a place: the calls that others may make meanwhile, and the outcome if it
 //! fails.
 //!
-//! Its call reads the clock three times: at its start, as it looks for a place, and when it has
-//! one. At the third reading its word is sealed and it holds the latch of its home set. No other
-//! call can then make an entry for the key.
+//! Its call reads the clock twice: as it looks for a place, and when it has one. At the second
+//! reading its word is sealed and it holds the latch of its home set. No other call can then make
+//! an entry for the key.
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use super::{PLACES, table};
 use crate::scene::{HOURLY, Scene, finds_nothing, takes};
 use crate::support::{HOUR, SECOND, ns};
 
-const HAS_A_PLACE: u32 = 3;
+const HAS_A_PLACE: u32 = 2;
 
 fn a_scene(quota: Quota, policy: WhenFull) -> Scene {
     Scene::of(|clock| {
@@ -72,7 +72,7 @@ fn a_place_that_is_not_needed_is_given_up() {
     let scene = a_scene(HOURLY.burst(2), WhenFull::Deny);
     crowd(&scene, 0);
     scene.set(3 * HOUR);
-    scene.at(2, takes);
+    scene.at(1, takes);
     assert_eq!(scene.limiter.try_acquire(&1).map(|granted| granted.remaining()), Ok(0));
     finds_nothing(&scene.limiter);
     let stats = scene.limiter.stats();
@@ -110,7 +110,7 @@ fn while_a_key_gets_a_place_no_other_does_and_known_keys_go_on() {
 #[test]
 fn who_gets_a_place_while_it_is_charged_outside_is_granted_once() {
     // The readings at the lookup of its entry, and at the charge of its overflow bucket.
-    for reading in [3, 4] {
+    for reading in [2, 3] {
         let scene = a_scene(HOURLY, WhenFull::Share);
         crowd(&scene, 0);
         scene.set(HOUR + 2 * SECOND - 1);
@@ -131,7 +131,7 @@ fn who_gets_a_place_while_it_is_charged_outside_is_granted_once() {
 fn of_two_newcomers_each_gets_a_place() {
     let scene = a_scene(HOURLY, WhenFull::Deny);
     crowd(&scene, 2);
-    scene.at(2, |limiter| assert!(limiter.try_acquire(&2).is_ok()));
+    scene.at(1, |limiter| assert!(limiter.try_acquire(&2).is_ok()));
     takes(&scene.limiter);
     assert!(scene.limiter.try_acquire(&2).is_err());
     finds_nothing(&scene.limiter);

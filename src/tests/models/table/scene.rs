@@ -12,7 +12,7 @@ use crate::keyed::idle;
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
 use crate::keyed::saved::merge;
-use crate::keyed::table::{Insertion, Resumed, Set, SlotRef, Table};
+use crate::keyed::table::{Resumed, Set, SlotRef, Table};
 use crate::rule::window::Window;
 use crate::sync::{OnceLock, Ordering, fence, yield_now};
 use crate::time::clock::{Clock, MockClock};
@@ -79,30 +79,32 @@ impl World {
     /// was granted.
     pub(in crate::tests::models) fn take(&self, key: usize) -> bool {
         let (hash, engine) = (self.hashes[key], &self.engine);
-        let found = self.table.find(hash).ok_or(Miss::StaleReading);
+        let found = self.table.find(hash).ok_or(Miss::Absent);
         let first = found.and_then(|held| attempt(engine, Order::WordFirst, held, 1));
         let again = |missed| {
             let held = self.table.search(hash).filter(|_| missed == Miss::LostRace);
             held.and_then(|held| attempt_again(engine, held, 1))
         };
-        let done = first.or_else(|missed| again(missed).ok_or(())).ok();
-        done.map_or_else(|| self.take_by_the_loop(key), |done| self.note(key, done.into()))
+        match first.or_else(|missed| again(missed).ok_or(missed)) {
+            Ok(done) => self.note(key, done.into()),
+            Err(missed) => self.run_by_the_loop(key, Take::Exactly(1), missed),
+        }
     }
 
     /// Takes a token by the loop, as the verbs do that make no attempt. Returns whether one was
     /// granted.
     pub(in crate::tests::models) fn take_by_the_loop(&self, key: usize) -> bool {
-        self.run_by_the_loop(key, Take::Exactly(1))
+        self.run_by_the_loop(key, Take::Exactly(1), Miss::Untried)
     }
 
     /// Takes all that the debt allows. At time 0 the word of the key is then 0.
     pub(in crate::tests::models) fn take_the_debt(&self, key: usize) {
-        self.run_by_the_loop(key, Take::OnCredit(u64::MAX));
+        self.run_by_the_loop(key, Take::OnCredit(u64::MAX), Miss::Untried);
     }
 
-    fn run_by_the_loop(&self, key: usize, take: Take) -> bool {
-        let seat = Seat { world: self, key };
-        let done = protocol::acquire(&self.engine, seat, Now(&self.engine), take.into());
+    fn run_by_the_loop(&self, key: usize, call: impl Into<Call>, missed: Miss) -> bool {
+        let (seat, read) = (Seat { world: self, key }, Now(&self.engine));
+        let done = protocol::acquire(&self.engine, seat, missed == Miss::Absent, read, &call.into());
         done.is_ok_and(|done| self.note(key, done))
     }
 
@@ -111,13 +113,9 @@ impl World {
         let by = OwnRefill.under(&plan);
         let take = Take::Exactly(1);
         let attempt = |held: SlotRef<'_>| held.attempt_by(Order::WordFirst, Now(&self.engine), take, by);
-        match self.table.find(self.hashes[key]).map(attempt) {
-            Some(Ok(done)) => self.note(key, own(done).into()),
-            _ => {
-                let (seat, call) = (Seat { world: self, key }, Call { take, plan: Some(plan) });
-                let done = protocol::acquire(&self.engine, seat, Now(&self.engine), call);
-                done.is_ok_and(|done| self.note(key, done))
-            }
+        match self.table.find(self.hashes[key]).ok_or(Miss::Absent).and_then(attempt) {
+            Ok(done) => self.note(key, own(done).into()),
+            Err(missed) => self.run_by_the_loop(key, Call { take, plan: Some(plan) }, missed),
         }
     }
 
@@ -223,15 +221,15 @@ impl<'a> Entry<'a> for Seat<'a> {
         self.world.table.is_present(self.world.hashes[self.key])
     }
 
-    fn insert(self, read: impl ReadClock, call: Call) -> Option<Result<Done, Denied>> {
+    fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
         let World { engine, table, hashes, .. } = self.world;
-        match table.insert(engine, self, hashes[self.key], read, call) {
-            Insertion::Decided(done) => Some(Ok(done)),
-            Insertion::Already => None,
+        let hash = hashes[self.key];
+        let no_room = || match engine.counts_places() {
             // As a limiter of places decides.
-            Insertion::NoRoom if engine.counts_places() => Some(Err(Denied::full(1, 0, None))),
-            Insertion::NoRoom => protocol::acquire_overflow(engine, self, read, call).map(Ok),
-        }
+            true => Some(Err(Denied::full(1, 0, None))),
+            false => protocol::acquire_overflow(engine, self, read, *call).map(Ok),
+        };
+        table.insert(engine, self, (hash, &table.look(hash, engine)), read, call, no_room)
     }
 
     fn back_off(self) {
