@@ -22,24 +22,36 @@ pub async fn listen() -> io::Result<TcpListener> {
 /// The time that requests under way may take to finish after a signal to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Resolves at Ctrl-C, or at the signal of a supervisor. Ten seconds later it ends the process, if
-/// a client still keeps a request open.
-pub async fn stop() {
+/// Catches Ctrl-C and the signal of a supervisor from the call on, and returns the future of the
+/// first. Ten seconds later it ends the process, if a client still keeps a request open.
+pub fn stop() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    let terminated = async {
+    let stopped = {
         use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => drop(terminate.recv().await),
-            Err(_) => std::future::pending().await,
+        // Not in the future: a signal before its first poll would end the process at once.
+        let caught = |kind| {
+            let signals = signal(kind);
+            async {
+                match signals {
+                    Ok(mut signals) => drop(signals.recv().await),
+                    Err(_) => std::future::pending().await,
+                }
+            }
+        };
+        let (interrupt, terminate) = (caught(SignalKind::interrupt()), caught(SignalKind::terminate()));
+        async {
+            tokio::select! { () = interrupt => (), () = terminate => () }
         }
     };
     #[cfg(not(unix))]
-    let terminated = std::future::pending();
-    tokio::select! { _ = tokio::signal::ctrl_c() => (), () = terminated => () }
-    tokio::spawn(async {
-        tokio::time::sleep(DRAIN).await;
-        std::process::exit(0);
-    });
+    let stopped = async { drop(tokio::signal::ctrl_c().await) };
+    async {
+        stopped.await;
+        tokio::spawn(async {
+            tokio::time::sleep(DRAIN).await;
+            std::process::exit(0);
+        });
+    }
 }
 
 // The programs of pages run as tests here: this package has each crate that they need.
