@@ -25,11 +25,18 @@ const TRIES: usize = if MODEL { 1 } else { 128 };
 const TRIES_AT_ONCE: usize = 64;
 
 impl Table {
-    /// Looks at the slots of a key, and then at the clock.
+    /// Looks at the slots of a key, and then at the plans and the clock.
+    ///
+    /// A caller that charges under a plan admits the plan first. So a word that it charged is
+    /// judged by its plan.
     #[inline(always)]
     pub(crate) fn look<'a>(&'a self, hash: u64, engine: &'a Engine) -> Look<'a> {
-        let states = self.choices(hash).map(Choice::states);
-        Look { states, idle: IdleCheck::now(engine) }
+        let states = || self.choices(hash).map(Choice::states);
+        if injected(Fault::PlansReadEarly) {
+            let idle = IdleCheck::now(engine);
+            return Look { states: states(), idle };
+        }
+        Look { states: states(), idle: IdleCheck::now(engine) }
     }
 
     /// Inserts a key that had no slot at a look, and runs a call on its bucket. Returns `None` if

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::checker::thread;
 use super::explore;
 use super::regime::{BURST, FAST, drain, earned, fast, medium, regimes, set, slow, start, step};
-use super::table::scene::{self, ADA};
+use super::table::scene::{self, ADA, BOB};
 use super::world::{World, own};
 use crate::bucket::atomic::{BucketRef, Order};
 use crate::rule::rate::Quota;
@@ -185,12 +185,29 @@ fn an_attempt_under_a_plan_on_a_slot_and_an_evictor() {
     });
 }
 
+/// A newcomer does not take the slot of a key that is full by the own quota alone.
+#[test]
+fn an_attempt_under_a_plan_on_a_slot_and_a_newcomer() {
+    explore("an attempt under a plan on a slot, a claim of it", || {
+        let world = scene::World::new(1, 1);
+        world.take(ADA);
+        world.mock.advance(Duration::from_secs(200));
+        world.run(&[
+            |world| {
+                world.take_under(ADA, slow_plan(world));
+                world.pass();
+            },
+            |world| drop(world.table.claim(world.hashes[BOB], &world.engine)),
+        ]);
+        world.take_under(ADA, slow_plan(&world));
+        assert!(world.granted(ADA) <= 2, "{} grants", world.granted(ADA));
+    });
+}
+
 /// A slot that goes to another key is not charged under a plan for the key before.
 #[cfg(any(shuttle, rmw_loads))]
 #[test]
 fn a_slot_that_changes_hands_is_charged_for_its_own_key_under_a_plan() {
-    use super::table::scene::BOB;
-
     explore("an attempt under a plan, a newcomer that gets the slot", || {
         let world = scene::World::new(1, 2);
         world.take(ADA);
