@@ -20,6 +20,16 @@ async fn hello_limits_by_address_and_stops_when_told() {
     assert!(server.stop().await.success());
 }
 
+/// A signal before the first poll of the future would end the process of this test.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_signal_is_caught_from_the_call_on() {
+    let stopped = tollgate_web_examples::stop();
+    let this = std::process::id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &this]).status().unwrap().success());
+    tokio::time::timeout(PATIENCE, stopped).await.expect("it was caught");
+}
+
 #[tokio::test]
 async fn hyper_says_why_in_json() {
     let server = Server::start(env!("CARGO_BIN_EXE_hyper"));
