@@ -26,6 +26,8 @@ use crate::net::tls::Tls;
 
 /// The longest head, and the longest time for it.
 const HEAD: usize = 16 << 10;
+/// The longest head of a call of gRPC: a proxy may pass headers of its client, as `tracestate`.
+const GRPC_HEAD: u32 = 128 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The most calls of a connection at a time.
 const STREAMS: u32 = 1_024;
@@ -109,7 +111,7 @@ impl Front {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
             .max_concurrent_streams(STREAMS)
-            .max_header_list_size(HEAD as u32);
+            .max_header_list_size(GRPC_HEAD);
         server
     }
 

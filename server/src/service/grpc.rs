@@ -6,20 +6,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use futures_util::{Stream, stream};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use prost::{DecodeError, Message};
 use tokio::time::timeout;
 use tonic::body::Body;
-use tonic::codec::{BufferSettings, Codec};
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Code, Status};
-use tonic_prost::{ProstDecoder, ProstEncoder};
+use tonic_prost::ProstEncoder;
 
 use super::messages::{
     HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
 };
+use super::room::Roomed;
 use super::state::{Condition, MESSAGE, Service, Undecided};
 use crate::net::crowd::Busy;
 
@@ -38,10 +42,9 @@ pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<I
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return response;
     }
-    let statistics = service.clone();
     let answered = match request.uri().path() {
         "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-            timeout(PATIENCE, grpc().unary(Ask(service), request)).await
+            return decided(service, request).await;
         }
         "/grpc.health.v1.Health/Check" => {
             timeout(PATIENCE, grpc().unary(CheckHealth(service), request)).await
@@ -55,48 +58,100 @@ pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<I
             Ok(Status::unimplemented(format!("{path} is unknown: {known}")).into_http())
         }
     };
-    let late = || Status::deadline_exceeded(format!("the message did not come within {PATIENCE:?}"));
-    exhausted(answered.unwrap_or_else(|_| late().into_http()), &statistics)
+    answered.unwrap_or_else(|_| late().into_http())
+}
+
+fn late() -> Status {
+    Status::deadline_exceeded(format!("the message did not come within {PATIENCE:?}"))
+}
+
+/// Answers a call of `ShouldRateLimit`. A client chooses the length of its message: one that is too
+/// long is refused, as Envoy would let a request pass that is answered by an error.
+async fn decided(service: Arc<Service>, request: Request<Incoming>) -> Response<Body> {
+    let request = request.map(|body| Roomed::new(body, &service.room));
+    let answered = timeout(PATIENCE, grpc().unary(Ask(service.clone()), request)).await;
+    let response = answered.unwrap_or_else(|_| late().into_http());
+    let Some(status) = response.extensions().get::<Status>() else { return response };
+    match status.code() {
+        Code::OutOfRange => return refusal(&service.refuse_unread(status.message())),
+        // The service has counted its own errors.
+        Code::Unknown | Code::ResourceExhausted => (),
+        _ => {
+            service.counts.statistics.service_error();
+            tracing::warn!("a call is answered by an error: {}", status.message());
+        }
+    }
+    response
+}
+
+/// Returns a message as the answer to a call.
+#[cold]
+fn refusal(message: &RateLimitResponse) -> Response<Body> {
+    let message = message.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
+    let framed = Bytes::from([&[0][..], &length, &message].concat());
+    let is_ok = HeaderMap::from_iter([(Status::GRPC_STATUS, HeaderValue::from_static("0"))]);
+    let body = Full::new(framed).with_trailers(ready(Some(Ok(is_ok))));
+    let mut response = Response::new(Body::new(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// A message that is read.
+trait Read: Sized + Send + 'static {
+    fn read(bytes: &[u8]) -> Result<Self, DecodeError>;
+}
+
+impl Read for RateLimitRequest {
+    fn read(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
+        RateLimitRequest::read(bytes)
+    }
+}
+
+impl Read for HealthCheckRequest {
+    fn read(bytes: &[u8]) -> Result<HealthCheckRequest, DecodeError> {
+        HealthCheckRequest::decode(bytes)
+    }
 }
 
 /// The codec of messages that are mostly short.
 struct ShortCodec<Answer, Question>(PhantomData<(Answer, Question)>);
 
-impl<Answer, Question> Codec for ShortCodec<Answer, Question>
-where
-    Answer: prost::Message + Send + 'static,
-    Question: prost::Message + Default + Send + 'static,
-{
+impl<Answer: Message + 'static, Question: Read> Codec for ShortCodec<Answer, Question> {
     type Encode = Answer;
     type Decode = Question;
     type Encoder = ProstEncoder<Answer>;
-    type Decoder = ProstDecoder<Question>;
+    type Decoder = ShortDecoder<Question>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::new(BUFFER, MESSAGE))
+        ProstEncoder::new(BufferSettings::new(BUFFER, BUFFER))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(BUFFER, MESSAGE))
+        ShortDecoder(PhantomData)
     }
 }
 
-fn grpc<Answer, Question>() -> Grpc<ShortCodec<Answer, Question>>
-where
-    ShortCodec<Answer, Question>: Codec<Encode = Answer, Decode = Question>,
-{
+struct ShortDecoder<Question>(PhantomData<Question>);
+
+impl<Question: Read> Decoder for ShortDecoder<Question> {
+    type Item = Question;
+    type Error = Status;
+
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<Question>, Status> {
+        // The message is in one piece.
+        let read = Question::read(bytes.chunk());
+        bytes.advance(bytes.remaining());
+        read.map(Some).map_err(|error| Status::internal(error.to_string()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, BUFFER)
+    }
+}
+
+fn grpc<Answer: Message + 'static, Question: Read>() -> Grpc<ShortCodec<Answer, Question>> {
     Grpc::new(ShortCodec(PhantomData)).max_decoding_message_size(MESSAGE)
-}
-
-/// Returns the answer with the status of a bound for a message that is too long, which is counted.
-fn exhausted(mut response: Response<Body>, service: &Service) -> Response<Body> {
-    if let Some(status) = response.headers_mut().get_mut(Status::GRPC_STATUS)
-        && status.as_bytes() == (Code::OutOfRange as i32).to_string().as_bytes()
-    {
-        *status = HeaderValue::from(Code::ResourceExhausted as i32);
-        service.counts.statistics.service_error();
-    }
-    response
 }
 
 struct Ask(Arc<Service>);
@@ -106,9 +161,9 @@ impl UnaryService<RateLimitRequest> for Ask {
     type Future = Ready<Result<tonic::Response<RateLimitResponse>, Status>>;
 
     fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
-        ready(self.0.ask(request.get_ref()).map(tonic::Response::new).map_err(|undecided| match undecided {
-            Undecided::TooLarge(what) => Status::resource_exhausted(what),
-            Undecided::Problem(problem) => Status::unknown(problem.to_string()),
+        ready(self.0.ask(request.get_ref()).map(tonic::Response::new).map_err(|why| match why {
+            Undecided::TooMany(_) => Status::resource_exhausted(why.to_string()),
+            Undecided::Problem(_) => Status::unknown(why.to_string()),
         }))
     }
 }

@@ -4,23 +4,28 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use tokio::time::timeout;
+use tonic::Status;
 use tonic::body::Body;
 
 use super::json;
 use super::messages::Code;
 use super::pages;
-use super::state::{MESSAGE, Service};
+use super::room::Roomed;
+use super::state::Service;
 
 /// The longest time for the body of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The path of the checks, before the name of a profile.
 const CHECK: &str = "/check/";
+/// The header of a 400 that has the reason, and its most characters.
+const REASON: HeaderName = HeaderName::from_static("x-tollgate-error");
+const MOST_TOLD: usize = 300;
 
 /// Answers a request of the HTTP listener.
 pub(super) async fn answer(
@@ -49,11 +54,16 @@ pub(super) fn metrics(service: &Service, request: &Request<Incoming>) -> Respons
 }
 
 async fn decision(service: &Service, body: Incoming) -> Response<Body> {
-    let body = timeout(PATIENCE, Limited::new(body, MESSAGE).collect()).await;
-    let body = body.map_err(|_| "the body did not come in time".to_owned());
-    let body = body.and_then(|body| body.map_err(|error| error.to_string()));
-    let request = body.and_then(|body| json::request(&body.to_bytes()));
-    let answer = request.and_then(|request| service.ask(&request).map_err(|why| format!("{why:?}")));
+    let body = timeout(PATIENCE, Roomed::new(body, &service.room).collect()).await;
+    let answer = match body {
+        Ok(Ok(body)) => json::request(&body.to_bytes())
+            .and_then(|request| service.ask(&request).map_err(|why| why.to_string())),
+        Ok(Err(error)) => match error.downcast::<Status>() {
+            Ok(status) => Ok(service.refuse_unread(status.message())),
+            Err(error) => Err(error.to_string()),
+        },
+        Err(_) => Err("the body did not come in time".to_owned()),
+    };
     match answer {
         Ok(answer) => {
             let is_refused = answer.overall_code() == Code::OverLimit;
@@ -61,8 +71,14 @@ async fn decision(service: &Service, body: Incoming) -> Response<Body> {
             of(status, "application/json", json::response(&answer))
         }
         Err(why) => {
-            tracing::debug!("/json: {why}");
-            of(StatusCode::BAD_REQUEST, TEXT, "Bad Request\n")
+            tracing::warn!("/json is answered by an error: {why}");
+            // The body is that of envoyproxy/ratelimit, so the reason is a header.
+            let printable = why.chars().filter(|c| matches!(c, ' '..='~')).take(MOST_TOLD);
+            let mut response = of(StatusCode::BAD_REQUEST, TEXT, "Bad Request\n");
+            if let Ok(why) = HeaderValue::try_from(printable.collect::<String>()) {
+                response.headers_mut().insert(REASON, why);
+            }
+            response
         }
     }
 }
@@ -86,7 +102,7 @@ fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Respon
     let answer = match service.ask(&message) {
         Ok(answer) => check.answer(&answer),
         Err(why) => {
-            tracing::warn!("/check/{name}: {why:?}");
+            tracing::warn!("/check/{name} is answered by an error: {why}");
             (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())
         }
     };

@@ -5,13 +5,16 @@
 
 use std::fmt::Display;
 
-use serde_json::{Value as Json, json};
+use serde_json::{Number, Value as Json, json};
 
 use super::messages::{
     Code, CurrentLimit, DescriptorEntry, DescriptorStatus, HeaderValue, RateLimitDescriptor,
     RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Value, ValueKind,
 };
 use crate::rules::tree::Unit;
+
+/// 2^53: each whole number below is exact as a float.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Reads a request.
 ///
@@ -122,9 +125,18 @@ fn string(json: &Json) -> Result<String, String> {
     or_default(json, json.as_str(), "is no string").map(str::to_owned)
 }
 
-/// Reads a number, which may be a string as well.
+/// Reads a number, which may be a string as well, and may have an exponent or a fraction of 0.
 fn number<N: TryFrom<u64> + Default + Display>(json: &Json, most: N) -> Result<N, String> {
-    let number = json.as_str().map_or(json.as_u64(), |text| text.parse().ok());
+    let whole = |number: &Number| {
+        let is_whole = |float: &f64| float.fract() == 0.0 && (0.0..MOST_EXACT).contains(float);
+        number.as_u64().or_else(|| number.as_f64().filter(is_whole).map(|float| float as u64))
+    };
+    let number = match json {
+        // Around a number in a string there is no white space.
+        Json::String(text) if text.trim() == text => serde_json::from_str(text).ok().as_ref().and_then(whole),
+        Json::Number(number) => whole(number),
+        _ => None,
+    };
     let fits = number.and_then(|number| N::try_from(number).ok());
     or_default(json, fits, &format!("is no whole number from 0 to {most}"))
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use prost::{Enumeration, Message, Oneof};
+use prost::{DecodeError, Enumeration, Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RateLimitRequest {
@@ -45,6 +45,81 @@ pub(crate) struct RateLimitOverride {
     /// The number of a unit in a message; 0 or an unknown one is no override.
     #[prost(int32, tag = "2")]
     pub(crate) unit: i32,
+}
+
+impl RateLimitRequest {
+    /// Reads a message. Bytes that are no UTF-8 are a text as well: a client chooses them, and Envoy
+    /// lets a request pass that is answered by an error.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no message.
+    pub(crate) fn read(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
+        RateLimitRequest::decode(bytes).or_else(|_| RawRequest::decode(bytes).map(RateLimitRequest::from))
+    }
+}
+
+/// Returns bytes as a text. A byte that is no part of UTF-8 becomes a character of its own: those of
+/// U+10F780 to U+10F7FF, which are for private use. So no two values that clients send by chance are
+/// one, and a pattern matches the bytes around.
+pub(crate) fn text_of(bytes: Vec<u8>) -> String {
+    let escaped = |bytes: &[u8]| {
+        let mut text = String::with_capacity(bytes.len() + 64);
+        for chunk in bytes.utf8_chunks() {
+            text.push_str(chunk.valid());
+            let private = chunk.invalid().iter().map(|&byte| char::from_u32(0x10_F700 + u32::from(byte)));
+            text.extend(private.map(|each| each.unwrap_or(char::REPLACEMENT_CHARACTER)));
+        }
+        text
+    };
+    String::from_utf8(bytes).unwrap_or_else(|error| escaped(error.as_bytes()))
+}
+
+/// A [`RateLimitRequest`] whose entries may be any bytes.
+#[derive(Clone, PartialEq, Message)]
+struct RawRequest {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RawDescriptor>,
+    #[prost(uint32, tag = "3")]
+    hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<RawEntry>,
+    #[prost(message, optional, tag = "2")]
+    limit: Option<RateLimitOverride>,
+    #[prost(message, optional, tag = "3")]
+    hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawEntry {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+impl From<RawRequest> for RateLimitRequest {
+    fn from(RawRequest { domain, descriptors, hits_addend }: RawRequest) -> RateLimitRequest {
+        let descriptors = descriptors.into_iter().map(RateLimitDescriptor::from).collect();
+        RateLimitRequest { domain, descriptors, hits_addend }
+    }
+}
+
+impl From<RawDescriptor> for RateLimitDescriptor {
+    fn from(raw: RawDescriptor) -> RateLimitDescriptor {
+        let RawDescriptor { entries, limit, hits_addend, is_negative_hits } = raw;
+        let entry = |RawEntry { key, value }| DescriptorEntry { key: text_of(key), value: text_of(value) };
+        let entries = entries.into_iter().map(entry).collect();
+        RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -8,6 +8,7 @@ mod http;
 pub(crate) mod options;
 mod pages;
 mod reload;
+mod room;
 pub(crate) mod run;
 mod saved;
 mod settings;

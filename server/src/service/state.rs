@@ -1,25 +1,28 @@
 //! The state of the service, which all listeners share, and the bounds of a request.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::counts::{CountOptions, LimitCounts};
 use super::decide::{Problem, decide};
 use super::loaded::LoadedRules;
-use super::messages::{RateLimitRequest, RateLimitResponse};
+use super::messages::{Code, RateLimitRequest, RateLimitResponse};
 use super::settings::ServeSettings;
 use crate::net::open::Closed;
 use crate::state_file::SavedPart;
 
-/// The most bytes of a message, of gRPC and of `/json`.
-pub(super) const MESSAGE: usize = 64 << 10;
-const DESCRIPTORS: usize = 256;
+/// The most bytes of a message, of gRPC and of `/json`. A longer one is refused, as its length is
+/// the choice of a client: Envoy takes heads of 60 KiB, and repeats one in each descriptor.
+pub(super) const MESSAGE: usize = 4 << 20;
+/// The bytes of all messages at a time, beyond the first of each.
+const ROOM: usize = 64 << 20;
+/// The most descriptors and entries. The file of Envoy decides about both: more are an error.
+const DESCRIPTORS: usize = 1_024;
 const ENTRIES: usize = 64;
-/// The most bytes of a key, of a value and of a domain.
-const TEXT: usize = 4 << 10;
 
 /// The service, for the life of the process.
 pub(crate) struct Service {
@@ -28,6 +31,8 @@ pub(crate) struct Service {
     pub(super) health: watch::Sender<Condition>,
     /// The connections that were closed for a fault, by [`CLOSED`].
     closed: [AtomicU64; CLOSED.len()],
+    /// The room for messages that are long, in bytes.
+    pub(super) room: Arc<Semaphore>,
 }
 
 /// The faults for which a connection is closed, with their names in the metrics.
@@ -53,9 +58,18 @@ pub(crate) enum Condition {
 /// The reason why a request has no decision.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Undecided {
-    /// It is over a bound of the service.
-    TooLarge(String),
+    /// It has more descriptors or entries than the service takes.
+    TooMany(String),
     Problem(Problem),
+}
+
+impl fmt::Display for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Undecided::TooMany(what) => f.write_str(what),
+            Undecided::Problem(problem) => problem.fmt(f),
+        }
+    }
 }
 
 impl Service {
@@ -67,7 +81,8 @@ impl Service {
             LimitCounts::of_saved(saved, &CountOptions { max_keys, algorithm, ..CountOptions::default() });
         let in_force = RwLock::new(Arc::new(Configured { settings, loaded: None }));
         let health = watch::Sender::new(Condition::NotServing);
-        let service = Service { counts, in_force, health, closed: Default::default() };
+        let room = Arc::new(Semaphore::new(ROOM));
+        let service = Service { counts, in_force, health, closed: Default::default(), room };
         service.check_health();
         service
     }
@@ -116,15 +131,27 @@ impl Service {
     pub(super) fn ask(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
         let (began, statistics) = (Instant::now(), &self.counts.statistics);
         let outcome = self.decide(request);
-        if let Err(Undecided::TooLarge(_) | Undecided::Problem(Problem::NotLoaded)) = outcome {
+        if let Err(Undecided::TooMany(_) | Undecided::Problem(Problem::NotLoaded)) = outcome {
             statistics.service_error();
+        }
+        if let Err(Undecided::TooMany(what)) = &outcome {
+            tracing::warn!("a request is answered by an error: {what}");
         }
         statistics.call(began.elapsed());
         outcome
     }
 
+    /// Returns the answer to a message that is too long to be read: a refusal, except in shadow mode.
+    #[cold]
+    pub(super) fn refuse_unread(&self, why: &str) -> RateLimitResponse {
+        self.counts.statistics.service_error();
+        tracing::warn!("a request is refused unread: {why}");
+        let code = if self.in_force().settings.decision.is_shadow { Code::Ok } else { Code::OverLimit };
+        RateLimitResponse { overall_code: code.into(), ..RateLimitResponse::default() }
+    }
+
     fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
-        check(request).map_err(Undecided::TooLarge)?;
+        check(request).map_err(Undecided::TooMany)?;
         let in_force = self.in_force();
         let loaded = in_force.loaded.as_ref().ok_or(Undecided::Problem(Problem::NotLoaded))?;
         let options = &in_force.settings.decision;
@@ -138,14 +165,7 @@ pub(super) fn check(request: &RateLimitRequest) -> Result<(), String> {
         number if number > most => Err(format!("{number} {what}, the most is {most}")),
         _ => Ok(()),
     };
-    within("bytes of a domain", request.domain.len(), TEXT)?;
     within("descriptors", request.descriptors.len(), DESCRIPTORS)?;
-    for descriptor in &request.descriptors {
-        within("entries of a descriptor", descriptor.entries.len(), ENTRIES)?;
-        for entry in &descriptor.entries {
-            within("bytes of a key", entry.key.len(), TEXT)?;
-            within("bytes of a value", entry.value.len(), TEXT)?;
-        }
-    }
-    Ok(())
+    let mut lengths = request.descriptors.iter().map(|each| each.entries.len());
+    lengths.try_for_each(|length| within("entries of a descriptor", length, ENTRIES))
 }

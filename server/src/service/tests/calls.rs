@@ -7,7 +7,7 @@ use super::super::front::Protocol;
 use super::super::messages::{
     Code, HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
 };
-use super::super::state::Condition;
+use super::super::state::{Condition, MESSAGE};
 use super::SHOP;
 use super::client::{Client, SHOULD_RATE_LIMIT, Server, answered, framed, request, serve};
 use crate::net::open::tests::Folder;
@@ -61,9 +61,10 @@ async fn a_request_without_a_decision_has_the_status_unknown() {
     assert!(lines.contains("service_error: 1\n"), "{lines}");
 }
 
-/// At each bound a request is decided, and one beyond it is refused.
+/// The file of Envoy decides about these numbers, so one beyond is an error. A client chooses the
+/// length of a message, so a longer one is refused.
 #[tokio::test]
-async fn a_request_over_a_bound_is_exhausted() {
+async fn a_request_over_a_bound_is_an_error_or_is_refused() {
     let (_folder, server) = shop(&[]);
     let mut client = Client::connect(&server).await;
     let of_descriptors = |number| {
@@ -71,36 +72,68 @@ async fn a_request_over_a_bound_is_exhausted() {
         request.descriptors = vec![request.descriptors[0].clone(); number];
         request
     };
-    let text = |length| "a".repeat(length);
-    let of_text = |key: usize, value: usize| request("shop", &[(&text(key), &text(value))]);
     let of_entries = |number| request("shop", &vec![("a", "b"); number]);
-    let of_bytes = |length: usize| {
-        let of_last = |last: usize| {
-            let value = text(4_000);
-            let mut entries = vec![("a", value.as_str()); 16];
-            let last = text(last);
-            entries.push(("a", &last));
-            request("shop", &entries)
-        };
-        // The lengths of the last entry and of its value take as many bytes as those of 1,000.
-        let request = of_last(1_000 + length - of_last(1_000).encoded_len());
-        assert_eq!(request.encoded_len(), length);
-        request
-    };
-    for (within, beyond) in [
-        (of_descriptors(256), of_descriptors(257)),
-        (of_entries(64), of_entries(65)),
-        (of_text(4_096, 1), of_text(4_097, 1)),
-        (of_text(1, 4_096), of_text(1, 4_097)),
-        (request(&text(4_096), &[("a", "b")]), request(&text(4_097), &[("a", "b")])),
-        (of_bytes(65_536), of_bytes(65_537)),
-    ] {
+    for (within, beyond) in [(of_descriptors(1_024), of_descriptors(1_025)), (of_entries(64), of_entries(65))]
+    {
         assert_eq!(status_of(&mut client, &within).await, (0, String::new()));
         let (status, text) = status_of(&mut client, &beyond).await;
         assert_eq!(status, 8, "{text}");
     }
+    let of_bytes = |length: usize| {
+        let of_value = |length| request("shop", &[("account", &"a".repeat(length))]);
+        let shorter = length - 40;
+        let request = of_value(shorter + length - of_value(shorter).encoded_len());
+        assert_eq!(request.encoded_len(), length);
+        request
+    };
+    let code = async |client: &mut Client, bytes: usize| {
+        let (status, _, answers) = client.call(SHOULD_RATE_LIMIT, &of_bytes(bytes)).await;
+        let [RateLimitResponse { overall_code, .. }] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!(status, 0);
+        *overall_code
+    };
+    assert_eq!(code(&mut client, MESSAGE).await, i32::from(Code::Ok));
+    assert_eq!(code(&mut client, MESSAGE + 1).await, i32::from(Code::OverLimit));
+    // Without room for long messages, a short one is decided on.
+    let room = &server.source.service.room;
+    room.forget_permits(room.available_permits());
+    assert_eq!(code(&mut client, 4_000).await, i32::from(Code::Ok));
+    assert_eq!(code(&mut client, 5_000).await, i32::from(Code::OverLimit));
     let lines = server.source.service.counts.statistics.lines();
-    assert!(lines.contains("service_error: 6\n"), "{lines}");
+    assert!(lines.contains("service_error: 4\n"), "{lines}");
+    let (_folder, server) = shop(&[("SHADOW_MODE", "true")]);
+    let mut client = Client::connect(&server).await;
+    assert_eq!(code(&mut client, MESSAGE + 1).await, i32::from(Code::Ok));
+}
+
+/// Envoy lets a request pass that is answered by an error, so each value is decided on.
+#[tokio::test]
+async fn each_value_that_a_client_can_write_has_a_count_of_its_own() {
+    let (_folder, server) = shop(&[]);
+    let mut client = Client::connect(&server).await;
+    let lengths = [0, 1, 4_096, 4_097, 61_440].map(|length| b"v".repeat(length));
+    let last = [&b"v".repeat(61_439)[..], b"w"].concat();
+    let bytes = (1..=255).map(|byte| vec![b'v', byte, b'v']);
+    let pairs = [&b"\xff\xfe"[..], b"\xfe\xff", b"\xff", b"\xef\xbf\xbd", &b"\xff".repeat(61_440)];
+    for value in lengths.into_iter().chain([last]).chain(bytes).chain(pairs.map(<[u8]>::to_vec)) {
+        // The value is the end of the message.
+        let mut message = framed(&request("shop", &[("account", &"a".repeat(value.len()))]));
+        let begin = message.len() - value.len();
+        message[begin..].copy_from_slice(&value);
+        let mut codes = Vec::new();
+        for _ in 0..3 {
+            let response = client.send(SHOULD_RATE_LIMIT, &[], message.clone()).await;
+            let (status, text, answers) = answered::<RateLimitResponse>(response).await;
+            assert_eq!(status, 0, "{text}");
+            codes.push(answers[0].overall_code());
+        }
+        assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit], "{:?}", &value[..value.len().min(3)]);
+    }
+    // A proxy that traces passes this header on.
+    let state = "a".repeat(61_440);
+    let message = framed(&request("shop", &[("account", "traced")]));
+    let response = client.send(SHOULD_RATE_LIMIT, &[("tracestate", &state)], message).await;
+    assert_eq!(answered::<RateLimitResponse>(response).await.0, 0);
 }
 
 #[tokio::test]
@@ -115,6 +148,11 @@ async fn a_compressed_message_an_unknown_method_and_another_protocol_are_refused
     assert_eq!((status, text.contains("is%20unknown")), (12, true));
     let response = client.send(SHOULD_RATE_LIMIT, &[("content-type", "text/plain")], message).await;
     assert_eq!(response.status(), 415);
+    // A message that is none: its first field is longer than itself.
+    let response = client.send(SHOULD_RATE_LIMIT, &[], b"\0\0\0\0\x02\x0a\x09".to_vec()).await;
+    assert_eq!(answered::<RateLimitResponse>(response).await.0, 13);
+    let lines = server.source.service.counts.statistics.lines();
+    assert!(lines.contains("service_error: 2\n"), "{lines}");
 }
 
 #[tokio::test]

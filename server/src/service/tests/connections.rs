@@ -75,13 +75,23 @@ async fn http_answers_json_health_and_nothing_else() {
             "{answer}"
         );
     }
-    let large = format!("{ask}{}", " ".repeat(64 << 10));
-    for body in ["", "}", r#"{"domain": "shop"}"#, r#"{"domain": ""}"#, &large] {
+    let long = format!("{ask}{}", " ".repeat(4 << 20));
+    let answer = exchange(server.at, &post("/json", &long)).await;
+    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n{\"overallCode\":\"OVER_LIMIT\"}"), "{answer}");
+    for (body, why) in [
+        ("", "this is no JSON: EOF while parsing a value at line 1 column 0"),
+        ("}", "this is no JSON: expected value at line 1 column 1"),
+        (r#"{"domain": "shop"}"#, "rate limit descriptor list must not be empty"),
+        (r#"{"domain": ""}"#, "rate limit domain must not be empty"),
+        ("{\"\u{e9}\": 1}", "a request has no field ``"),
+    ] {
         let answer = exchange(server.at, &post("/json", body)).await;
         assert!(
             answer.starts_with("HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"),
             "{answer}"
         );
+        assert!(answer.contains(&format!("\r\nx-tollgate-error: {why}\r\n")), "{answer}");
         assert!(answer.ends_with("\r\n\r\nBad Request\n"), "{answer}");
     }
     let healthy = exchange(server.at, &post("/healthcheck", "")).await;

@@ -59,6 +59,59 @@ fn a_request_is_read_in_both_spellings() {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_read_one_by_one() {
+    for (bytes, text) in [
+        (&b"plain"[..], "plain"),
+        ("\u{e9}\u{10f7ff}".as_bytes(), "\u{e9}\u{10f7ff}"),
+        (b"/a\xff.png", "/a\u{10f7ff}.png"),
+        // The first two bytes of three.
+        (b"\xe2\x82", "\u{10f7e2}\u{10f782}"),
+    ] {
+        assert_eq!(text_of(bytes.to_vec()), text);
+    }
+}
+
+/// An integer of proto3 JSON is a number or a text, also with an exponent or a fraction of 0.
+#[test]
+fn a_number_of_hits_is_read_or_is_an_error() {
+    for (text, hits) in [
+        ("150", Some(150)),
+        ("\"150\"", Some(150)),
+        ("150.0", Some(150)),
+        ("1.5e2", Some(150)),
+        ("\"1.5e2\"", Some(150)),
+        ("0", Some(0)),
+        // As a field that is missing.
+        ("null", Some(0)),
+        ("4294967295", Some(u32::MAX)),
+        ("4294967296", None),
+        ("-1", None),
+        ("1.5", None),
+        ("1e99", None),
+        ("\"\"", None),
+        ("\" 1\"", None),
+        ("\"+1\"", None),
+        ("\"0x1\"", None),
+        ("\"NaN\"", None),
+        ("true", None),
+        ("[1]", None),
+    ] {
+        for name in ["hitsAddend", "hits_addend"] {
+            let request = json::request(format!("{{\"{name}\": {text}}}").as_bytes());
+            assert_eq!(request.ok().map(|request| request.hits_addend), hits, "{text}");
+            let one = json::request(format!("{{\"descriptors\": [{{\"{name}\": {text}}}]}}").as_bytes());
+            let of_descriptor = one.ok().map(|request| request.descriptors[0].hits_addend);
+            let wanted = match text {
+                "null" => Some(None),
+                "4294967296" => Some(Some(4_294_967_296)),
+                _ => hits.map(|hits| Some(hits.into())),
+            };
+            assert_eq!(of_descriptor, wanted, "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_request_that_the_protocol_does_not_have_is_one_error() {
     for (text, error) in [
         ("}", "this is no JSON: expected value at line 1 column 1"),

@@ -1,7 +1,7 @@
 //! A real Envoy in front of the service, by the files of `examples/`: row by row of docs/envoy.md.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -265,6 +265,68 @@ fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() 
         edge.service.kill();
         assert_eq!(edge.get("/", &[]).0, status.as_u16(), "gone, {deny}");
     }
+}
+
+/// Sends a request of any bytes, and returns the status.
+fn status_of(at: SocketAddr, target: &[u8], headers: &[u8]) -> u16 {
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let head = [b"GET ", target, b" HTTP/1.1\r\nhost: a\r\nconnection: close\r\n", headers, b"\r\n"];
+    // Envoy may answer, and close, before it has read all.
+    let _ = stream.write_all(&head.concat());
+    let mut line = String::new();
+    let _ = BufReader::new(stream).read_line(&mut line);
+    line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+/// The limit of the login is used up, and holds for each request: whatever stands in the path and in
+/// a header of a client, no request passes.
+#[test]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
+fn no_value_of_a_client_turns_a_limit_off() {
+    let edge = Edge::start(|text| {
+        let actions = [
+            "{generic_key: {descriptor_key: path, descriptor_value: /login}}",
+            "{request_headers: {header_name: x-user, descriptor_key: model_user}}",
+        ];
+        let action = |action: &str| format!("                        - actions: [{action}]\n");
+        let first = "                        - actions: [{remote_address: {}}]\n";
+        let changes = [
+            (first, first.to_owned() + &actions.map(action).concat()),
+            (
+                "stat_prefix: edge",
+                "stat_prefix: edge\n                max_request_headers_kb: 8192".to_owned(),
+            ),
+            // A busy machine shall let none pass.
+            ("timeout: 0.1s", "timeout: 10s".to_owned()),
+        ];
+        changes.iter().fold(text, |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replacen(from, to, 1)
+        })
+    });
+    assert_eq!(edge.statuses("/", &[]), [200, 200, 200, 200, 200, 429]);
+    let header = |value: &[u8]| [b"x-user: ", value, b"\r\n"].concat();
+    let lengths = [0, 1, 4_095, 4_096, 4_097, 16 << 10, 60 << 10, 1 << 20, 3 << 20, 5 << 20];
+    let long = lengths.map(|length| b"v".repeat(length)).into_iter().chain([b"\xff".repeat(60 << 10)]);
+    let bytes = (1..=255).filter(|byte| !b"\r\n".contains(byte)).map(|byte| vec![b'v', byte, b'v']);
+    let mut rows: Vec<(Vec<u8>, Vec<u8>)> = vec![
+        (b"/".to_vec(), Vec::new()),
+        (b"/".to_vec(), [header(b"a"), header(b"b")].concat()),
+        (b"/".to_vec(), [header(b""), header(b"")].concat()),
+    ];
+    for value in long.chain(bytes) {
+        rows.push((b"/".to_vec(), header(&value)));
+        rows.push(([b"/?", &*value].concat(), header(b"a")));
+    }
+    let asked = rows.len();
+    let mut told = std::collections::BTreeMap::<u16, usize>::new();
+    for (target, headers) in rows {
+        *told.entry(status_of(edge.address, &target, &headers)).or_default() += 1;
+    }
+    println!("{asked} requests by their status: {told:?}");
+    assert!(told.keys().all(|status| [429, 400, 431].contains(status)), "{told:?}");
+    // Envoy itself refuses control characters, and a path that is not ASCII.
+    assert!(told[&429] > 300, "{told:?}");
 }
 
 /// Each replica is stopped and started again, in turn, until enough requests have been answered.

@@ -88,10 +88,12 @@ fn a_flood_of_keys_is_bounded_and_reaches_no_limit_of_fixed_values() {
 #[test]
 fn a_value_of_1_mib_and_hits_beyond_all_numbers_are_told() {
     let (_folder, service) = service(&[]);
-    let long = request([("any", "v".repeat(1 << 20))].into_iter());
-    assert_eq!(service.should_rate_limit(&long)["error"]["grpc"], "8");
+    let of_mib = |mib: usize| request([("any", "v".repeat(mib << 20))].into_iter());
     let post = |body: &Value| service.http(false, "POST", "/json", Some(&body.to_string()))["status"].clone();
-    assert_eq!(post(&long), 400);
+    for (mib, code, status) in [(1, "OK", 200), (5, "OVER_LIMIT", 429)] {
+        let long = of_mib(mib);
+        assert_eq!((&service.should_rate_limit(&long)["code"], post(&long)), (&json!(code), json!(status)));
+    }
     let mut asked = fixed();
     // 2^64, and one less.
     asked["descriptors"][0]["hitsAddend"] = json!("18446744073709551616");
