@@ -20,7 +20,9 @@ impl LogHandle {
     /// Starts to write each event of the process, from the level on, to stderr.
     pub(crate) fn start(json: bool, level: Level) -> LogHandle {
         let (lines, handle) = reload::Layer::new(lines(json));
-        let filter = Targets::new().with_default(level);
+        // The lines of other crates below `INFO` are frames of HTTP/2.
+        let others = if level == Level::TRACE { level } else { level.min(Level::INFO) };
+        let filter = Targets::new().with_default(others).with_target("tollgate", level);
         tracing_subscriber::registry().with(lines).with(DynFilterFn::new(is_logged)).with(filter).init();
         LogHandle(handle)
     }

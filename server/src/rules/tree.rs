@@ -53,12 +53,22 @@ impl Domain {
         &self,
         entries: impl Iterator<Item = (&'e str, &'e str)>,
     ) -> Option<&Arc<RuleLimit>> {
+        self.rule(entries)?.limit.as_ref()
+    }
+
+    /// Returns whether the last entry has a rule that exempts its value.
+    pub(crate) fn exempts<'e>(&self, entries: impl Iterator<Item = (&'e str, &'e str)>) -> bool {
+        self.rule(entries).is_some_and(|rule| rule.limit.is_none() && rule.below.is_none())
+    }
+
+    #[inline]
+    fn rule<'e>(&self, entries: impl Iterator<Item = (&'e str, &'e str)>) -> Option<&Rule> {
         let mut level = Some(&self.level);
         let mut found = None;
         for (key, value) in entries {
             let rule = level?.find(key, value)?;
             level = rule.below.as_deref();
-            found = rule.limit.as_ref();
+            found = Some(rule);
         }
         found
     }

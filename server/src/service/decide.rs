@@ -7,13 +7,20 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use tracing::Level;
+
 use super::counts::{Counted, LimitCounts, UnixTime, Verb};
 use super::limiters::CountKey;
 use super::loaded::{Counter, LoadedRules};
-use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use super::messages::{
+    Code, DescriptorEntry, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+};
 use super::statistics::Numbers;
 use super::status::{self, HeaderNames};
 use crate::rules::tree::{Amount, Domain, RuleLimit, Unit};
+
+/// The most characters of a value in the log.
+const MOST_LOGGED: usize = 200;
 
 /// The part of the settings that decides about answers. It is read again at each reload.
 #[derive(Clone, Debug)]
@@ -133,8 +140,12 @@ impl<'a> Decision<'a> {
         let (mut overall, mut passed) = (Overall::default(), BTreeMap::new());
         let mut statuses = Vec::with_capacity(self.request.descriptors.len());
         for (index, descriptor) in self.request.descriptors.iter().enumerate() {
-            statuses.push(match self.find(descriptor, &replaced) {
-                None => status::without_limit(0),
+            let status = match self.find(descriptor, &replaced) {
+                None => {
+                    self.without_limit(descriptor);
+                    overall.add(Code::Ok, self.options.is_quota);
+                    status::without_limit(0)
+                }
                 Some(found) => {
                     let is_added = adds.as_ref().is_none_or(|adds| adds[index]);
                     let status = self.status(descriptor, &found, is_added, &mut overall);
@@ -146,7 +157,11 @@ impl<'a> Decision<'a> {
                     }
                     status
                 }
-            });
+            };
+            if tracing::enabled!(Level::DEBUG) {
+                self.log(descriptor, &status);
+            }
+            statuses.push(status);
         }
         let names = self.options.headers.as_ref();
         RateLimitResponse {
@@ -167,6 +182,41 @@ impl<'a> Decision<'a> {
                 Code::Ok
             }
         }
+    }
+
+    /// Counts a descriptor that no rule matches. A value without a limit is no such descriptor.
+    #[cold]
+    fn without_limit(&self, descriptor: &RateLimitDescriptor) {
+        let entries = || descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        let is_override = || override_of(descriptor).is_some();
+        if let Some(domain) = self.domain
+            && !is_override()
+            && domain.find(entries()).is_none()
+            && !domain.exempts(entries())
+        {
+            let keys = entries().map(|(key, _)| key);
+            self.counts.statistics.unmatched(&self.request.domain, keys);
+        }
+    }
+
+    /// Writes a descriptor and its status into the log.
+    #[cold]
+    fn log(&self, descriptor: &RateLimitDescriptor, status: &DescriptorStatus) {
+        let entry = |entry: &DescriptorEntry| {
+            let value: String = entry.value.chars().take(MOST_LOGGED).collect();
+            format!("({}={})", entry.key.escape_debug(), value.escape_debug())
+        };
+        let entries = descriptor.entries.iter().map(entry).collect::<Vec<_>>().join(",");
+        let left = status.limit_remaining;
+        let limit = match &status.current_limit {
+            None => "no limit".to_owned(),
+            Some(limit) => {
+                let unit = Unit::from_wire(limit.unit).map_or("", Unit::text);
+                format!("{left} left of {} each {unit}", limit.requests_per_unit)
+            }
+        };
+        let (code, domain) = (status.code(), self.request.domain.escape_debug());
+        tracing::debug!("{domain}: descriptor {entries}: {code:?}, {limit}");
     }
 
     /// Returns the rule of a descriptor, also if another one replaces it.
@@ -277,7 +327,7 @@ impl<'a> Decision<'a> {
             numbers.asked(found.hits);
             match counted.is_over {
                 true => numbers.over(counted.hits, counted.limit, near, is_shadow),
-                false => numbers.within(counted.hits, near),
+                false => numbers.within(found.hits, counted.hits.after, near),
             }
         };
         let entries = || descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));

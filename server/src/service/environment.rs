@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 
 /// Variables that ask for a part that is not there: other systems rely on it, so the start fails.
-/// A value of `*` is any.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("CONFIG_TYPE", "GRPC_XDS_SOTW", "configurations come from files only"),
-    ("CONFIG_GRPC_XDS_*", "*", "configurations come from files only"),
-    ("XDS_CLIENT_*", "*", "configurations come from files only"),
     ("BACKEND_TYPE", "memcache", "counts are in this process, and not in memcached"),
     ("USE_DOG_STATSD", "true", "there is no DogStatsD: /metrics has the counters for Prometheus"),
 ];
 
 /// Variables without an effect.
 const UNUSED: &[&str] = &[
+    // Without `CONFIG_TYPE=GRPC_XDS_SOTW` the reference does not read them either.
+    "CONFIG_GRPC_XDS_*",
+    "XDS_CLIENT_*",
+    "USE_DOG_STATSD_MOGRIFIERS",
+    "DOG_STATSD_MOGRIFIER*",
     "USE_STATSD",
     "STATSD_*",
     "STATS_FLUSH_INTERVAL",
@@ -34,9 +36,8 @@ const OF_STORE: &[&str] = &["BACKEND_TYPE", "REDIS_*", "CACHE_KEY_PREFIX", "EXPI
 pub(super) fn check(environment: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
     let given = || environment.iter().filter(|(_, value)| !value.is_empty());
     for (name, value) in given() {
-        let is_it = |(pattern, of, _): &&(&str, &str, &str)| {
-            matches(pattern, name) && (*of == "*" || value.eq_ignore_ascii_case(of))
-        };
+        let is_it =
+            |(pattern, of, _): &&(&str, &str, &str)| *pattern == name && value.eq_ignore_ascii_case(of);
         if let Some((_, _, why)) = REFUSED.iter().find(is_it) {
             return Err(format!("{name}={value} is not supported: {why}"));
         }

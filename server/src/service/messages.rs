@@ -48,8 +48,8 @@ pub(crate) struct RateLimitOverride {
 }
 
 impl RateLimitRequest {
-    /// Reads a message. Bytes that are no UTF-8 are a text as well: a client chooses them, and Envoy
-    /// lets a request pass that is answered by an error.
+    /// Reads a message. Bytes that are no UTF-8 are a text as well: a client chooses them, and
+    /// Envoy lets a request pass that is answered by an error.
     ///
     /// # Errors
     ///
@@ -59,9 +59,10 @@ impl RateLimitRequest {
     }
 }
 
-/// Returns bytes as a text. A byte that is no part of UTF-8 becomes a character of its own: those of
-/// U+10F780 to U+10F7FF, which are for private use. So no two values that clients send by chance are
-/// one, and a pattern matches the bytes around.
+/// Returns bytes as a text. A byte that is no part of UTF-8 becomes a character of its own.
+///
+/// These are U+10F780 to U+10F7FF, which are for private use. So two values that differ in such a
+/// byte stay two, and a pattern matches the bytes around.
 pub(crate) fn text_of(bytes: Vec<u8>) -> String {
     let escaped = |bytes: &[u8]| {
         let mut text = String::with_capacity(bytes.len() + 64);

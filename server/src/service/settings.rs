@@ -16,6 +16,9 @@ use super::status::HeaderNames;
 use crate::net::tls::{Certificate, Clients};
 use crate::settings::values::{Address, DAY, address, choice, number, switch, time};
 
+/// A hundred years.
+const NEVER: Duration = DAY.saturating_mul(36_525);
+
 /// All settings. A reload reads them again.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeSettings {
@@ -209,21 +212,21 @@ rows! {
         |to, v, folder| { to.client_ca = folder.join(v); Ok(()) };
     "GRPC_CLIENT_TLS_SAN", "client-san NAME[,NAME]", "", "the names of which the client's certificate needs one":
         |to, v, _| { to.client_names = v.split(',').map(|name| name.trim().to_owned()).collect(); Ok(()) };
-    "GRPC_MAX_CONNECTION_AGE", "", "24h", "a connection of gRPC gets GOAWAY after this time, up to a tenth more or less":
-        |to, v, _| time(v, Duration::from_secs(1), 366 * DAY).map(|it| to.max_age = it);
-    "GRPC_MAX_CONNECTION_AGE_GRACE", "", "1h", "and is closed after this time more":
-        |to, v, _| time(v, Duration::ZERO, 366 * DAY).map(|it| to.max_age_grace = it);
+    "GRPC_MAX_CONNECTION_AGE", "", "24h", "a connection of gRPC gets GOAWAY after this time, up to a tenth more or less; 0s is never":
+        |to, v, _| age(v).map(|it| to.max_age = it);
+    "GRPC_MAX_CONNECTION_AGE_GRACE", "", "1h", "and is closed after this time more; 0s is never":
+        |to, v, _| age(v).map(|it| to.max_age_grace = it);
     "", "lame-duck DURATION", "5s", "from a stop signal to the end of accepting connections":
         |to, v, _| time(v, Duration::ZERO, DAY).map(|it| to.lame_duck = it);
     "", "drain DURATION", "10s", "from then on, for the requests under way":
         |to, v, _| time(v, Duration::ZERO, DAY).map(|it| to.drain = it);
-    "LOG_LEVEL", "", "info", "trace, debug, info, warn or error": |to, v, _| {
+    "LOG_LEVEL", "", "info", "trace, debug, info, warn or error (also fatal, panic)": |to, v, _| {
         let levels = [("trace", Level::TRACE), ("debug", Level::DEBUG), ("info", Level::INFO), ("warn", Level::WARN),
-            ("warning", Level::WARN), ("error", Level::ERROR)];
+            ("warning", Level::WARN), ("error", Level::ERROR), ("fatal", Level::ERROR), ("panic", Level::ERROR)];
         choice(&v.to_ascii_lowercase(), &levels).map(|it| to.log_level = it)
     };
     "LOG_FORMAT", "log text|json", "text", "the form of the lines on stderr":
-        |to, v, _| choice(v, &[("text", false), ("json", true)]).map(|it| to.log_json = it);
+        |to, v, _| choice(&v.to_ascii_lowercase(), &[("text", false), ("json", true)]).map(|it| to.log_json = it);
     "RUNTIME_ROOT", "", "/srv/runtime_data/current", "the root of the configuration, if no PATH is given":
         |to, v, _| { to.runtime[0] = v.into(); Ok(()) };
     "RUNTIME_SUBDIRECTORY", "", "", "a folder in it": |to, v, _| { to.runtime[1] = v.into(); Ok(()) };
@@ -280,6 +283,15 @@ fn labels(text: &str) -> Result<String, String> {
         }
     }
     Ok(labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(","))
+}
+
+/// Returns the age of a connection. An age of 0 is none, as in gRPC's own settings.
+fn age(text: &str) -> Result<Duration, String> {
+    match time(text, Duration::ZERO, 366 * DAY)? {
+        Duration::ZERO => Ok(NEVER),
+        age if age < Duration::from_secs(1) => Err("the least is 1s, and 0s is never".to_owned()),
+        age => Ok(age),
+    }
 }
 
 fn host(text: &str) -> Result<IpAddr, String> {

@@ -1,12 +1,14 @@
 //! The counters of the service: of each limit, of each call, and of each load.
 //!
 //! A limit has its counters at hand. Names that come from requests are looked up in a map of at
-//! most [`MAX_NAMES`]: hits beyond it are counted under `other`.
+//! most [`MAX_NAMES`], each of at most [`MAX_LENGTH`] bytes: hits beyond it are counted under
+//! `other`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -14,11 +16,15 @@ use super::limiters::Hits;
 
 /// The most names that requests make, of limits and of domains each.
 const MAX_NAMES: usize = 10_000;
-/// The name of all hits and domains beyond [`MAX_NAMES`].
+/// The most lists of keys that no rule matches.
+const MAX_UNMATCHED: usize = 1_000;
+/// The most bytes of a name that a request makes: a client chooses the length of its values.
+const MAX_LENGTH: usize = 256;
+/// The name of all hits, domains and keys beyond their number.
 const OTHER: &str = "other";
 /// The names of the labels of all metrics.
-pub(super) const OWN_LABELS: [&str; 9] =
-    ["domain", "key1", "key2", "err_type", "grpc_method", "le", "unit", "reason", "version"];
+pub(super) const OWN_LABELS: [&str; 11] =
+    ["domain", "key1", "key2", "key3", "keys", "err_type", "grpc_method", "le", "unit", "reason", "version"];
 /// The upper bounds of the response times that are told, in microseconds.
 const TIMES: [u64; 8] = [50, 100, 250, 500, 1_000, 5_000, 20_000, 100_000];
 
@@ -58,13 +64,11 @@ impl Numbers {
         self.negative.fetch_add(hits, Relaxed);
     }
 
-    /// Counts hits that are within the limit. Those above `near` are near it as well.
-    pub(super) fn within(&self, Hits { before, after }: Hits, near: u64) {
-        let hits = after - before;
+    /// Counts hits that are within the limit, also those that passed without being added. Hits
+    /// above `near` are near it as well.
+    pub(super) fn within(&self, hits: u64, after: u64, near: u64) {
         self.within.fetch_add(hits, Relaxed);
-        if after > near {
-            self.near.fetch_add(if before >= near { hits } else { after - near }, Relaxed);
-        }
+        self.near.fetch_add(hits.min(after.saturating_sub(near)), Relaxed);
     }
 
     /// Counts hits of which some are over the limit.
@@ -82,6 +86,16 @@ impl Numbers {
 
 type ByName = HashMap<Box<str>, Arc<Numbers>>;
 
+/// The descriptors of a domain with the same keys, which no rule matched.
+#[derive(Default)]
+struct Unmatched {
+    domain: Box<str>,
+    keys: Box<str>,
+    count: AtomicU64,
+    /// The log has a line about them since the last load.
+    is_told: AtomicBool,
+}
+
 /// All counters of the process.
 #[derive(Default)]
 pub(crate) struct Statistics {
@@ -90,6 +104,9 @@ pub(crate) struct Statistics {
     /// The names that requests made.
     of_requests: RwLock<ByName>,
     unknown_domains: Mutex<HashMap<Box<str>, u64>>,
+    /// By the hash of the domain and the keys.
+    unmatched: RwLock<HashMap<u64, Unmatched>>,
+    hasher: RandomState,
     loads: AtomicU64,
     load_errors: AtomicU64,
     global_shadow: AtomicU64,
@@ -129,12 +146,51 @@ impl Statistics {
         self.global_shadow.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request in a domain that is not known.
+    /// Counts a request in a domain that is not known. The first one of a domain is told.
     pub(super) fn domain_not_found(&self, domain: &str) {
         let domain = sanitized(domain);
+        let domain = cut(&domain);
         let mut domains = self.unknown_domains.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = domains.len() < MAX_NAMES || domains.contains_key(&*domain);
-        *domains.entry(if has_room { &*domain } else { OTHER }.into()).or_default() += 1;
+        let has_room = domains.len() < MAX_NAMES || domains.contains_key(domain);
+        let count = domains.entry(if has_room { domain } else { OTHER }.into()).or_default();
+        *count += 1;
+        if *count == 1 {
+            tracing::warn!("no configuration has the domain {domain:?}, so its requests have no limit");
+        }
+    }
+
+    /// Counts a descriptor of these keys that no rule matches. The first one since a load is told.
+    pub(super) fn unmatched<'k>(&self, domain: &str, keys: impl Iterator<Item = &'k str> + Clone) {
+        let mut hasher = self.hasher.build_hasher();
+        domain.hash(&mut hasher);
+        keys.clone().for_each(|key| key.hash(&mut hasher));
+        let id = hasher.finish();
+        if self.count_unmatched(id) {
+            return;
+        }
+        let mut all = self.unmatched.write().unwrap_or_else(PoisonError::into_inner);
+        let (id, domain, keys) = match all.len() < MAX_UNMATCHED {
+            true => (id, domain, keys.collect::<Vec<_>>().join(",")),
+            false => (0, OTHER, String::new()),
+        };
+        let (domain, keys) = (cut(domain).into(), cut(&keys).into());
+        all.entry(id).or_insert_with(|| Unmatched { domain, keys, ..Unmatched::default() });
+        drop(all);
+        self.count_unmatched(id);
+    }
+
+    /// Counts one, if its keys are known, and returns whether they are.
+    fn count_unmatched(&self, id: u64) -> bool {
+        let all = self.unmatched.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(Unmatched { domain, keys, count, is_told }) = all.get(&id) else { return false };
+        count.fetch_add(1, Relaxed);
+        if !is_told.load(Relaxed) && !is_told.swap(true, Relaxed) {
+            tracing::info!(
+                "no rule of the domain {domain:?} matches a descriptor of the keys {keys:?}, so it has no limit: \
+                 /explain and `tollgate explain` have the reason"
+            );
+        }
+        true
     }
 
     /// Makes the counters of rules, and keeps those of names that are known. Counters of other
@@ -142,6 +198,8 @@ impl Statistics {
     pub(super) fn name_rules(&self, names: &[Option<String>]) -> Box<[Option<Arc<Numbers>>]> {
         let mut rules = self.of_rules.write().unwrap_or_else(PoisonError::into_inner);
         let mut requests = self.of_requests.write().unwrap_or_else(PoisonError::into_inner);
+        let unmatched = self.unmatched.read().unwrap_or_else(PoisonError::into_inner);
+        unmatched.values().for_each(|each| each.is_told.store(false, Relaxed));
         let mut known = std::mem::take(&mut *rules);
         let mut of_rule = |name: &String| {
             let name: Box<str> = sanitized(name).into();
@@ -156,10 +214,12 @@ impl Statistics {
     /// Returns the counters of a name that a request made.
     pub(super) fn numbers(&self, name: &str) -> Arc<Numbers> {
         let name = sanitized(name);
-        let find = |names: &RwLock<ByName>| {
-            names.read().unwrap_or_else(PoisonError::into_inner).get(&*name).map(Arc::clone)
+        let find = |names: &RwLock<ByName>, name: &str| {
+            names.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
         };
-        find(&self.of_rules).or_else(|| find(&self.of_requests)).unwrap_or_else(|| self.add(&name))
+        // The names of rules have the length that the configuration gives them.
+        let of_request = || find(&self.of_requests, cut(&name)).unwrap_or_else(|| self.add(cut(&name)));
+        find(&self.of_rules, &name).unwrap_or_else(of_request)
     }
 
     #[cold]
@@ -231,8 +291,24 @@ impl Statistics {
         ] {
             let _ = writeln!(text, "# TYPE {name} counter\n{name}{labels} {}", count.load(Relaxed));
         }
+        self.unmatched_lines(&mut text);
         self.times(&mut text, if in_milliseconds { 1e3 } else { 1e6 });
         text
+    }
+
+    /// Appends the requests without a limit: in unknown domains, and by the keys of descriptors.
+    fn unmatched_lines(&self, text: &mut String) {
+        let name = "tollgate_serve_unmatched_total";
+        let _ = writeln!(text, "# TYPE {name} counter");
+        let mut line = |domain: &str, keys: &str, count: u64| {
+            let _ = writeln!(text, "{name}{{domain={},keys={}}} {count}", quoted(domain), quoted(keys));
+        };
+        for (domain, count) in self.unknown_domains.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            line(domain, "", *count);
+        }
+        for each in self.unmatched.read().unwrap_or_else(PoisonError::into_inner).values() {
+            line(&each.domain, &each.keys, each.count.load(Relaxed));
+        }
     }
 
     /// Appends the number of calls and their times.
@@ -253,15 +329,21 @@ impl Statistics {
     }
 }
 
-/// Returns the labels of a name: its domain, its first level, and the levels below.
+/// Returns the labels of a name: its domain, its first two levels, and the levels below.
 fn labels(name: &str) -> String {
-    let parts = name.splitn(3, '.').zip(["domain", "key1", "key2"]);
+    let parts = name.splitn(4, '.').zip(["domain", "key1", "key2", "key3"]);
     parts.map(|(part, label)| format!("{label}={}", quoted(part))).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the value of a label in its quotes.
 pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+/// Returns the beginning of a name, of whole characters.
+fn cut(name: &str) -> &str {
+    let end = (0..=name.len().min(MAX_LENGTH)).rev().find(|at| name.is_char_boundary(*at));
+    &name[..end.unwrap_or(0)]
 }
 
 /// Returns a name without the characters that mean something in a line: `:` and `|` become `_`, and

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::counts::Counted;
 use super::messages::{
-    Code, CurrentLimit, DescriptorEntry, DescriptorStatus, HeaderValue, ListValue, RateLimitRequest, Struct,
-    Value, ValueKind, WholeSeconds,
+    Code, CurrentLimit, DescriptorEntry, DescriptorStatus, HeaderValue, ListValue, RateLimitDescriptor,
+    RateLimitOverride, RateLimitRequest, Struct, Value, ValueKind, WholeSeconds,
 };
 use crate::rules::tree::Unit;
 
@@ -75,16 +75,17 @@ pub(super) fn headers(names: &HeaderNames, statuses: &[DescriptorStatus]) -> Vec
 pub(super) fn metadata(request: &RateLimitRequest, limits: BTreeMap<String, Value>) -> Struct {
     // A `Struct` has no other numbers.
     let number = |hits: u64| Value::from(ValueKind::Number(hits as f64));
-    let descriptor = |entries: &[DescriptorEntry], hits: Option<u64>| {
-        let text =
+    let descriptor = |descriptor: &RateLimitDescriptor| {
+        let entry =
             |entry: &DescriptorEntry| Value::from(ValueKind::Text(format!("{}={}", entry.key, entry.value)));
-        let entries = ListValue { values: entries.iter().map(text).collect() };
+        let entries = ListValue { values: descriptor.entries.iter().map(entry).collect() };
         let mut fields = BTreeMap::from([("entries".to_owned(), ValueKind::List(entries).into())]);
-        fields.extend(hits.map(|hits| ("hitsAddend".to_owned(), number(hits))));
+        let limit = descriptor.limit.as_ref().map(|limit| ValueKind::Text(text(limit)).into());
+        fields.extend(limit.map(|limit| ("limit".to_owned(), limit)));
+        fields.extend(descriptor.hits_addend.map(|hits| ("hitsAddend".to_owned(), number(hits))));
         Value::from(ValueKind::Struct(Struct { fields }))
     };
-    let descriptors = request.descriptors.iter();
-    let values = descriptors.map(|each| descriptor(&each.entries, each.hits_addend)).collect();
+    let values = request.descriptors.iter().map(descriptor).collect();
     let mut fields = BTreeMap::from([
         ("domain".to_owned(), ValueKind::Text(request.domain.clone()).into()),
         ("descriptors".to_owned(), ValueKind::List(ListValue { values }).into()),
@@ -110,11 +111,27 @@ pub(super) fn name<'e>(domain: &str, entries: impl Iterator<Item = (&'e str, &'e
     name
 }
 
-/// Adds the metadata of a limit to that of those before it, which win.
+/// Adds the metadata of a limit to that of those before it, which win. Maps of one name are merged.
 pub(super) fn merge(limits: &mut BTreeMap<String, Value>, metadata: &serde_json::Value) {
     for (key, value) in metadata.as_object().into_iter().flatten() {
-        limits.entry(key.clone()).or_insert_with(|| value.into());
+        match limits.get_mut(key).map(|known| &mut known.kind) {
+            None => drop(limits.insert(key.clone(), value.into())),
+            Some(Some(ValueKind::Struct(known))) => merge(&mut known.fields, value),
+            Some(_) => (),
+        }
     }
+}
+
+/// Returns the text of an override: the fields that are not 0, as Protobuf writes them.
+fn text(limit: &RateLimitOverride) -> String {
+    let unit = match Unit::from_wire(limit.unit) {
+        Some(unit) => unit.name().to_owned(),
+        None => limit.unit.to_string(),
+    };
+    let fields = [("requests_per_unit", limit.requests_per_unit.to_string()), ("unit", unit)];
+    let is_set = |(_, value): &&(&str, String)| value != "0";
+    let fields = fields.iter().filter(is_set).map(|(name, value)| format!("{name}:{value}"));
+    fields.collect::<Vec<_>>().join(" ")
 }
 
 impl From<ValueKind> for Value {

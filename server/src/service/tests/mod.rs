@@ -10,6 +10,7 @@ mod model;
 mod reload;
 mod rules;
 mod settings;
+mod several;
 mod statistics;
 mod table;
 mod walk;

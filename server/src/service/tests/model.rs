@@ -70,6 +70,9 @@ impl Model {
         let (mut statuses, mut refused, mut quotas) = (Vec::new(), false, Vec::new());
         for (index, (found, descriptor)) in found.iter().zip(&request.descriptors).enumerate() {
             let Some(found) = found else {
+                if self.options.is_quota {
+                    quotas.push(false);
+                }
                 statuses.push((1, None, 0, None));
                 continue;
             };
@@ -156,8 +159,8 @@ impl Model {
             add(near_hits, if before >= limit { 0 } else { limit - near.max(before) });
             add(shadow, if found.rule.shadow { beyond } else { 0 });
         } else {
-            add(within, hits);
-            add(near_hits, if before >= near { hits } else { (after - near).max(0) });
+            add(within, found.hits);
+            add(near_hits, found.hits.min((after - near).max(0)));
         }
     }
 

@@ -79,6 +79,8 @@ fn a_mistake_names_its_source_the_value_and_the_bound() {
         ("SHADOW_MODE", "yes", "SHADOW_MODE=yes: expected true or false"),
         ("NEAR_LIMIT_RATIO", "1.1", "NEAR_LIMIT_RATIO=1.1: expected a number from 0 to 1"),
         ("GRPC_MAX_CONNECTION_AGE", "1", "GRPC_MAX_CONNECTION_AGE=1: expected a time such as 10s"),
+        ("GRPC_MAX_CONNECTION_AGE", "1ms", "GRPC_MAX_CONNECTION_AGE=1ms: the least is 1s, and 0s is never"),
+        ("LOG_LEVEL", "loud", "LOG_LEVEL=loud: expected one of `trace`, `debug`, `info`"),
         ("GRPC_SERVER_USE_TLS", "true", "TLS needs a certificate and its key"),
         ("GRPC_CLIENT_TLS_CACERT", "a", "--client-ca needs --tls-cert"),
     ] {
@@ -106,6 +108,19 @@ fn a_mistake_names_its_source_the_value_and_the_bound() {
     }
 }
 
+/// As the reference reads them.
+#[test]
+fn a_level_a_format_and_an_age_are_read_in_each_spelling() {
+    let of = |name, value| load(&ServeOptions::default(), &variables(&[(name, value)])).unwrap();
+    for (level, read) in [("FATAL", "ERROR"), ("panic", "ERROR"), ("Warning", "WARN"), ("debug", "DEBUG")] {
+        assert_eq!(of("LOG_LEVEL", level).log_level.as_str(), read);
+    }
+    assert!(of("LOG_FORMAT", "JSON").log_json && !of("LOG_FORMAT", "TEXT").log_json);
+    let years = std::time::Duration::from_secs(99 * 365 * 86_400);
+    assert!(of("GRPC_MAX_CONNECTION_AGE", "0s").max_age > years);
+    assert!(of("GRPC_MAX_CONNECTION_AGE_GRACE", "0").max_age_grace > years);
+}
+
 /// A public address of the debug pages is asked for by a variable, or by a flag of its own.
 #[test]
 fn the_debug_pages_are_public_only_where_that_is_asked_for() {
@@ -119,13 +134,9 @@ fn the_debug_pages_are_public_only_where_that_is_asked_for() {
 #[test]
 fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
     let check = |given: &[(&str, &str)]| environment::check(&variables(given));
-    for (name, value) in [
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
-        ("CONFIG_GRPC_XDS_NODE_ID", "a"),
-        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1"),
-        ("BACKEND_TYPE", "memcache"),
-        ("USE_DOG_STATSD", "true"),
-    ] {
+    for (name, value) in
+        [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("BACKEND_TYPE", "memcache"), ("USE_DOG_STATSD", "true")]
+    {
         assert!(
             check(&[(name, value)]).unwrap_err().starts_with(&format!("{name}={value} is not supported: "))
         );
@@ -138,10 +149,15 @@ fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
         ("STATSD_HOST", "a"),
         ("REDIS_PIPELINE_LIMIT", "1"),
         ("TRACING_ENABLED", "true"),
+        ("CONFIG_TYPE", "FILE"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "a"),
+        ("USE_DOG_STATSD_MOGRIFIERS", "HITS"),
+        ("DOG_STATSD_MOGRIFIERS_HITS_NAME", "a"),
     ];
     assert_eq!(
         check(&unused).unwrap(),
-        ["not used: REDIS_PIPELINE_LIMIT, STATSD_HOST, TRACING_ENABLED, USE_STATSD"]
+        ["not used: CONFIG_GRPC_XDS_NODE_ID, DOG_STATSD_MOGRIFIERS_HITS_NAME, REDIS_PIPELINE_LIMIT, \
+          STATSD_HOST, TRACING_ENABLED, USE_DOG_STATSD_MOGRIFIERS, USE_STATSD"]
     );
     let of_store = [("BACKEND_TYPE", "redis"), ("REDIS_URL", "a"), ("CACHE_KEY_PREFIX", "b")];
     let warnings = check(&of_store).unwrap();

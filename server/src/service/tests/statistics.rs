@@ -76,14 +76,15 @@ fn a_load_keeps_the_counters_of_a_name() {
 #[test]
 fn prometheus_has_the_names_of_the_reference() {
     let statistics = Statistics::default();
-    statistics.numbers("d.k_v.m.user_\"x").over(Hits { before: 3, after: 7 }, 5, 4, true);
+    // The reference tells the first two levels. The others are a label more.
+    statistics.numbers("d.k_v.m.user_\"x.z").over(Hits { before: 3, after: 7 }, 5, 4, true);
     statistics.config_loaded();
     statistics.config_refused();
     statistics.service_error();
     statistics.call(Duration::from_micros(700));
     statistics.call(Duration::from_secs(3));
     let text = statistics.prometheus(false);
-    let labels = r#"{domain="d",key1="k_v",key2="m.user_\"x"}"#;
+    let labels = r#"{domain="d",key1="k_v",key2="m",key3="user_\"x.z"}"#;
     let method = r#"grpc_method="ShouldRateLimit""#;
     for line in [
         format!("ratelimit_service_rate_limit_over_limit{labels} 2"),
@@ -102,6 +103,45 @@ fn prometheus_has_the_names_of_the_reference() {
     }
     let bound = format!("ratelimit_service_response_time_seconds_bucket{{{method},le=\"0.5\"}} 0");
     assert!(has_line(&statistics.prometheus(true), &bound));
+}
+
+/// A client chooses the length of a value, and a name of `detailed_metric` has it.
+#[test]
+fn a_name_of_a_request_is_short_and_one_of_a_rule_is_whole() {
+    let statistics = Statistics::default();
+    let rule = format!("d.{}", "r".repeat(1_000));
+    statistics.name_rules(&[Some(rule.clone())]);
+    for value in ["v".repeat(60_000), "\u{e9}".repeat(60_000)] {
+        statistics.numbers(&format!("d.k_{value}")).asked(1);
+        statistics.domain_not_found(&value);
+    }
+    statistics.numbers(&rule).asked(1);
+    let lines = statistics.lines() + &statistics.prometheus(false);
+    assert!(has_line(&lines, &format!("ratelimit.service.rate_limit.{rule}.total_hits: 1")), "{lines}");
+    let is_long = |line: &&str| line.len() > 400 && !line.contains("rrr");
+    assert_eq!(lines.lines().find(is_long), None);
+}
+
+#[test]
+fn descriptors_that_no_rule_matches_are_counted_by_their_keys() {
+    let statistics = Statistics::default();
+    statistics.domain_not_found("x");
+    for keys in [&["path"][..], &["path", "method"], &["path"]] {
+        statistics.unmatched("d", keys.iter().copied());
+    }
+    for n in 0..2_000 {
+        statistics.unmatched("d", [&*n.to_string()].into_iter());
+    }
+    let text = statistics.prometheus(false);
+    for line in [
+        r#"{domain="x",keys=""} 1"#,
+        r#"{domain="d",keys="path"} 2"#,
+        r#"{domain="d",keys="path,method"} 1"#,
+        r#"{domain="d",keys="997"} 1"#,
+        r#"{domain="other",keys=""} 1002"#,
+    ] {
+        assert!(has_line(&text, &format!("tollgate_serve_unmatched_total{line}")), "{line}");
+    }
 }
 
 /// A load may name a rule between the lookup of a name and its insertion.

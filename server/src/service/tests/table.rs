@@ -17,18 +17,18 @@ use Algorithm::{FixedWindow, TokenBucket};
 use Code::{Ok as Pass, OverLimit};
 
 /// A service on a mock clock, which stands at a Monday, noon UTC.
-struct Service {
-    counts: LimitCounts,
+pub(super) struct Service {
+    pub(super) counts: LimitCounts,
     rules: LoadedRules,
-    options: DecisionOptions,
-    clock: MockClock,
+    pub(super) options: DecisionOptions,
+    pub(super) clock: MockClock,
 }
 
 /// 2026-09-21 12:00 UTC.
 const MONDAY_NOON: u64 = 1_789_992_000;
 
 impl Service {
-    fn new(yaml: &str, algorithm: Algorithm) -> Service {
+    pub(super) fn new(yaml: &str, algorithm: Algorithm) -> Service {
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(MONDAY_NOON));
         let counts = LimitCounts::new(&CountOptions { max_keys: 1_000, clock, algorithm });
@@ -37,12 +37,12 @@ impl Service {
         Service { rules: rules.unwrap(), counts, options: DecisionOptions::default(), clock: mock }
     }
 
-    fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
+    pub(super) fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
         decide(&self.rules, &self.counts, &self.options, request, self.counts.now())
     }
 
     /// Returns the code, the hits left and the reset of a descriptor of one entry.
-    fn ask(&self, key: &str, descriptor: &str) -> (Code, u32, i64) {
+    pub(super) fn ask(&self, key: &str, descriptor: &str) -> (Code, u32, i64) {
         let text = format!(
             r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "{key}", "value": "v"}}]{descriptor}}}]}}"#
         );
@@ -53,7 +53,7 @@ impl Service {
 }
 
 /// Returns a file of limits, each with a key that is a letter of the alphabet.
-fn yaml(limits: &[&str]) -> String {
+pub(super) fn yaml(limits: &[&str]) -> String {
     let rule = |(key, limit): (char, &&str)| format!("  - {{key: {key}, rate_limit: {{{limit}}}}}\n");
     "domain: d\ndescriptors:\n".to_owned() + &('a'..).zip(limits).map(rule).collect::<String>()
 }
@@ -298,18 +298,24 @@ fn metadata_is_that_of_the_limits_that_passed_and_the_first_wins() {
     };
     let text = "domain: d\ndescriptors:\n".to_owned()
         + &rule("a", 0, "{x: refused}")
-        + &rule("b", 9, "{x: 1, y: {z: [true, null]}}")
-        + &rule("c", 9, "{x: 2, w: 0.5}");
+        + &rule("b", 9, "{x: 1, y: {z: [true, null], deep: {one: 1}}, l: [1]}")
+        + &rule("c", 9, "{x: {no: map}, w: 0.5, y: {z: 7, deep: {one: 2, two: 2}}, l: [2]}");
     let mut service = Service::new(&text, FixedWindow);
     service.options.tells_metadata = true;
-    let descriptors = r#"[{"entries": [{"key": "a"}]}, {"entries": [{"key": "b"}]}, {"entries": [{"key": "c", "value": "v"}]}]"#;
+    let descriptors = r#"[{"entries": [{"key": "a"}]}, {"entries": [{"key": "b"}]}, {"entries": [{"key": "c", "value": "v"}]},
+        {"entries": [], "limit": {"requests_per_unit": 5, "unit": "HOUR"}}, {"entries": [], "limit": {"unit": 99}}]"#;
     let request = format!(r#"{{"domain": "d", "descriptors": {descriptors}}}"#);
     let response = service.decide(&json::request(request.as_bytes()).unwrap()).unwrap();
     let told: serde_json::Value = serde_json::from_str(&json::response(&response)).unwrap();
     let expected = serde_json::json!({
         "domain": "d",
-        "descriptors": [{"entries": ["a="]}, {"entries": ["b="]}, {"entries": ["c=v"]}],
-        "metadata": {"x": 1, "y": {"z": [true, null]}, "w": 0.5},
+        "descriptors": [
+            {"entries": ["a="]}, {"entries": ["b="]}, {"entries": ["c=v"]},
+            {"entries": [], "limit": "requests_per_unit:5 unit:HOUR"}, {"entries": [], "limit": "unit:99"},
+        ],
+        "metadata": {
+            "x": 1, "y": {"z": [true, null], "deep": {"one": 1, "two": 2}}, "l": [1], "w": 0.5,
+        },
     });
     assert_eq!(told["dynamicMetadata"], expected);
 }

@@ -278,8 +278,8 @@ fn status_of(at: SocketAddr, target: &[u8], headers: &[u8]) -> u16 {
     line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
-/// The limit of the login is used up, and holds for each request: whatever stands in the path and in
-/// a header of a client, no request passes.
+/// The limit of the login is used up, and holds for each request. No request passes, whatever the
+/// path and the header have.
 #[test]
 #[ignore = "needs Envoy: scripts/behind-proxies"]
 fn no_value_of_a_client_turns_a_limit_off() {

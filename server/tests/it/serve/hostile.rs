@@ -56,6 +56,37 @@ fn streams_that_are_opened_and_reset_take_no_memory() {
     assert_eq!(service.should_rate_limit(&fixed())["statuses"][0]["remaining"], 999_999);
 }
 
+/// The first question of an operator is why a request has no limit.
+#[test]
+fn the_log_tells_descriptors_and_decisions_and_no_frames() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(
+        folder.path().join("a.yaml"),
+        "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]\n",
+    )
+    .expect("written");
+    let started = Service::start(folder.path(), &["--lame-duck", "0s"], &[("LOG_LEVEL", "debug")]);
+    let mut service = started.unwrap_or_else(|error| panic!("{error}"));
+    for _ in 0..2 {
+        service.should_rate_limit(&request([("k", "v".to_owned()), ("x", "\u{1}".to_owned())].into_iter()));
+        service.should_rate_limit(&json!({"domain": "e", "descriptors": [{"entries": [{"key": "k"}]}]}));
+    }
+    service.signal("-TERM");
+    let lines = service.line_with("no line has this text").expect_err("it ends");
+    for (part, times) in [
+        ("DEBUG d: descriptor (k=v): Ok, 0 left of 1 each year", 1),
+        ("DEBUG d: descriptor (k=v): OverLimit, 0 left of 1 each year", 1),
+        ("DEBUG d: descriptor (x=\\u{1}): Ok, no limit", 2),
+        (r#"INFO no rule of the domain "d" matches a descriptor of the keys "x""#, 1),
+        (r#"WARN no configuration has the domain "e""#, 1),
+        ("frame", 0),
+        ("h2", 0),
+    ] {
+        assert_eq!(lines.matches(part).count(), times, "{part}: {lines}");
+    }
+    service.kill();
+}
+
 #[test]
 fn a_flood_of_keys_is_bounded_and_reaches_no_limit_of_fixed_values() {
     let (_folder, service) = service(&["--max-keys", "65536"]);
