@@ -3,6 +3,7 @@
 //! Names and numbers are those of Envoy's `rls.proto` and `ratelimit.proto`. A field that is not
 //! here is skipped when a message is read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use prost::{DecodeError, Enumeration, Message, Oneof};
@@ -63,17 +64,17 @@ impl RateLimitRequest {
 ///
 /// These are U+10F780 to U+10F7FF, which are for private use. So two values that differ in such a
 /// byte stay two, and a pattern matches the bytes around.
-pub(crate) fn text_of(bytes: Vec<u8>) -> String {
-    let escaped = |bytes: &[u8]| {
-        let mut text = String::with_capacity(bytes.len() + 64);
-        for chunk in bytes.utf8_chunks() {
-            text.push_str(chunk.valid());
-            let private = chunk.invalid().iter().map(|&byte| char::from_u32(0x10_F700 + u32::from(byte)));
-            text.extend(private.map(|each| each.unwrap_or(char::REPLACEMENT_CHARACTER)));
-        }
-        text
-    };
-    String::from_utf8(bytes).unwrap_or_else(|error| escaped(error.as_bytes()))
+pub(crate) fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len() + 64);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        let private = chunk.invalid().iter().map(|&byte| char::from_u32(0x10_F700 + u32::from(byte)));
+        text.extend(private.map(|each| each.unwrap_or(char::REPLACEMENT_CHARACTER)));
+    }
+    Cow::Owned(text)
 }
 
 /// A [`RateLimitRequest`] whose entries may be any bytes.
@@ -117,8 +118,9 @@ impl From<RawRequest> for RateLimitRequest {
 impl From<RawDescriptor> for RateLimitDescriptor {
     fn from(raw: RawDescriptor) -> RateLimitDescriptor {
         let RawDescriptor { entries, limit, hits_addend, is_negative_hits } = raw;
-        let entry = |RawEntry { key, value }| DescriptorEntry { key: text_of(key), value: text_of(value) };
-        let entries = entries.into_iter().map(entry).collect();
+        let text = |bytes: &[u8]| text_of(bytes).into_owned();
+        let entry = |entry: &RawEntry| DescriptorEntry { key: text(&entry.key), value: text(&entry.value) };
+        let entries = entries.iter().map(entry).collect();
         RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
     }
 }

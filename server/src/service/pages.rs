@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::counts::{Counted, Verb};
 use super::decide::Problem;
-use super::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest};
+use super::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, text_of};
 use super::state::{Service, check};
 use crate::paths::decoded;
 use crate::rules::explain::{entries, explain};
@@ -46,7 +46,7 @@ pub(super) fn explanation(service: &Service, query: &str) -> Result<String, Stri
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let text = |text: &str| {
         let decoded = decoded(text.replace('+', " ").as_bytes(), |_| true);
-        String::from_utf8_lossy(&decoded).into_owned()
+        text_of(&decoded).into_owned()
     };
     let of =
         |wanted| pairs.clone().filter(move |(name, _)| *name == wanted).map(move |(_, value)| text(value));

@@ -96,6 +96,7 @@ async fn a_request_over_a_bound_is_an_error_or_is_refused() {
     assert_eq!(code(&mut client, MESSAGE + 1).await, i32::from(Code::OverLimit));
     // Without room for long messages, a short one is decided on.
     let room = &server.source.service.room;
+    assert_eq!(room.available_permits(), 64 << 20, "each message has given its room back");
     room.forget_permits(room.available_permits());
     assert_eq!(code(&mut client, 4_000).await, i32::from(Code::Ok));
     assert_eq!(code(&mut client, 5_000).await, i32::from(Code::OverLimit));

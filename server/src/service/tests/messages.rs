@@ -67,7 +67,7 @@ fn bytes_that_are_no_text_are_read_one_by_one() {
         // The first two bytes of three.
         (b"\xe2\x82", "\u{10f7e2}\u{10f782}"),
     ] {
-        assert_eq!(text_of(bytes.to_vec()), text);
+        assert_eq!(text_of(bytes), text);
     }
 }
 
