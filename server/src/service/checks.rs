@@ -13,15 +13,14 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use tollgate_http::ClientIp;
 
-use super::messages::{Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use super::messages::{
+    Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, text_of,
+};
 use super::status;
 use crate::paths::{decoded, has_one_reading, without_dots, without_empty, without_parameters};
 use crate::rules::tree::Unit;
 
 mod profile;
-
-/// The most bytes of a value. A longer one is cut: no client makes a request that is not limited.
-const MAX_VALUE: usize = 4_096;
 
 /// The headers that tell a target and its method: those of nginx, and those of Traefik and Caddy.
 static TOLD: [[HeaderName; 2]; 2] = [
@@ -90,8 +89,7 @@ impl Check {
         (method, target): (&str, Option<&str>),
         headers: &HeaderMap,
     ) -> RateLimitRequest {
-        let text =
-            |name: &HeaderName| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let text = |name: &HeaderName| headers.get(name).map(|value| text_of(value.as_bytes()));
         let told = TOLD.iter().filter_map(|[uri, method]| Some((text(uri)?, text(method))));
         let mut told: Vec<_> = told.filter(|_| target.is_none()).collect();
         if told.is_empty() {
@@ -135,7 +133,7 @@ impl Check {
             false => {
                 let read = decoded(&without_parameters(path.as_bytes()), |_| true);
                 let read = without_dots(&without_empty(&read));
-                let read = String::from_utf8_lossy(&read).into_owned();
+                let read = text_of(&read).into_owned();
                 let as_sent = (read != path && !has_one_reading(path)).then_some(Cow::Borrowed(path));
                 (Cow::Owned(read), as_sent)
             }
@@ -184,11 +182,7 @@ fn descriptor(
     path: &str,
 ) -> Option<RateLimitDescriptor> {
     let entries = entries.iter().map(|(key, template)| {
-        let mut value = template.value(asked, path)?;
-        let most = value.len().min(MAX_VALUE);
-        let end = (0..=most).rev().find(|at| value.is_char_boundary(*at));
-        value.truncate(end.unwrap_or(0));
-        Some(DescriptorEntry { key: key.clone(), value })
+        Some(DescriptorEntry { key: key.clone(), value: template.value(asked, path)? })
     });
     Some(RateLimitDescriptor { entries: entries.collect::<Option<_>>()?, ..RateLimitDescriptor::default() })
 }

@@ -140,7 +140,7 @@ impl<'a> Decision<'a> {
         let (mut overall, mut passed) = (Overall::default(), BTreeMap::new());
         let mut statuses = Vec::with_capacity(self.request.descriptors.len());
         for (index, descriptor) in self.request.descriptors.iter().enumerate() {
-            let status = match self.find(descriptor, &replaced) {
+            statuses.push(match self.find(descriptor, &replaced) {
                 None => {
                     self.without_limit(descriptor);
                     overall.add(Code::Ok, self.options.is_quota);
@@ -157,11 +157,10 @@ impl<'a> Decision<'a> {
                     }
                     status
                 }
-            };
-            if tracing::enabled!(Level::DEBUG) {
-                self.log(descriptor, &status);
-            }
-            statuses.push(status);
+            });
+        }
+        if tracing::enabled!(Level::DEBUG) {
+            self.log(&statuses);
         }
         let names = self.options.headers.as_ref();
         RateLimitResponse {
@@ -199,24 +198,23 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Writes a descriptor and its status into the log.
+    /// Writes the descriptors and their statuses into the log.
     #[cold]
-    fn log(&self, descriptor: &RateLimitDescriptor, status: &DescriptorStatus) {
-        let entry = |entry: &DescriptorEntry| {
-            let value: String = entry.value.chars().take(MOST_LOGGED).collect();
-            format!("({}={})", entry.key.escape_debug(), value.escape_debug())
-        };
-        let entries = descriptor.entries.iter().map(entry).collect::<Vec<_>>().join(",");
-        let left = status.limit_remaining;
-        let limit = match &status.current_limit {
-            None => "no limit".to_owned(),
-            Some(limit) => {
+    fn log(&self, statuses: &[DescriptorStatus]) {
+        for (descriptor, status) in self.request.descriptors.iter().zip(statuses) {
+            let entry = |entry: &DescriptorEntry| {
+                let value: String = entry.value.chars().take(MOST_LOGGED).collect();
+                format!("({}={})", entry.key.escape_debug(), value.escape_debug())
+            };
+            let entries = descriptor.entries.iter().map(entry).collect::<Vec<_>>().join(",");
+            let left = status.limit_remaining;
+            let limit = status.current_limit.as_ref().map_or("no limit".to_owned(), |limit| {
                 let unit = Unit::from_wire(limit.unit).map_or("", Unit::text);
                 format!("{left} left of {} each {unit}", limit.requests_per_unit)
-            }
-        };
-        let (code, domain) = (status.code(), self.request.domain.escape_debug());
-        tracing::debug!("{domain}: descriptor {entries}: {code:?}, {limit}");
+            });
+            let (code, domain) = (status.code(), self.request.domain.escape_debug());
+            tracing::debug!("{domain}: descriptor {entries}: {code:?}, {limit}");
+        }
     }
 
     /// Returns the rule of a descriptor, also if another one replaces it.

@@ -101,12 +101,21 @@ fn a_path_has_one_reading_and_is_asked_for_as_sent_where_servers_differ() {
     assert_eq!(descriptors(&check, &[("x-original-uri", "/LOGIN")]), ["p=/login"]);
 }
 
+/// Each value has a count of its own, whatever its length and its bytes.
 #[test]
-fn a_long_value_is_cut_and_no_byte_of_it_panics() {
-    let check = check("domain='edge'\nfrom=[]\ndescriptors=[{p='{path}'}]").expect("it is right");
-    let long = "/é".repeat(4_000);
+fn a_value_is_asked_for_as_a_whole_and_by_each_byte() {
+    let check = check(EDGE).expect("it is right");
+    let long = "/\u{e9}".repeat(4_000);
     let found = descriptors(&check, &[("x-original-uri", &long)]);
-    assert!(found.iter().all(|text| text.len() <= 4_098), "{}", found[0].len());
+    assert!(found.contains(&format!("path={long},method=GET")));
+    let of = |value: &[u8]| {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-api-key", hyper::header::HeaderValue::from_bytes(value).expect("a value"));
+        told(&check, ("GET", Some("/a%ff")), &headers)
+    };
+    let wanted = ["path=/a\u{10f7ff},method=GET", "path=/a%ff,method=GET", "api_key=key-a\u{10f7ff},host="];
+    assert_eq!(of(b"a\xff")[1..], wanted);
+    assert_ne!(of(b"a\xff"), of(b"a\xfe"));
 }
 
 #[test]
