@@ -1,12 +1,12 @@
 //! The command line of `tollgate replay`.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::lines::FieldNames;
+use super::logs::LogSource;
 use super::run::{Progress, Replay, Side};
 use crate::check;
 use crate::output::say;
@@ -16,17 +16,23 @@ use crate::service::counts::{Algorithm, CountOptions};
 use crate::settings::file;
 use crate::settings::values::choice;
 
-/// The options of `tollgate replay`.
-#[derive(Args)]
+/// The options of `tollgate replay`, and the logs.
 pub(crate) struct ReplayOptions {
+    given: ReplayArguments,
+    logs: Vec<String>,
+}
+
+#[derive(Args)]
+struct ReplayArguments {
     /// The files of the limits, or folders of them
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// The settings, with the table `[check.NAME]`
     #[arg(long)]
     config: PathBuf,
-    /// The profile that makes requests of lines, and the logs; `-` is standard input
-    #[arg(long, num_args = 2.., value_names = ["NAME", "LOG"])]
+    /// The profile that makes requests of lines, and the logs, also with options between; `-` is
+    /// standard input
+    #[arg(long, num_args = 1.., value_names = ["NAME", "LOG"], required = true)]
     check: Vec<String>,
     /// Another configuration to set beside the first one
     #[arg(long, value_name = "PATH")]
@@ -48,9 +54,45 @@ pub(crate) struct ReplayOptions {
     picture: Option<PathBuf>,
 }
 
+impl FromArgMatches for ReplayOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ReplayOptions, clap::Error> {
+        let mut given = ReplayArguments::from_arg_matches(matches)?;
+        let mut logs = given.check.split_off(1);
+        if logs.is_empty() {
+            // An option stands between the name and the logs, which clap takes for paths.
+            let check = matches.indices_of("check").and_then(|mut at| at.next());
+            let before = matches.indices_of("paths").into_iter().flatten().filter(|at| Some(*at) < check);
+            let behind = given.paths.split_off(before.count());
+            logs.extend(behind.iter().map(|path| path.to_string_lossy().into_owned()));
+        }
+        Ok(ReplayOptions { given, logs })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = ReplayOptions::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for ReplayOptions {
+    fn augment_args(command: Command) -> Command {
+        ReplayArguments::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        ReplayArguments::augment_args_for_update(command)
+    }
+}
+
 /// Replays the logs, and prints the report.
 pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
-    let (name, logs) = options.check.split_first().ok_or("--check needs a name and a log")?;
+    let ReplayOptions { given: options, logs } = options;
+    if logs.is_empty() || options.paths.is_empty() {
+        let missing =
+            if logs.is_empty() { "a log behind its name" } else { "the files of the limits before it" };
+        return Err(format!("--check needs {missing}"));
+    }
+    let name = &options.check[0];
     let profile = profile_of(&options.config, name)?;
     let mut fields = FieldNames::default();
     options.field.iter().try_for_each(|text| fields.set(text))?;
@@ -70,7 +112,6 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
     }
     let mut replay = Replay::new(profile, fields, sides);
     read(&mut replay, logs)?;
-    replay.end();
     if let Some(path) = &options.picture {
         let cannot = |error| format!("cannot write {}: {error}", path.display());
         fs::write(path, replay.timeline.svg()).map_err(cannot)?;
@@ -80,21 +121,22 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
         "{}",
         if options.json { format!("{report:#}") } else { replay.text(&report) }.trim_end()
     ));
-    Ok(true)
+    let doubts = replay.doubts();
+    doubts.iter().for_each(|doubt| eprintln!("error: {doubt}"));
+    Ok(doubts.is_empty())
 }
 
+/// Reads the logs. Without a request in them there is nothing to report on.
 fn read(replay: &mut Replay, logs: &[String]) -> Result<(), String> {
-    let sizes = logs.iter().map(|log| Some(fs::metadata(log).ok()?.len()));
-    let mut progress = Progress::new(sizes.sum());
-    for log in logs {
-        let cannot = |error: io::Error| format!("cannot read {log}: {error}");
-        let mut reader: Box<dyn BufRead> = match log.as_str() {
-            "-" => Box::new(io::stdin().lock()),
-            path => Box::new(BufReader::with_capacity(1 << 16, File::open(path).map_err(cannot)?)),
-        };
-        replay.read(&mut *reader, &mut |bytes| progress.add(bytes)).map_err(cannot)?;
+    // The bytes of a log that is compressed are not those of its lines.
+    let size = |log: &String| fs::metadata(log).ok().filter(|_| !log.ends_with(".gz")).map(|file| file.len());
+    let mut progress = Progress::new(logs.iter().map(size).sum());
+    replay.read(logs.iter().map(|log| LogSource::new(log)).collect(), &mut |bytes| progress.add(bytes))?;
+    match replay.logs.iter().find_map(LogSource::first_unreadable) {
+        _ if replay.requests > 0 => Ok(()),
+        Some(first) => Err(format!("no line can be read; the first is {first}")),
+        None => Err(format!("there is no line in {}", logs.join(", "))),
     }
-    Ok(())
 }
 
 /// Reads the profile of a file of settings.

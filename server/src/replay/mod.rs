@@ -2,6 +2,7 @@
 
 pub(crate) mod command;
 mod lines;
+mod logs;
 mod order;
 mod report;
 mod run;

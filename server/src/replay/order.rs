@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The time within which lines are put in order.
-const SPAN: Duration = Duration::from_secs(60);
+pub(super) const SPAN: Duration = Duration::from_secs(60);
 
 /// Values in the order of their times. What is later than [`SPAN`] stays where it is.
 pub(super) struct Ordered<T> {
@@ -13,21 +13,21 @@ pub(super) struct Ordered<T> {
     newest: Duration,
     /// The time of the last value that was handed out.
     given: Duration,
-    pub(super) late: u64,
 }
 
 impl<T> Ordered<T> {
     pub(super) fn new() -> Ordered<T> {
         let (newest, given) = (Duration::ZERO, Duration::ZERO);
-        Ordered { waiting: BTreeMap::new(), number: 0, newest, given, late: 0 }
+        Ordered { waiting: BTreeMap::new(), number: 0, newest, given }
     }
 
-    /// Adds a value. One that is late counts as one of the time that has been reached.
-    pub(super) fn push(&mut self, at: Duration, value: T) {
-        self.late += u64::from(at < self.given);
+    /// Adds a value, and returns whether it is late: it counts as one of the time that has been
+    /// reached.
+    pub(super) fn push(&mut self, at: Duration, value: T) -> bool {
         self.number += 1;
         self.newest = self.newest.max(at);
         self.waiting.insert((at.max(self.given), self.number), value);
+        at < self.given
     }
 
     /// Returns the next value if no earlier one is to be expected.

@@ -5,13 +5,18 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::logs::LogSource;
+use super::order::SPAN;
 use super::run::{Replay, Side};
 use crate::rules::tree::{Amount, RuleLimit};
+use crate::service::messages::RateLimitRequest;
 
 /// The most refused keys that are named for each limit.
 const MOST_REFUSED: usize = 20;
 /// The shares of refusals for which the smallest limit is told.
 const SHARES: [(&str, f64); 3] = [("under 1 %", 0.01), ("under 0.1 %", 0.001), ("none", 0.0)];
+/// A log is in doubt if one line of so many is late.
+const LATE: u64 = 10;
 /// The width of the row of blocks.
 const COLUMNS: usize = 60;
 
@@ -19,11 +24,44 @@ impl Replay {
     pub(super) fn report(&self) -> Value {
         json!({
             "requests": self.requests,
-            "unreadable": self.unreadable,
-            "late": self.ordered.late,
+            "unreadable": self.sum(|log| log.unreadable),
+            "late": self.sum(|log| log.late),
+            "logs": self.logs.iter().map(LogSource::report).collect::<Vec<_>>(),
             "refused_only_by": if self.sides.len() == 2 { json!(self.only) } else { Value::Null },
             "sides": self.sides.iter().map(Side::report).collect::<Vec<_>>(),
         })
+    }
+
+    fn sum(&self, of: fn(&LogSource<RateLimitRequest>) -> u64) -> u64 {
+        self.logs.iter().map(of).sum()
+    }
+
+    /// Returns the sentences for which the report is not that of the logs.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for log in &self.logs {
+            let LogSource { name, lines, unreadable, late, .. } = log;
+            if unreadable * 2 > *lines {
+                let first = log.first_unreadable().unwrap_or_default();
+                doubts.push(format!(
+                    "{unreadable} of {lines} lines of {name} cannot be read; the first is {first}"
+                ));
+            }
+            if late * LATE > *lines {
+                doubts.push(format!(
+                    "{late} of {lines} lines of {name} stand over {} s behind later ones, and count at the wrong \
+                     time: name each file by itself",
+                    SPAN.as_secs()
+                ));
+            }
+        }
+        if let Some(side) = self.sides.iter().position(|side| side.unlimited == self.requests) {
+            let side = ["the first", "the other"][side];
+            doubts.push(format!(
+                "no request met a limit of {side} configuration: see the domain and the descriptors of the check"
+            ));
+        }
+        doubts
     }
 
     pub(super) fn text(&self, report: &Value) -> String {
@@ -31,8 +69,17 @@ impl Replay {
         let _ = writeln!(
             text,
             "{} requests, {} lines that cannot be read, {} later than 60 s",
-            self.requests, self.unreadable, self.ordered.late
+            self.requests, report["unreadable"], report["late"]
         );
+        for log in self.logs.iter().filter(|log| log.unreadable + log.late > 0) {
+            let LogSource { name, lines, unreadable, late, .. } = log;
+            let first =
+                log.first_unreadable().map_or(String::new(), |first| format!("; the first is {first}"));
+            let _ = writeln!(
+                text,
+                "  {name}: {lines} lines, {unreadable} that cannot be read, {late} later{first}"
+            );
+        }
         let _ = writeln!(text, "refused over time: [{}]", self.timeline.blocks(COLUMNS));
         for (index, side) in report["sides"].as_array().into_iter().flatten().enumerate() {
             if self.sides.len() == 2 {
@@ -45,9 +92,10 @@ impl Replay {
             }
             let _ = writeln!(
                 text,
-                "{} refused{}",
+                "{} refused{}; {} met no limit",
                 side["refused"],
-                share(&side["refused"], &json!(self.requests))
+                share(&side["refused"], &json!(self.requests)),
+                side["unlimited"]
             );
             for limit in side["limits"].as_array().into_iter().flatten() {
                 write_limit(&mut text, limit);
@@ -78,7 +126,7 @@ impl Side {
                 "smallest": SHARES.iter().map(|(name, share)| ((*name).to_owned(), json!(tally.smallest(*share)))).collect::<serde_json::Map<_, _>>(),
             })
         });
-        json!({"refused": self.refused, "limits": limits.collect::<Vec<_>>()})
+        json!({"refused": self.refused, "unlimited": self.unlimited, "limits": limits.collect::<Vec<_>>()})
     }
 }
 

@@ -3,14 +3,14 @@
 //! The lines become requests of a profile of checks, and the log moves the clock. The decisions are
 //! those of the service.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate::{Clock, MockClock};
 
 use super::lines::{self, FieldNames};
-use super::order::Ordered;
+use super::logs::{LogSource, merge};
 use super::tally::{Hit, LimitTally};
 use super::timeline::Timeline;
 use crate::rules::tree::{RuleLimit, Rules};
@@ -19,9 +19,6 @@ use crate::service::counts::{CountOptions, LimitCounts};
 use crate::service::decide::{DecisionOptions, decide};
 use crate::service::loaded::LoadedRules;
 use crate::service::messages::{Code, RateLimitRequest};
-
-/// The most bytes of a line. The rest of a longer one is another line, which cannot be read.
-const MAX_LINE: u64 = 1 << 20;
 
 /// A configuration with its counts, and the account of each limit.
 pub(super) struct Side {
@@ -32,6 +29,8 @@ pub(super) struct Side {
     pub(super) reached: Duration,
     pub(super) tallies: Vec<LimitTally>,
     pub(super) refused: u64,
+    /// The requests that no limit has counted.
+    pub(super) unlimited: u64,
 }
 
 impl Side {
@@ -47,6 +46,7 @@ impl Side {
             reached: Duration::ZERO,
             tallies,
             refused: 0,
+            unlimited: 0,
         })
     }
 
@@ -56,8 +56,10 @@ impl Side {
         self.reached = at;
         let options = DecisionOptions::default();
         let Ok(response) = decide(&self.loaded, &self.counts, &options, request, self.counts.now()) else {
+            self.unlimited += 1;
             return false;
         };
+        let mut is_limited = false;
         let domain = self.loaded.rules.domain(&request.domain);
         for (descriptor, status) in request.descriptors.iter().zip(&response.statuses) {
             let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
@@ -66,6 +68,7 @@ impl Side {
             if status.current_limit.is_none() {
                 continue;
             }
+            is_limited = true;
             let name = || {
                 let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
                 entries.collect::<Vec<_>>().join(",")
@@ -77,80 +80,65 @@ impl Side {
                 name: &name,
             });
         }
+        self.unlimited += u64::from(!is_limited);
         let is_refused = response.overall_code == Code::OverLimit as i32;
         self.refused += u64::from(is_refused);
         is_refused
     }
 }
 
-/// A log on its way through one configuration, or two.
+/// The logs on their way through one configuration, or two.
 pub(super) struct Replay {
-    pub(super) check: Check,
-    pub(super) fields: FieldNames,
+    check: Check,
+    fields: FieldNames,
     pub(super) sides: Vec<Side>,
-    pub(super) ordered: Ordered<RateLimitRequest>,
+    pub(super) logs: Vec<LogSource<RateLimitRequest>>,
     pub(super) timeline: Timeline,
     pub(super) requests: u64,
-    pub(super) unreadable: u64,
     /// The requests that only the first configuration refuses, and only the second one.
     pub(super) only: [u64; 2],
 }
 
 impl Replay {
     pub(super) fn new(check: Check, fields: FieldNames, sides: Vec<Side>) -> Replay {
-        let (ordered, timeline) = (Ordered::new(), Timeline::new());
-        Replay { check, fields, sides, ordered, timeline, requests: 0, unreadable: 0, only: [0; 2] }
+        let (logs, timeline) = (Vec::new(), Timeline::new());
+        Replay { check, fields, sides, logs, timeline, requests: 0, only: [0; 2] }
     }
 
-    /// Takes all lines of a log. `seen` is told of the bytes of each line.
-    pub(super) fn read(&mut self, mut log: &mut dyn BufRead, seen: &mut dyn FnMut(usize)) -> io::Result<()> {
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            if Read::take(&mut log, MAX_LINE).read_until(b'\n', &mut line)? == 0 {
-                return Ok(());
+    /// Takes all lines of the logs. `seen` is told of the bytes of each line.
+    pub(super) fn read(
+        &mut self,
+        mut logs: Vec<LogSource<RateLimitRequest>>,
+        seen: &mut dyn FnMut(usize),
+    ) -> Result<(), String> {
+        let Replay { check, fields, sides, timeline, requests, only, .. } = self;
+        let outcome = merge(&mut logs, &|line| request(check, fields, line), seen, &mut |at, request| {
+            *requests += 1;
+            let mut refused = [false; 2];
+            for (side, refused) in sides.iter_mut().zip(&mut refused) {
+                *refused = side.decide(at, &request);
             }
-            seen(line.len());
-            self.line(String::from_utf8_lossy(line.trim_ascii_end()).as_ref());
-        }
+            timeline.add(at, refused[0]);
+            if sides.len() == 2 && refused[0] != refused[1] {
+                only[usize::from(refused[1])] += 1;
+            }
+        });
+        self.logs = logs;
+        outcome
     }
+}
 
-    fn line(&mut self, line: &str) {
-        let Some(line) = lines::read(line, &self.fields) else {
-            self.unreadable += u64::from(!line.is_empty());
-            return;
-        };
-        let headers = &line.headers;
-        let header = |wanted: &hyper::http::HeaderName| {
-            headers.iter().find(|(name, _)| *name == wanted.as_str()).map(|(_, value)| value.clone())
-        };
-        let host = headers.iter().find(|(name, _)| *name == "host").map_or("", |(_, value)| value);
-        let (method, target) = (&*line.method, &*line.target);
-        let asked = CheckedRequest { client: line.client.clone(), method, target, host, header: &header };
-        self.ordered.push(line.at, self.check.message(&asked));
-        while let Some((at, request)) = self.ordered.next() {
-            self.decide(at, &request);
-        }
-    }
-
-    /// Decides on the requests that waited for earlier ones.
-    pub(super) fn end(&mut self) {
-        while let Some((at, request)) = self.ordered.last() {
-            self.decide(at, &request);
-        }
-    }
-
-    fn decide(&mut self, at: Duration, request: &RateLimitRequest) {
-        self.requests += 1;
-        let mut refused = [false; 2];
-        for (side, refused) in self.sides.iter_mut().zip(&mut refused) {
-            *refused = side.decide(at, request);
-        }
-        self.timeline.add(at, refused[0]);
-        if self.sides.len() == 2 && refused[0] != refused[1] {
-            self.only[usize::from(refused[1])] += 1;
-        }
-    }
+/// Returns the request of a line, and its time.
+fn request(check: &Check, fields: &FieldNames, line: &str) -> Option<(Duration, RateLimitRequest)> {
+    let line = lines::read(line, fields)?;
+    let headers = &line.headers;
+    let header = |wanted: &hyper::http::HeaderName| {
+        headers.iter().find(|(name, _)| *name == wanted.as_str()).map(|(_, value)| value.clone())
+    };
+    let host = headers.iter().find(|(name, _)| name == "host").map_or("", |(_, value)| value);
+    let (method, target) = (&*line.method, &*line.target);
+    let asked = CheckedRequest { client: line.client.clone(), method, target, host, header: &header };
+    Some((line.at, check.message(&asked)))
 }
 
 /// Tells a share of a log once a second, if there is a terminal.

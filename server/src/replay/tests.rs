@@ -1,11 +1,17 @@
-use std::io::Cursor;
+use std::fs;
+use std::io::{Cursor, Write};
 use std::time::Duration;
 
+use clap::{Args, FromArgMatches};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::Value;
 use tollgate::Clock;
 use tollgate_testing::Random;
 
+use super::command::{ReplayOptions, run};
 use super::lines::FieldNames;
+use super::logs::LogSource;
 use super::run::{Replay, Side};
 use crate::rules::load::{LoadOptions, load};
 use crate::service::checks::{Check, CheckedRequest};
@@ -47,9 +53,9 @@ fn replay_by(algorithm: Algorithm, sides: &[&str], log: &str) -> (Replay, Value)
     let sides = sides.iter().map(|text| Side::new(rules(text), options()).expect("few texts"));
     let mut replay = Replay::new(check(), FieldNames::default(), sides.collect());
     let mut bytes = 0;
-    replay.read(&mut Cursor::new(log), &mut |line| bytes += line).expect("no error of a file");
+    let logs = vec![LogSource::of("log", Cursor::new(log.to_owned()))];
+    replay.read(logs, &mut |line| bytes += line).expect("no error of a file");
     assert_eq!(bytes, log.len());
-    replay.end();
     let report = replay.report();
     (replay, report)
 }
@@ -181,7 +187,134 @@ fn hostile_lines_end_nothing() {
     text.extend(line(1, 1, "/").bytes());
     let side = Side::new(rules(RULES), CountOptions::default()).expect("few texts");
     let mut replay = Replay::new(check(), FieldNames::default(), vec![side]);
-    replay.read(&mut Cursor::new(text), &mut |_| ()).expect("no error of a file");
-    replay.end();
-    assert_eq!((replay.requests, replay.unreadable), (2, 5));
+    replay.read(vec![LogSource::of("log", Cursor::new(text))], &mut |_| ()).expect("no error of a file");
+    assert_eq!((replay.requests, replay.logs[0].unreadable), (2, 5));
+}
+
+/// The times of three files that overlap, or do not, with lines up to 50 s late.
+#[test]
+fn the_report_is_the_same_in_whatever_order_the_logs_are() {
+    let mut random = Random(11);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut at = 1_795_745_400;
+    let mut log: Vec<_> = (0..600)
+        .map(|_| {
+            at += random.below(5);
+            (at, random.below(4), random.pick(&["/", "/login"]))
+        })
+        .collect();
+    let wanted = live(&log);
+    log.sort_by_cached_key(|(at, ..)| at + random.below(50));
+    // Rotated, and written by several processes at a time. The first one is compressed.
+    let mut texts = vec![String::new(); 6];
+    for (number, (at, client, path)) in log.iter().enumerate() {
+        let file = if number < 300 { number / 100 } else { 3 + random.below(3) as usize };
+        texts[file] += &line(*at, *client, path);
+    }
+    let mut names: Vec<_> = (1..=6).map(|n| folder.path().join(format!("access.log.{n}"))).collect();
+    for (name, text) in names.iter().zip(&texts) {
+        fs::write(name, text).expect("it is written");
+    }
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(texts[0].as_bytes()).expect("it is in memory");
+    fs::write(&names[0], gzip.finish().expect("it is in memory")).expect("it is written");
+    for _ in 0..6 {
+        names.rotate_left(1);
+        let swapped = random.below(6) as usize;
+        names.swap(0, swapped);
+        let side = Side::new(rules(RULES), CountOptions::default()).expect("few texts");
+        let mut replay = Replay::new(check(), FieldNames::default(), vec![side]);
+        let logs = names.iter().map(|name| LogSource::new(&name.to_string_lossy())).collect();
+        replay.read(logs, &mut |_| ()).expect("they can be read");
+        let report = replay.report();
+        assert_eq!((&report["requests"], &report["late"]), (&600.into(), &0.into()));
+        assert_eq!(report["sides"][0]["refused"], wanted);
+        assert_eq!(replay.doubts(), Vec::<String>::new());
+    }
+}
+
+/// A file whose first line stands far behind later ones counts it as late, and ends nothing.
+#[test]
+fn a_line_from_before_the_begin_of_its_file_is_late() {
+    let begin = 1_795_745_400;
+    let text: String = [begin, begin + 200, begin - 3_600].map(|at| line(at, 1, "/")).concat();
+    let (replay, report) = replay(&[RULES], &text);
+    assert_eq!((&report["requests"], &report["late"]), (&3.into(), &1.into()));
+    assert!(
+        replay.doubts()[0].starts_with("1 of 3 lines of log stand over 60 s behind"),
+        "{:?}",
+        replay.doubts()
+    );
+}
+
+/// Runs the command with these arguments, of which `{}` is a folder with the files.
+fn command(files: &[(&str, &[u8])], arguments: &str) -> Result<bool, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let defaults = [("limits.yaml", RULES.as_bytes()), ("check.toml", PROFILE.as_bytes())];
+    for (name, content) in defaults.iter().chain(files) {
+        fs::write(folder.path().join(name), content).expect("it is written");
+    }
+    let arguments = arguments.replace("{}", &folder.path().to_string_lossy());
+    let command = ReplayOptions::augment_args(clap::Command::new("replay").no_binary_name(true));
+    let matches = command.try_get_matches_from(arguments.split(' ')).map_err(|error| error.to_string())?;
+    run(&ReplayOptions::from_arg_matches(&matches).map_err(|error| error.to_string())?)
+}
+
+#[test]
+fn a_report_on_nothing_is_an_error() {
+    let lines = |count| (0..count).map(|_| line(1_795_745_400, 1, "/")).collect::<String>();
+    let half = format!("{}x\ny\n\n", lines(1));
+    let most = format!("{}x\u{1b}\ny\n", lines(1));
+    let late = [400, 600, 0].map(|at| line(1_795_745_000 + at, 1, "/")).concat();
+    let other = PROFILE.replace("domain = \"edge\"", "domain = \"none\"");
+    let header =
+        PROFILE.replace("{ ip = \"{client}\" }, { path = \"{path}\" }", "{ ip = \"{header:x-key}\" }");
+    let good = lines(4);
+    for (profile, log, wanted) in [
+        (PROFILE, good.as_bytes(), Ok(true)),
+        (PROFILE, half.as_bytes(), Ok(true)),
+        (PROFILE, most.as_bytes(), Ok(false)),
+        (PROFILE, late.as_bytes(), Ok(false)),
+        (PROFILE, b"", Err("there is no line in ")),
+        (PROFILE, b"x\x1b\ny\n", Err("no line can be read; the first is {}/a.log:1: x\\u{1b}")),
+        (PROFILE, b"\x28\xb5\x2f\xfd....", Err("`zstdcat {}/a.log | tollgate replay")),
+        (PROFILE, b"\x1f\x8b\x08\0....", Err("cannot read {}/a.log: ")),
+        (&other, good.as_bytes(), Ok(false)),
+        (&header, good.as_bytes(), Ok(false)),
+    ] {
+        let files = [("check.toml", profile.as_bytes()), ("a.log", log)];
+        let found = command(&files, "{}/limits.yaml --config {}/check.toml --check edge {}/a.log");
+        match (found, wanted) {
+            (Err(error), Err(part)) => {
+                let (before, behind) = part.split_once("{}").unwrap_or((part, ""));
+                assert!(error.contains(before) && error.contains(behind), "{error}");
+            }
+            (found, wanted) => assert_eq!(found, wanted.map_err(str::to_owned), "{profile}"),
+        }
+    }
+}
+
+#[test]
+fn an_option_may_stand_between_the_name_of_a_check_and_its_logs() {
+    let text = line(1_795_745_400, 1, "/");
+    let files = [("a.log", text.as_bytes()), ("b.log", text.as_bytes())];
+    for (arguments, wanted) in [
+        ("{}/limits.yaml --config {}/check.toml --check edge {}/a.log {}/b.log", Ok(true)),
+        ("{}/limits.yaml --config {}/check.toml --check edge --json {}/a.log {}/b.log", Ok(true)),
+        ("{}/limits.yaml --check edge --config {}/check.toml --json {}/a.log", Ok(true)),
+        ("--config {}/check.toml --check edge {}/a.log --json {}/limits.yaml", Ok(true)),
+        ("{}/limits.yaml --config {}/check.toml --check edge", Err("--check needs a log behind its name")),
+        (
+            "--config {}/check.toml --check edge --json {}/a.log",
+            Err("--check needs the files of the limits before it"),
+        ),
+        ("{}/limits.yaml --config {}/check.toml --check edge {}/a.log {}/a.log", Err("a.log is given twice")),
+        ("{}/limits.yaml --config {}/check.toml --check edge {}/none.log", Err("cannot read ")),
+        ("{}/limits.yaml --config {}/check.toml --check edge {}", Err("Is a directory")),
+    ] {
+        match (command(&files, arguments), wanted) {
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+            (found, wanted) => assert_eq!(found, wanted.map_err(str::to_owned), "{arguments}"),
+        }
+    }
 }
