@@ -70,7 +70,7 @@ impl LayerState {
             ruling = take(self, first, pending);
         }
         if pending.delay.is_some() {
-            return wait(self, first, pending, ruling, context);
+            return wait(self, first, head, pending, ruling, context);
         }
         Poll::Ready(ruling)
     }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::line::{Sleep, Timer, WaitingLine};
+use super::line::{Sleep, Timer, WaitingLine, owner_of};
 use super::service::RateLimit;
+use crate::request::key::KeyFrom;
 
 /// A layer that lets requests over their limits wait for their turn, instead of a refusal. It goes
 /// directly over a [`RateLimit`], whose limits and options it uses.
@@ -22,8 +23,9 @@ use super::service::RateLimit;
 ///   limit that refused would let it wait. (A lower quota that is set meanwhile may make a wait
 ///   longer.)
 /// * At most [`max_waiting`](DelayLayer::max_waiting) requests of the rate limit wait at a time,
-///   and of each key at most [`max_waiting_per_key`](DelayLayer::max_waiting_per_key). The next
-///   one is refused.
+///   and of each key at most [`max_waiting_per_key`](DelayLayer::max_waiting_per_key). An
+///   [owner](DelayLayer::owner) of requests, the address by default, waits with at most as many as
+///   places are free. The next request is refused.
 /// * A request that is exempt, of a banned key, or of a key that is not enforced does not wait.
 /// * A client that goes away, so that the response's future is dropped, gives its place to the
 ///   requests behind it, and gives back the tokens that it had got.
@@ -101,10 +103,37 @@ impl DelayLayer {
     ///
     /// With 0 no request waits. Without such a bound a few busy keys fill the line, and requests of
     /// all other keys are refused that could wait. It is the `burst` of nginx's `limit_req`, which
-    /// counts for each key as well. For requests without a key there is only `max_waiting`.
+    /// counts for each key as well. For requests without a key there are `max_waiting` and the
+    /// [owner](DelayLayer::owner).
     #[must_use]
     pub fn max_waiting_per_key(mut self, max_waiting: usize) -> DelayLayer {
         Arc::make_mut(&mut self.line).of_a_key = Some(max_waiting);
+        self
+    }
+
+    /// Sets the owner of requests, of which no keys can be made up: by default the peer's address,
+    /// as [`ClientIp::peer`](crate::ClientIp::peer) finds it.
+    ///
+    /// An owner gets a place in line only while it holds fewer places than are free, whatever the
+    /// keys of its requests. So a client that makes up keys takes half of the line at most, and
+    /// others find a place. A request without an owner has no such bound.
+    ///
+    /// Behind a proxy all requests have one peer, and share that half: name the client by the list
+    /// of the proxy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate_http::{ClientIp, DelayLayer};
+    ///
+    /// let delay = DelayLayer::by_timer(Duration::from_millis(500), |_| std::future::ready(()))
+    ///     .owner(ClientIp::peer().xff_hops(1));
+    /// # let _ = delay;
+    /// ```
+    #[must_use]
+    pub fn owner(mut self, owner: impl KeyFrom + 'static) -> DelayLayer {
+        Arc::make_mut(&mut self.line).owner = owner_of(owner);
         self
     }
 }

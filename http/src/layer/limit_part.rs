@@ -1,10 +1,10 @@
 //! The part of one limit in the decision of its layer.
 
 use super::limiter::AnswerFuture;
-use super::line::Sleep;
+use super::line::{Sleep, hash_of};
 use std::any::Any;
 use std::future::ready;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,11 +205,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         }
         stats
     }
-}
-
-/// Returns the hash of a key by which a share of the keys is chosen: the same in each process.
-fn hash_of<K: Hash>(key: &K) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::new().hash_one(key)
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {

@@ -2,20 +2,29 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::request::client_ip::ClientIp;
+use crate::request::key::{Head, KeyFrom};
 
 /// The most requests that wait, unless it is set.
 const MAX_WAITING: usize = 1_024;
 /// The part of them that one key may have, unless it is set, and its least.
 const KEYS: usize = 8;
 const LEAST_OF_A_KEY: usize = 16;
+/// Sets the hash of an owner apart from that of the same key.
+const OWNER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 pub(crate) type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A function that makes timers.
 pub(crate) type Sleep = Arc<dyn Fn(Duration) -> Timer + Send + Sync>;
+
+/// A function that finds the hash of the owner of a request.
+pub(super) type OwnerOf = Arc<dyn Fn(Head<'_>) -> Option<u64> + Send + Sync>;
 
 /// The line of a [`DelayLayer`](super::delay::DelayLayer): the longest wait, and the most requests
 /// that wait.
@@ -24,33 +33,57 @@ pub(crate) struct WaitingLine {
     pub(crate) max_delay: Duration,
     pub(super) max_waiting: usize,
     pub(super) of_a_key: Option<usize>,
+    pub(super) owner: OwnerOf,
     pub(crate) sleep: Sleep,
 }
 
-/// The requests of a layer that wait: all, and those of each key by its hash.
+/// The requests of a layer that wait: all, and those of each key and each owner by its hash.
 #[derive(Default)]
 pub(crate) struct Waiters {
     pub(crate) all: usize,
-    by_key: HashMap<u64, usize>,
+    by_hash: HashMap<u64, usize>,
 }
 
 impl WaitingLine {
     pub(super) fn new(max_delay: Duration, sleep: Sleep) -> WaitingLine {
-        WaitingLine { max_delay, max_waiting: MAX_WAITING, of_a_key: None, sleep }
+        let owner = owner_of(ClientIp::peer());
+        WaitingLine { max_delay, max_waiting: MAX_WAITING, of_a_key: None, owner, sleep }
     }
 
-    /// Enters the line of a request with these hashes of keys, unless the line is full.
-    pub(crate) fn enter(&self, waiters: &Arc<Mutex<Waiters>>, keys: Vec<u64>) -> Option<InLine> {
+    /// Enters the line with a request with these hashes of keys, unless the line is full for it.
+    ///
+    /// An owner that holds fewer places than are free gets one more. So one owner holds half of the
+    /// line at most, and a newcomer finds half of the rest.
+    pub(crate) fn enter(
+        &self,
+        waiters: &Arc<Mutex<Waiters>>,
+        head: Head<'_>,
+        mut keys: Vec<u64>,
+    ) -> Option<InLine> {
+        let owner = (self.owner)(head);
         let of_a_key = self.of_a_key.unwrap_or_else(|| (self.max_waiting / KEYS).max(LEAST_OF_A_KEY));
         let mut now = lock(waiters);
-        let has_room = |key| now.by_key.get(key).copied().unwrap_or(0) < of_a_key;
-        if now.all >= self.max_waiting || !keys.iter().all(has_room) {
+        let free = self.max_waiting.saturating_sub(now.all);
+        let held = |hash| now.by_hash.get(hash).copied().unwrap_or(0);
+        let has_room = keys.iter().all(|key| held(key) < of_a_key) && owner.iter().all(|it| held(it) < free);
+        if free == 0 || !has_room {
             return None;
         }
+        keys.extend(owner);
         now.all += 1;
-        keys.iter().for_each(|key| *now.by_key.entry(*key).or_default() += 1);
+        keys.iter().for_each(|key| *now.by_hash.entry(*key).or_default() += 1);
         Some(InLine { waiters: waiters.clone(), keys })
     }
+}
+
+/// Returns the function that finds an owner by a key.
+pub(super) fn owner_of(key: impl KeyFrom + 'static) -> OwnerOf {
+    Arc::new(move |head| Some(hash_of(&key.key_from(head)?) ^ OWNER))
+}
+
+/// Returns the hash of a key: the same in each process.
+pub(super) fn hash_of<K: Hash>(key: &K) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(key)
 }
 
 pub(crate) fn lock(waiters: &Mutex<Waiters>) -> MutexGuard<'_, Waiters> {
@@ -68,9 +101,9 @@ impl Drop for InLine {
         let mut now = lock(&self.waiters);
         now.all -= 1;
         for key in &self.keys {
-            match now.by_key.get_mut(key) {
+            match now.by_hash.get_mut(key) {
                 Some(waiting) if *waiting > 1 => *waiting -= 1,
-                _ => _ = now.by_key.remove(key),
+                _ => _ = now.by_hash.remove(key),
             }
         }
     }

@@ -161,6 +161,7 @@ pub(super) fn take_one<L: DynLimit + ?Sized>(
 pub(super) fn wait<F: DynLimit + ?Sized>(
     state: &LayerState,
     first: &F,
+    head: Head<'_>,
     pending: &mut Pending<'_>,
     ruling: Option<Ruling>,
     context: &mut Context<'_>,
@@ -172,7 +173,7 @@ pub(super) fn wait<F: DynLimit + ?Sized>(
         if !is_refused || !state.enforces(pending) || pending.refusal().is_some() {
             return Poll::Ready(ruling);
         }
-        begin_waits(state, first.clock(), pending);
+        begin_waits(state, first.clock(), head, pending);
     }
     let answered = pending.poll_work(context);
     let refusal = pending.refusal();
@@ -201,7 +202,7 @@ pub(super) fn wait<F: DynLimit + ?Sized>(
 /// Enters the line of the layer, and begins a wait at each enforced limit without an answer.
 ///
 /// Without room in the line each wait is for 0 s: tokens that are there are still taken.
-fn begin_waits(state: &LayerState, clock: Clock, pending: &mut Pending<'_>) {
+fn begin_waits(state: &LayerState, clock: Clock, head: Head<'_>, pending: &mut Pending<'_>) {
     pending.step = Step::Wait;
     let hashes = pending.with_role(Role::Enforced).filter_map(|at| {
         // The hash of no key is 0. A key has a line at each limit.
@@ -211,7 +212,7 @@ fn begin_waits(state: &LayerState, clock: Clock, pending: &mut Pending<'_>) {
     let keys = hashes.collect();
     let Some(delay) = &mut pending.delay else { return };
     delay.begun = Some((clock.clone(), clock.now()));
-    delay.in_line = delay.line.enter(&state.counters.waiting, keys);
+    delay.in_line = delay.line.enter(&state.counters.waiting, head, keys);
     let max_wait = if delay.in_line.is_some() { delay.line.max_delay } else { Duration::ZERO };
     let (sleep, cost) = (delay.line.sleep.clone(), pending.cost);
     for at in 0..state.limits.len() {

@@ -266,3 +266,57 @@ fn max_waiting_is_exact_among_threads() {
         assert_eq!((layer.stats().waiting, timers.alive()), (0, 0));
     }
 }
+
+/// One client makes up keys, of which each has used its burst, and another one arrives. With an
+/// address as the owner, the newcomer has a place as long as one is free.
+#[test]
+fn a_client_that_makes_up_keys_leaves_places_for_others() {
+    let quota = Quota::per_second(1).burst(1);
+    let limiter: RateLimiter<u64> = RateLimiter::builder(quota).clock(Clock::mock().0).build();
+    let layer = RateLimitLayer::builder(limiter).key(key_fn(key)).build();
+    let by_timer = || DelayLayer::by_timer(ns(60 * SECOND), |_| std::future::pending());
+    // The client behind a proxy.
+    let by_header =
+        key_fn(|head: Head<'_>| head.headers.get("x-client").map(|value| value.as_bytes().to_vec()));
+    let peer = |last: u8, request: &mut Request<u64>| {
+        request.extensions_mut().insert(IpAddr::from([192, 0, 2, last]));
+    };
+    let header = |last: u8, request: &mut Request<u64>| {
+        request.extensions_mut().insert(IpAddr::from([192, 0, 2, 1]));
+        request.headers_mut().insert("x-client", u16::from(last).into());
+    };
+    let marks: [(DelayLayer, fn(u8, &mut Request<u64>), [usize; 3]); 4] = [
+        (by_timer(), peer, [512, 256, 128]),
+        (by_timer().max_waiting(100), peer, [50, 25, 13]),
+        (by_timer().owner(by_header), header, [512, 256, 128]),
+        // Without an owner there is one bound, which the first one takes.
+        (by_timer(), |_, _| (), [1_024, 0, 0]),
+    ];
+    let mut made_up = 0_u64;
+    for (delay, mark, places) in marks {
+        let mut line = Vec::new();
+        for (client, places) in (1..).zip(places) {
+            let before = line.len();
+            for _ in 0..1_100 {
+                made_up += 1;
+                for is_second in [false, true] {
+                    let mut request = Request::new(0);
+                    request.extensions_mut().insert(made_up);
+                    mark(client, &mut request);
+                    let mut asked: Asked =
+                        Box::pin(delay.layer(layer.layer(Noting::default())).call(request));
+                    match poll(&mut asked) {
+                        Some(response) => {
+                            assert_eq!(response.status(), if is_second { 429 } else { 200 }, "{made_up}")
+                        }
+                        None => line.push(asked),
+                    }
+                }
+            }
+            assert_eq!(line.len() - before, places, "client {client}");
+        }
+        assert_eq!(layer.stats().waiting, line.len());
+        line.clear();
+        assert_eq!(layer.stats().waiting, 0, "all places came back");
+    }
+}

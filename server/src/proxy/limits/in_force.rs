@@ -174,7 +174,7 @@ impl InForce {
         }
         let exempt = self.exempt.applies(address, head);
         let client = Client { address, network, key, priority };
-        Asking { in_force: self, routed, client, asked: Asked { key, others, at, exempt } }
+        Asking { in_force: self, routed, client, asked: Asked { key, others, owner: network, at, exempt } }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The limits of a set of paths, behind one layer.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub(super) struct Asked {
     pub(super) key: Key,
     /// The keys of the limits after the first.
     pub(super) others: Vec<Key>,
+    /// The client's address, which owns its places in line, whatever its keys are.
+    pub(super) owner: IpAddr,
     pub(super) at: Instant,
     pub(super) exempt: bool,
 }
@@ -145,7 +148,9 @@ impl Together {
                 tally.note(decision, asked.map_or(Duration::ZERO, |at| at.elapsed()));
             })
             .reject_with(refuse);
-        let delay = terms.delay.map(|longest| DelayLayer::new(longest).max_waiting(terms.max_waiting));
+        let owner = |head: Head<'_>| head.extensions.get().map(|asked: &Asked| asked.owner);
+        let delay = |longest| DelayLayer::new(longest).max_waiting(terms.max_waiting).owner(owner);
+        let delay = terms.delay.map(delay);
         Together { layer: layer.build(), delay, limits, terms }
     }
 
