@@ -132,6 +132,7 @@ impl Later {
             return (charged.settle(0), None);
         }
         let Some(settle_on) = settle_on else { return (None, None) };
-        charged.settle_by(settle_on(ResponseHead::from(response)))
+        let head = ResponseHead::from(response);
+        charged.settle_by(settle_on(head), head, counters)
     }
 }

@@ -150,8 +150,13 @@ impl<B: Body<Data: From<Bytes>>> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().kind.project() {
             BodyProjection::Inner { body } => body.poll_frame(context),
-            BodyProjection::Metered { body, meter } => {
-                body.poll_frame(context).map(|frame| frame.map(|frame| frame.map(|frame| meter.see(frame))))
+            BodyProjection::Metered { mut body, meter } => {
+                let frame = ready!(body.as_mut().poll_frame(context));
+                let frame = frame.map(|frame| frame.map(|frame| meter.see(frame)));
+                if frame.is_none() || (matches!(frame, Some(Ok(_))) && body.is_end_stream()) {
+                    meter.end();
+                }
+                Poll::Ready(frame)
             }
             BodyProjection::Held { mut body, guard } => {
                 let frame = ready!(body.as_mut().poll_frame(context));

@@ -121,7 +121,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// [`Cost`] is refunded. A higher one is taken on credit, up to the bound on
     /// [debt](tollgate::Builder::max_debt), a burst by default: the next request of the key is
     /// refused until the debt is earned, and is told the time. A window has no debt: it takes the
-    /// tokens that are left.
+    /// tokens that are left, and gives none back once the window of the request has ended.
     ///
     /// A request costs its estimate if it is dropped before its response, or if the inner service
     /// fails. The closure sees the responses whose status does not refund the tokens by
@@ -185,7 +185,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     ///
     /// The tokens stay taken until then, so concurrent requests may be refused that would be
     /// granted one after the other. A request that is dropped, or ends in an error of the inner
-    /// service, gives nothing back.
+    /// service, gives nothing back, and nor does one whose window has ended.
     pub fn refund_on(mut self, refund: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
         self.state.refund_on = Some(Arc::new(refund));
         self

@@ -21,7 +21,7 @@ use crate::request::key::Head;
 use crate::response::policy::Policy;
 use tollgate::Clock;
 use tollgate::Tokens;
-use tollgate::{Denied, Granted, Reason};
+use tollgate::{AnyRule, Denied, Granted, Moment, Reason};
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     fn new_bucket(&self) -> Box<dyn Any + Send + Sync> {
@@ -171,8 +171,17 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
 
     fn adjust(&self, part: &Part<'_>, decided: bool) -> Adjust {
         let (limiter, bucket) = (self.limiter.clone(), part.bucket::<K>().clone());
+        let window = matches!(limiter.rule(bucket.plan.as_ref()), AnyRule::Window(_));
+        // The tokens of a window that has ended are there again, and do not come back twice.
+        let window = window.then(|| {
+            let (clock, left) = (limiter.clock(), limiter.peek(bucket.request(0)).reset_after());
+            (clock.now(), left, clock)
+        });
         Box::new(move |adjustment| {
+            let has_ended =
+                |(taken, left, clock): &(Moment, Duration, Clock)| clock.now().since(*taken) >= *left;
             match adjustment {
+                Adjustment::Refund(_) if window.as_ref().is_some_and(has_ended) => {}
                 Adjustment::Refund(n) => limiter.refund(bucket.request(n)),
                 Adjustment::Charge(n) => limiter.charge(bucket.request(n)),
             }

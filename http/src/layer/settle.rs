@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use http::header::HeaderName;
+use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{Extensions, HeaderMap, Response, StatusCode};
 use http_body::Frame;
 
 use super::dyn_limit::{Adjust, Adjustment};
+use super::stats::{LimitCounters, count};
 use tollgate::Granted;
 
 /// The head of a response, for [`LayerBuilder::settle_on`](crate::LayerBuilder::settle_on).
@@ -107,7 +108,8 @@ impl Cost {
 
     /// Costs the number in a trailer of this name, as of a stream of gRPC.
     ///
-    /// Without one trailer of this name that is a number, it costs the estimate.
+    /// Without one trailer of this name that is a number, it costs the estimate, and counts as
+    /// [`estimated`](crate::LimitStats::estimated).
     #[must_use]
     pub fn trailer(name: HeaderName) -> Cost {
         Cost::by(CostSource::Trailer(name))
@@ -117,7 +119,10 @@ impl Cost {
     ///
     /// These are the whole body if it is no longer. They are copied as they pass, and the closure
     /// is called once, when the body ends or is cut. If it returns `None`, the request costs the
-    /// estimate.
+    /// estimate, and counts as [`estimated`](crate::LimitStats::estimated).
+    ///
+    /// A body that is cut costs the estimate at least: a client that goes away before the end of
+    /// the answer gets no refund for it.
     ///
     /// # Examples
     ///
@@ -182,8 +187,13 @@ impl Charged {
         self.adjusts.iter().fold(None, |left, adjust| adjust(adjustment).or(left))
     }
 
-    /// Settles by a cost that is known, or returns a meter for the body.
-    pub(super) fn settle_by(mut self, cost: Cost) -> (Option<Granted>, Option<Box<Meter>>) {
+    /// Settles by a cost that is known, or returns a meter for the body of this response.
+    pub(super) fn settle_by(
+        mut self,
+        cost: Cost,
+        head: ResponseHead<'_>,
+        counters: Arc<LimitCounters>,
+    ) -> (Option<Granted>, Option<Box<Meter>>) {
         let Cost { source, least } = cost;
         let kind = match source {
             CostSource::Estimate => return (self.settle(self.tokens.max(least)), None),
@@ -192,7 +202,9 @@ impl Charged {
             CostSource::Trailer(name) => MeterKind::Trailer { name, found: None },
             CostSource::Body(keep, parse) => MeterKind::Body { keep, last: Vec::new(), parse },
         };
-        (None, Some(Box::new(Meter { charged: self, kind, least })))
+        let length = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let meter = Meter { charged: self, kind, least, to_come: length, has_ended: false, counters };
+        (None, Some(Box::new(meter)))
     }
 }
 
@@ -203,6 +215,11 @@ pub(super) struct Meter {
     kind: MeterKind,
     /// The least tokens that the request costs.
     least: u64,
+    /// The bytes to come by the `Content-Length`, behind which a server reads no end of the body.
+    to_come: Option<u64>,
+    /// Whether the whole body has passed.
+    has_ended: bool,
+    counters: Arc<LimitCounters>,
 }
 
 enum MeterKind {
@@ -225,6 +242,12 @@ enum MeterKind {
 impl Meter {
     /// Sees a frame that passes.
     pub(super) fn see<D: Buf + From<Bytes>>(&mut self, frame: Frame<D>) -> Frame<D> {
+        if let (Some(to_come), Some(data)) = (&mut self.to_come, frame.data_ref()) {
+            *to_come = to_come.saturating_sub(data.remaining() as u64);
+        }
+        if frame.is_trailers() || self.to_come == Some(0) {
+            self.end();
+        }
         match &mut self.kind {
             MeterKind::Bytes { passed } => {
                 if let Some(data) = frame.data_ref() {
@@ -257,6 +280,11 @@ impl Meter {
         frame
     }
 
+    /// Notes that the whole body has passed.
+    pub(super) fn end(&mut self) {
+        self.has_ended = true;
+    }
+
     /// Leaves the cost as it is.
     pub(super) fn leave(&mut self) {
         self.kind = MeterKind::Settled;
@@ -265,15 +293,24 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        let tokens = match std::mem::replace(&mut self.kind, MeterKind::Settled) {
-            MeterKind::Bytes { passed } => Some(passed),
+        let found = match std::mem::replace(&mut self.kind, MeterKind::Settled) {
+            MeterKind::Bytes { passed } => {
+                self.charged.settle(passed.max(self.least));
+                return;
+            }
             MeterKind::Trailer { found, .. } => found,
             // A panic of the closure beside another one would end the process.
             MeterKind::Body { .. } if std::thread::panicking() => None,
             MeterKind::Body { keep, last, parse } => parse(tail(&last, keep)),
             MeterKind::Settled => return,
         };
-        self.charged.settle(tokens.unwrap_or(self.charged.tokens).max(self.least));
+        if found.is_none() {
+            count(&self.counters.estimated);
+        }
+        let estimate = self.charged.tokens;
+        // A client that goes away before the end gets no refund.
+        let least = if self.has_ended { self.least } else { self.least.max(estimate) };
+        self.charged.settle(found.unwrap_or(estimate).max(least));
     }
 }
 

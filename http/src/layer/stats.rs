@@ -15,6 +15,7 @@ pub(crate) struct LimitCounters {
     pub(crate) rejected: CachePadded<AtomicU64>,
     pub(crate) keyless: CachePadded<AtomicU64>,
     pub(crate) refunded: CachePadded<AtomicU64>,
+    pub(crate) estimated: CachePadded<AtomicU64>,
     pub(crate) banned: CachePadded<AtomicU64>,
 }
 
@@ -69,6 +70,9 @@ pub struct LayerStats {
     pub keyless: u64,
     /// Requests whose tokens were given back on their response.
     pub refunded: u64,
+    /// Requests that cost their estimate, since the body or the trailer that tells the
+    /// [cost](crate::Cost) had none. If it grows, the limit counts no actual costs.
+    pub estimated: u64,
     /// Keys that the limiters hold.
     pub keys: usize,
     /// Keys that the limiters have forgotten.
@@ -106,6 +110,9 @@ pub struct LimitStats {
     pub keyless: u64,
     /// Requests granted here whose tokens were given back on their response.
     pub refunded: u64,
+    /// Requests granted here that cost their estimate, since the body or the trailer that tells the
+    /// [cost](crate::Cost) had none.
+    pub estimated: u64,
     /// Keys that the limiter holds.
     pub keys: usize,
     /// Keys that the limiter has forgotten.
@@ -125,6 +132,7 @@ impl LimitStats {
             rejected: of(&counters.rejected),
             keyless: of(&counters.keyless),
             refunded: of(&counters.refunded),
+            estimated: of(&counters.estimated),
             banned: of(&counters.banned),
             ..LimitStats::default()
         }
@@ -143,6 +151,7 @@ impl LayerStats {
             sums.rejected += limit.rejected;
             sums.keyless += limit.keyless;
             sums.refunded += limit.refunded;
+            sums.estimated += limit.estimated;
             sums.banned += limit.banned;
             sums.bans += limit.bans;
             sums.ban_keys += limit.ban_keys;
@@ -166,7 +175,7 @@ const fn decisions(result: &'static str) -> Metric {
 type Column = (Metric, fn(&LimitStats) -> u64);
 
 /// The metrics of a limit. Those of one name stand together.
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     (decisions("granted"), |limit| limit.granted),
     (decisions("refused"), |limit| limit.refused),
     (decisions("banned"), |limit| limit.banned),
@@ -174,6 +183,7 @@ const COLUMNS: [Column; 13] = [
     (decisions("rejected"), |limit| limit.rejected),
     (("tollgate_keyless_total", "Requests without a key.", None), |limit| limit.keyless),
     (("tollgate_refunded_total", "Requests whose tokens were given back.", None), |limit| limit.refunded),
+    (("tollgate_estimated_total", "Answers that told no cost.", None), |limit| limit.estimated),
     (("tollgate_evicted_total", "Keys that were forgotten.", None), |limit| limit.evicted),
     (("tollgate_without_room_total", "Decisions on keys without room.", None), |limit| limit.without_room),
     (("tollgate_keys", "Keys that are held.", None), |limit| limit.keys as u64),
@@ -217,7 +227,7 @@ pub(crate) fn series(stats: &[LayerStats]) -> BTreeMap<(usize, &str, Metric), u6
 /// (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 ///
 /// The labels are `policy`, the name of a limit, and `result`: never a key, a path or an address.
-/// There are 13 series for each name and four for each layer, for any number of keys. Limits of
+/// There are 14 series for each name and four for each layer, for any number of keys. Limits of
 /// one name are one series, with their sum.
 ///
 /// A request is in one series of `tollgate_decisions_total`, that of the limit that decided

@@ -134,6 +134,24 @@ fn the_nth_hop_from_the_right() {
     assert_eq!(client(&by_peer().xff_hops(0), "192.0.2.1", &[(XFF, "203.0.113.9")]), "192.0.2.1");
 }
 
+/// A CDN comes in front of the proxy. By the number of hops all its clients are one edge of it, and
+/// no stat tells. By networks each client stays itself.
+#[test]
+fn networks_are_right_at_any_number_of_proxies() {
+    let (hops, networks) = (by_peer().xff_hops(1), by_peer().xff_trusted(nets()).unwrap());
+    for (behind, edge) in
+        [("", None), (", 10.0.0.7", Some("10.0.0.7")), (", 10.0.0.7, 10.0.0.8", Some("10.0.0.8"))]
+    {
+        for last in 1..=100 {
+            let address = format!("203.0.113.{last}");
+            let list = format!("{address}{behind}");
+            assert_eq!(client(&networks, "10.0.0.1", &[(XFF, &list)]), address);
+            assert_eq!(client(&hops, "10.0.0.1", &[(XFF, &list)]), edge.unwrap_or(&address));
+        }
+    }
+    assert_eq!(hops.stats(), ClientIpStats::default());
+}
+
 #[test]
 fn the_forms_of_forwarded() {
     let by = by_peer().forwarded_hops(1);

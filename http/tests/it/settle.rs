@@ -7,6 +7,8 @@ mod bodies;
 mod cut_short;
 #[path = "settle/limits.rs"]
 mod limits;
+#[path = "settle/refunds.rs"]
+mod refunds;
 #[path = "settle/sums.rs"]
 mod sums;
 
@@ -18,12 +20,13 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use tollgate::{Clock, MockClock, Quota, RateLimiter, Window};
+use tollgate::{AnyRule, Clock, MockClock, Quota, RateLimiter, Window};
 use tollgate_http::{
-    Cost, Head, LayerBuilder, LimitBy, RateLimit, RateLimitLayer, ResponseBody, ResponseHead, key_fn,
+    AnyLimiter, Cost, Exempt, Head, LayerBuilder, LimitBy, OnMissingKey, RateLimit, RateLimitLayer,
+    ResponseBody, ResponseHead, key_fn,
 };
 use tower_layer::Layer;
 use tower_service::Service;

@@ -88,8 +88,8 @@ impl<T> LogSource<T> {
         Ok(())
     }
 
-    /// Returns the earliest time that a line of the log may have. A pipe cannot be read twice, so it
-    /// is opened, and has the earliest of all.
+    /// Returns the earliest time that a line of the log may have. A pipe cannot be read twice, so
+    /// it is opened, and has the earliest of all.
     fn begin(&mut self, read: ReadLine<'_, T>) -> Result<Duration, String> {
         if self.reader.is_some() {
             return Ok(Duration::ZERO);

@@ -64,7 +64,7 @@ fn a_floor_is_the_least_of_any_cost() {
     let of = |estimate, cost: Cost, brought: Response<Frames>| {
         let mut scene = Scene::new(BYTES, move |_| cost.clone());
         scene.estimate = Estimate(estimate);
-        drop(scene.ask(brought).into_body());
+        read(&mut scene.ask(brought).into_body());
         1_000 - scene.left()
     };
     for (estimate, floor, expected) in [(100, 30, 100), (100, 300, 300), (0, 1, 1)] {
@@ -172,6 +172,53 @@ fn a_body_that_is_cut_before_its_trailer_costs_the_estimate() {
     assert_eq!(scene.left(), 900);
 }
 
+/// The last number after `usage:` of a stream that tells one in each chunk.
+fn last_usage(body: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(body).ok()?;
+    text.rsplit_once("usage:")?.1.split_once(';')?.0.parse().ok()
+}
+
+/// A client that goes away before the end of the answer has no refund by the part that passed. A
+/// server that knows the length does not read the end.
+#[test]
+fn a_body_that_is_cut_costs_its_estimate_at_least() {
+    let chunks = ["usage:1;", "usage:60;", "usage:350;"].map(|text| Step::Data(Bytes::from(text)));
+    let failing = || chunks[..2].iter().cloned().chain([Step::Fail]);
+    let whole = |length: Option<u64>| {
+        let mut response = brings(chunks.clone());
+        response.headers_mut().extend(length.map(|length| (CONTENT_LENGTH, length.into())));
+        response
+    };
+    let by_body = |_: ResponseHead<'_>| Cost::of_body(64, last_usage);
+    for (response, pulled, estimate, cost) in [
+        (whole(None), 0, 100, 100),
+        (whole(None), 1, 100, 100),
+        (whole(None), 2, 100, 100),
+        (whole(None), 3, 100, 350),
+        (whole(None), 4, 100, 350),
+        // The end of the body was read, or not.
+        (whole(None), 3, 500, 500),
+        (whole(None), 4, 500, 350),
+        (whole(Some(27)), 3, 500, 350),
+        (whole(Some(28)), 3, 500, 500),
+        (whole(Some(27)), 2, 500, 500),
+        // Without an estimate it costs the known part.
+        (whole(None), 2, 0, 60),
+        (whole(None), 0, 0, 0),
+        (brings(failing()), 3, 100, 100),
+        (brings(failing()), 3, 10, 60),
+    ] {
+        let mut scene = Scene::new(BYTES, by_body);
+        scene.estimate = Estimate(estimate);
+        let mut body = scene.ask(response).into_body();
+        (0..pulled).for_each(|_| drop(pull(&mut body)));
+        drop(body);
+        assert_eq!(1_000 - scene.left(), cost, "{pulled} of {estimate}");
+        let stats = scene.layer.stats();
+        assert_eq!((stats.estimated, stats.limits[0].estimated), (u64::from(pulled == 0), stats.estimated));
+    }
+}
+
 /// Returns the tokens of a model.
 fn tokens_of_json(body: &[u8]) -> Option<u64> {
     let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
@@ -190,6 +237,12 @@ fn a_number_in_the_body_is_the_cost_when_it_ends() {
         (json, json.len() - 1, 100),
         (json, 0, 100),
         (no_number, 1_000, 100),
+        (r#"{"usage":{"total_tokens":"400"}}"#, 1_000, 100),
+        (r#"{"usage":{"total_tokens":-5}}"#, 1_000, 100),
+        (r#"{"usage":{"total_tokens":1e9}}"#, 1_000, 100),
+        (r#"{"choices":["hello"]}"#, 1_000, 100),
+        // The begin of gzip.
+        ("\u{1f}\u{8b}", 1_000, 100),
         ("no json", 1_000, 100),
         ("", 1_000, 100),
     ] {
@@ -202,6 +255,8 @@ fn a_number_in_the_body_is_the_cost_when_it_ends() {
             assert_eq!(scene.left(), 900);
             drop(body);
             assert_eq!(scene.left(), 1_000 - cost, "{text} {keep} {size}");
+            // The estimate stays, and the operator sees it.
+            assert_eq!(scene.layer.stats().estimated, u64::from(cost == 100), "{text} {keep} {size}");
         }
     }
 }
@@ -221,6 +276,7 @@ fn the_last_bytes_that_passed_are_shown_once() {
             rest = after;
         }
         let pulled = random.below(frames.len() as u64 + 2) as usize;
+        let least = if pulled > frames.len() { 0 } else { ESTIMATE.0 };
         let mut scene = Scene::new(BYTES, {
             let seen = seen.clone();
             move |_| {
@@ -241,7 +297,7 @@ fn the_last_bytes_that_passed_are_shown_once() {
         drop(body);
         assert_eq!(passed, whole[..passed.len()]);
         let last = passed.split_off(passed.len().saturating_sub(keep));
-        assert_eq!(scene.left(), 1_000 - last.len() as u64);
+        assert_eq!(scene.left(), 1_000 - least.max(last.len() as u64));
         assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [last], "{round}");
     }
 }

@@ -37,6 +37,59 @@ fn a_request_without_a_response_costs_the_estimate() {
     }
 }
 
+/// Estimates of a tenth of the budget, of requests that end in each way.
+#[test]
+fn an_estimate_comes_back_by_the_status_alone_and_once() {
+    let status = |status: u16| Ok(Response::builder().status(status).body(Frames::default()).unwrap());
+    for (brought, cost, refunded) in [
+        (Err(Failed), 1_000, 0),
+        (status(500), 0, 1),
+        (status(503), 0, 1),
+        (status(499), 1_000, 0),
+        (status(200), 7, 0),
+    ] {
+        for requests in [1, 10] {
+            let mut scene = Scene::with(Quota::per_minute(10_000), |layer| {
+                layer
+                    .refund_on(|status| status.is_server_error())
+                    .settle_on(|answer| if answer.status == 499 { Cost::ESTIMATE } else { Cost::tokens(7) })
+            });
+            for _ in 0..requests {
+                let brought = brought.as_ref().map(|answer| {
+                    Response::builder().status(answer.status()).body(Frames::default()).unwrap()
+                });
+                drop(ask(&mut scene.service, Estimate(1_000), brought.map_err(|_| Failed)));
+            }
+            assert_eq!(10_000 - scene.left(), requests * cost);
+            assert_eq!(scene.layer.stats().refunded, requests * refunded);
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_the_service_costs_the_estimate() {
+    #[derive(Clone)]
+    struct Panics;
+    impl Service<Request<Brought>> for Panics {
+        type Response = Response<Frames>;
+        type Error = Failed;
+        type Future = Ready<Brought>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Brought>) -> Self::Future {
+            panic!("of the service")
+        }
+    }
+    let scene = Scene::new(BYTES, |_| Cost::of_body(64, |_| Some(1)));
+    let mut service = scene.layer.layer(Panics);
+    let thread = thread::spawn(move || drop(service.call(request(ESTIMATE, Err(Failed)))));
+    assert!(thread.join().is_err());
+    assert_eq!(scene.left(), 900);
+}
+
 #[test]
 fn a_body_that_is_taken_out_leaves_the_estimate_or_the_bytes_that_passed() {
     for (frames, cost) in [(0, 100), (1, 100), (2, 500)] {

@@ -36,6 +36,43 @@ fn a_window_takes_the_tokens_that_are_left() {
     assert_eq!((left(), granted(&[]).0), (1_000, 200));
 }
 
+/// Three answers of 9,000 at once, or ten of 100,000, at 10,000 a minute and estimates of 100. The
+/// wait that is told once is enough, and at most the time of a burst and a token.
+#[test]
+fn a_large_answer_blocks_its_key_for_the_time_of_its_debt_at_most() {
+    let bucket = Quota::per_minute(10_000);
+    let fixed = Window::per_minute(10_000);
+    let windows = [fixed, fixed.utc(), fixed.granularity(ns(30 * SECOND)).unwrap()];
+    let rules = [AnyRule::from(bucket)].into_iter().chain(windows.map(AnyRule::from));
+    for rule in rules {
+        for (answers, tokens) in [(3, 9_000), (10, 100_000)] {
+            let (clock, mock) = Clock::mock();
+            mock.advance(ns(30 * SECOND));
+            let of_quota = |quota| RateLimiter::<u64>::builder(quota).clock(clock.clone()).build();
+            let of_window = |window| RateLimiter::<u64, _>::builder(window).clock(clock.clone()).build();
+            let limiter: AnyLimiter<u64> = match rule {
+                AnyRule::Quota(quota) => of_quota(quota).into(),
+                AnyRule::Window(window) => of_window(window).into(),
+            };
+            let layer = RateLimitLayer::builder(limiter).key(key_fn(key)).cost(estimate);
+            let mut service = layer.settle_on(|_| Cost::bytes()).build().layer(Mirror);
+            let mut asks = |n, brought| ask(&mut service, Estimate(n), Ok(brought)).unwrap();
+            // All are granted before the first answer tells its cost.
+            let mut open: Vec<_> =
+                (0..answers).map(|_| asks(100, brings([data(tokens)])).into_body()).collect();
+            open.iter_mut().for_each(|body| _ = read(body));
+            drop(open);
+            let refused = asks(1, brings([]));
+            assert_eq!(refused.status(), 429);
+            let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+            // A sliding window counts a part of 30 s beyond the minute.
+            assert!((1..=92).contains(&wait) && (wait <= 61 || rule == windows[2].into()), "{rule}: {wait}");
+            mock.advance(ns(wait * SECOND));
+            assert_eq!(asks(1, brings([])).status(), 200, "{rule}");
+        }
+    }
+}
+
 #[test]
 fn a_cost_is_settled_under_the_plan_of_its_request() {
     let (clock, mock) = Clock::mock();

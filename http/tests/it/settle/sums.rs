@@ -36,7 +36,7 @@ fn tokens_left_and_costs_are_all_the_tokens() {
                 let (mut body, mut sum) = open.swap_remove(random.below(open.len() as u64) as usize);
                 let pulled = random.below(sum.frames.len() as u64 + 2) as usize;
                 (0..pulled).for_each(|_| drop(pull(&mut body)));
-                sum.frames.truncate(pulled);
+                sum.cut_after(pulled);
                 drop(body);
                 costs += sum.cost();
                 let taken: u64 = open.iter().map(|(_, sum)| sum.at_once()).sum();
@@ -46,7 +46,7 @@ fn tokens_left_and_costs_are_all_the_tokens() {
         }
         for (body, mut sum) in open {
             drop(body);
-            sum.frames.clear();
+            sum.cut_after(0);
             costs += sum.cost();
         }
         assert_eq!(scene.left(), capacity.saturating_sub(costs));
@@ -66,9 +66,17 @@ struct Sum {
     estimate: u64,
     header: u64,
     frames: Vec<Result<Vec<u8>, u64>>,
+    is_cut: bool,
 }
 
 impl Sum {
+    /// Leaves the frames that were pulled. The body is cut unless its end or its trailers were.
+    fn cut_after(&mut self, pulled: usize) {
+        self.is_cut = pulled <= self.frames.len();
+        self.frames.truncate(pulled);
+        self.is_cut &= self.frames.last().is_none_or(Result::is_ok);
+    }
+
     fn random(random: &mut Random) -> Sum {
         let mut frames = Vec::new();
         for _ in 0..random.below(5) {
@@ -82,6 +90,7 @@ impl Sum {
             estimate: random.below(3_000),
             header: random.below(4_000),
             frames,
+            is_cut: false,
         }
     }
 
@@ -111,7 +120,10 @@ impl Sum {
             "trailer" => {
                 self.frames.iter().find_map(|frame| frame.as_ref().err().copied()).unwrap_or(self.estimate)
             }
-            "body" => last.first().map_or(self.estimate, |first| u64::from(*first) * 10),
+            "body" => {
+                let found = last.first().map_or(self.estimate, |first| u64::from(*first) * 10);
+                if self.is_cut { found.max(self.estimate) } else { found }
+            }
             _ => self.at_once(),
         }
     }

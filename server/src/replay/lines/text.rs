@@ -46,8 +46,8 @@ fn host_and_client(front: &str) -> Option<(Option<&str>, &str)> {
     Some((None, first))
 }
 
-/// `CLIENT:PORT [27/Nov/2026:03:10:00.123] FRONTEND .. {captured} "GET /path HTTP/1.1"`: the httplog
-/// and the httpslog of HAProxy. The time is taken for UTC.
+/// `CLIENT:PORT [27/Nov/2026:03:10:00.123] FRONTEND .. {captured} "GET /path HTTP/1.1"`: the format
+/// of `option httplog` and `option httpslog` of HAProxy. The time is taken for UTC.
 pub(super) fn haproxy(line: &str) -> Option<LogLine<'_>> {
     let (front, at, rest) = timed(line, " ")?;
     let (from, port) = front.rsplit(' ').next()?.rsplit_once(':')?;
@@ -61,8 +61,8 @@ pub(super) fn haproxy(line: &str) -> Option<LogLine<'_>> {
 }
 
 /// `[2026-11-27T02:10:00.123Z] "GET /path HTTP/1.1" 200 - 0 12 1 - "FORWARDED-FOR" "AGENT" "ID"
-/// "HOST" "UPSTREAM"`: the default format of Envoy. The client is the last address of the list, which
-/// Envoy adds with `use_remote_address`.
+/// "HOST" "UPSTREAM"`: the default format of Envoy. The client is the last address of the list,
+/// which Envoy adds with `use_remote_address`.
 pub(super) fn envoy(line: &str) -> Option<LogLine<'_>> {
     let (time, rest) = line.strip_prefix('[')?.split_once("] \"")?;
     // Envoy escapes no quotes. The parts of the request have no spaces.
