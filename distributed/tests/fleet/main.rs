@@ -158,6 +158,13 @@ fn redis_is_frozen_or_killed() -> Result<(), Failure> {
 
 #[cfg(feature = "redis")]
 #[test]
+fn redis_is_demoted_and_keeps_its_connections() -> Result<(), Failure> {
+    outage::a_server_is_demoted(true)?;
+    outage::a_server_is_demoted(false)
+}
+
+#[cfg(feature = "redis")]
+#[test]
 fn a_key_that_is_no_bucket_is_no_outage() -> Result<(), Failure> {
     outage::one_bad_key()
 }

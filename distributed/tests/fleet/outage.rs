@@ -83,6 +83,59 @@ pub(crate) async fn one_bad_key() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Two servers of Redis behind one address. The first one becomes a replica under load, and keeps
+/// its connections: it answers `READONLY` on them, and new connections lead to the second one.
+#[cfg(feature = "redis")]
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+pub(crate) async fn a_server_is_demoted(is_exact: bool) -> Result<(), Failure> {
+    use tollgate_test_servers::net::Proxy;
+    use tollgate_test_servers::redis::{Pair, redis_is_installed};
+
+    if !redis_is_installed() {
+        return Ok(());
+    }
+    let pair = Pair::start(&[])?;
+    let network = Proxy::start(pair.primary.port()).await?;
+    let store = AnyStore::open(&format!("redis://127.0.0.1:{}", network.port()))?;
+    // A refusal by the policy grants nothing, so that all grants are those of the store.
+    let builder = DistributedLimiter::builder(QUOTA, store).name("fleet").on_outage(OnOutage::Deny);
+    let limiter: Limiter = if is_exact { builder.exact() } else { builder }.build()?;
+    let load = Arc::new(Load::default());
+    let mut tasks = JoinSet::new();
+    let begun = Instant::now();
+    for _ in 0..16 {
+        tasks.spawn(ask(limiter.clone(), load.clone()));
+    }
+    let granted = |more| load.granted.load(Relaxed) >= more;
+    // The burst is used up.
+    until(Duration::from_secs(20), || granted(1_200)).await?;
+    let connections = network.accepted();
+    network.switch(pair.replica.port());
+    pair.primary.command(&["REPLICAOF", "127.0.0.1", &pair.replica.port().to_string()])?;
+    pair.promote()?;
+    let demoted = Instant::now();
+    until(Duration::from_secs(20), || network.accepted() > connections).await?;
+    let connected = demoted.elapsed();
+    let before = load.granted.load(Relaxed);
+    until(Duration::from_secs(20), || !limiter.stats().breaker_open && granted(before + 500)).await?;
+    load.stop.store(true, Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task?;
+    }
+    let (all, length, stats) = (load.granted.load(Relaxed), begun.elapsed(), limiter.stats());
+    println!("exact {is_exact}: a new connection in {connected:?}, {all} granted in {length:?}, {stats:?}");
+    // The replica lacks the grants of the last moment, which the first server had not sent.
+    let unsent = 0.1;
+    let most = 1_000.0 * (1.0 + unsent + length.as_secs_f64());
+    assert!((all as f64) <= most, "{all} of {most}: {stats:?}");
+    // One answer is enough to leave the first server, and no connection follows another.
+    assert!(network.accepted() <= connections + 2, "{} connections", network.accepted());
+    assert!(stats.breaker_opened <= 2 && stats.calls_permanent == 0, "{stats:?}");
+    // The longest time between two probes.
+    assert!(!is_whole() || connected < Duration::from_millis(500), "a new connection in {connected:?}");
+    Ok(())
+}
+
 /// The kinds of an outage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
