@@ -1,15 +1,14 @@
 //! The touches of a line of callers that wait for tokens of a key.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::task::Waker;
 
 use crate::bucket::engine::Done;
 use crate::bucket::lease::Mode;
-use crate::bucket::line::caller_line::{CallerLine, LineTurn, Wakes};
+use crate::bucket::line::caller_line::{LineTurn, Wakes};
 use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
 use crate::keyed::keyspace::Keyspace;
-use crate::keyed::lines::{LineId, lock};
+use crate::keyed::lines::{LineId, ShardOfLines, lock};
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::time::clock::Moment;
@@ -39,11 +38,9 @@ impl<K: Hash + Eq> Keyspace<K> {
     ) -> Result<Entered, Denied> {
         let mut wakes = Wakes::default();
         let mut shard = self.parts().lines.of(id.origin);
-        let line = shard.entry(id).or_default();
+        let line = shard.get_or_new(id);
         let entered = self.with_bank(pin, &id, |bank| bank.join(line, wish, &mut wakes));
-        if line.is_over() {
-            shard.remove(&id);
-        }
+        shard.drop_over(id.origin);
         drop(shard);
         wakes.wake();
         entered
@@ -59,11 +56,9 @@ impl<K: Hash + Eq> Keyspace<K> {
     ) -> (LineTurn, u64) {
         let (pin, mut wakes) = (self.store.pin(), Wakes::default());
         let mut shard = self.parts().lines.of(id.origin);
-        let Some(line) = shard.get_mut(&id) else { return (LineTurn::Served, 0) };
+        let Some(line) = shard.get(&id) else { return (LineTurn::Served, 0) };
         let turn = self.with_bank(&pin, &id, |bank| bank.look_at_turn(line, place, fired, waker, &mut wakes));
-        if line.is_over() {
-            shard.remove(&id);
-        }
+        shard.drop_over(id.origin);
         drop(shard);
         wakes.wake();
         turn
@@ -73,11 +68,9 @@ impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn leave_line(&self, id: LineId, place: &Waits) {
         let (pin, mut wakes) = (self.store.pin(), Wakes::default());
         let mut shard = self.parts().lines.of(id.origin);
-        let Some(line) = shard.get_mut(&id) else { return };
+        let Some(line) = shard.get(&id) else { return };
         self.with_bank(&pin, &id, |bank| line.leave(bank, place.id, &mut wakes));
-        if line.is_over() {
-            shard.remove(&id);
-        }
+        shard.drop_over(id.origin);
         drop(shard);
         wakes.wake();
         self.was_given();
@@ -92,8 +85,9 @@ impl<K: Hash + Eq> Keyspace<K> {
     ) -> Option<Result<Done, Denied>> {
         let mut wakes = Wakes::default();
         let mut shard = self.parts().lines.of(id.origin);
-        let line = shard.get_mut(&id);
+        let line = shard.get(&id);
         let done = self.with_bank(pin, &id, |bank| bank.reserve(line, wanted, &mut wakes));
+        shard.drop_over(id.origin);
         drop(shard);
         wakes.wake();
         done
@@ -106,40 +100,35 @@ impl<K: Hash + Eq> Keyspace<K> {
         self.with_bank(&self.store.pin(), &id, |bank| bank.granted(n))
     }
 
-    /// Serves the lines of an entry, or of all entries. Once it is removed, callers without a place
-    /// join again.
+    /// Serves the lines of an entry, or of all entries. Once it is removed, callers that are not
+    /// due join again.
     pub(crate) fn serve_lines(&self, pin: &StoreGuard<'_, K>, origin: Option<Origin>) {
         if !self.parts().lines.are_made() {
             return;
         }
         let mut wakes = Wakes::default();
         match origin {
-            Some(origin) => {
-                self.serve_shard(pin, &mut self.parts().lines.of(origin), Some(origin), &mut wakes)
-            }
+            Some(origin) => self.serve_line(pin, &mut self.parts().lines.of(origin), origin, &mut wakes),
             None => {
                 for shard in self.parts().lines.shards() {
-                    self.serve_shard(pin, &mut lock(shard), None, &mut wakes);
+                    let mut shard = lock(shard);
+                    for origin in shard.origins() {
+                        self.serve_line(pin, &mut shard, origin, &mut wakes);
+                    }
                 }
             }
         }
         wakes.wake();
     }
 
-    fn serve_shard(
+    fn serve_line(
         &self,
         pin: &StoreGuard<'_, K>,
-        shard: &mut HashMap<LineId, CallerLine>,
-        origin: Option<Origin>,
+        shard: &mut ShardOfLines,
+        origin: Origin,
         wakes: &mut Wakes,
     ) {
-        shard.retain(|id, line| {
-            if origin.is_some_and(|origin| origin != id.origin) {
-                return true;
-            }
-            self.with_bank(pin, id, |bank| line.serve(bank, wakes));
-            !line.is_over()
-        });
+        shard.touch(origin, |id, line| _ = self.with_bank(pin, id, |bank| line.serve(bank, wakes)));
     }
 }
 
@@ -148,7 +137,10 @@ impl<K> Keyspace<K> {
     pub(crate) fn unset_timers(&self) {
         let mut wakes = Wakes::default();
         for shard in self.parts().lines.0.get().into_iter().flatten() {
-            lock(shard).values_mut().for_each(|line| line.unset_timers(&mut wakes));
+            let mut shard = lock(shard);
+            for origin in shard.origins() {
+                shard.touch(origin, |_, line| line.unset_timers(&mut wakes));
+            }
         }
         wakes.wake();
     }

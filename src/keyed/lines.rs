@@ -2,13 +2,11 @@
 //!
 //! A line has the identity of a receipt: the entry and the removals in its shard. So no code of a
 //! key runs under the mutex of a line, and a line never serves the next key of an entry. After a
-//! removal the old line only runs out: its callers with a place keep their times, and the others
-//! join the line of the next entry.
+//! removal the callers that are not due join the line of the next entry, in their order.
 //!
 //! Lock order: the guard of the store, then a line. No hook and no waker runs under the mutex.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::{OnceLock, PoisonError};
 
 use crate::bucket::line::caller_line::CallerLine;
@@ -49,13 +47,52 @@ impl PartialEq for LineId {
     }
 }
 
-impl Hash for LineId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.origin.hash(state);
+/// The lines of some buckets.
+///
+/// Found by the origin: the lines of a bucket differ in the removals before them, and in the plan.
+#[derive(Default)]
+pub(crate) struct ShardOfLines(HashMap<Origin, Vec<(LineId, CallerLine)>>);
+
+impl ShardOfLines {
+    /// Returns a line, if there is one.
+    pub(super) fn get(&mut self, id: &LineId) -> Option<&mut CallerLine> {
+        let lines = self.0.get_mut(&id.origin)?;
+        lines.iter_mut().find(|(other, _)| other == id).map(|(_, line)| line)
+    }
+
+    /// Returns a line, new if there is none.
+    pub(super) fn get_or_new(&mut self, id: LineId) -> &mut CallerLine {
+        let lines = self.0.entry(id.origin).or_default();
+        let index = lines.iter().position(|(other, _)| *other == id).unwrap_or_else(|| {
+            lines.push((id, CallerLine::default()));
+            lines.len() - 1
+        });
+        &mut lines[index].1
+    }
+
+    /// Calls `touch` with each line of an origin, and drops those that are over.
+    pub(super) fn touch(&mut self, origin: Origin, mut touch: impl FnMut(&LineId, &mut CallerLine)) {
+        let Some(lines) = self.0.get_mut(&origin) else { return };
+        lines.retain_mut(|(id, line)| {
+            touch(id, line);
+            !line.is_over()
+        });
+        if lines.is_empty() {
+            self.0.remove(&origin);
+        }
+    }
+
+    /// Drops the lines of an origin that are over.
+    pub(super) fn drop_over(&mut self, origin: Origin) {
+        self.touch(origin, |_, _| {});
+    }
+
+    pub(super) fn origins(&self) -> Vec<Origin> {
+        self.0.keys().copied().collect()
     }
 }
 
-type Shard = Mutex<HashMap<LineId, CallerLine>>;
+type Shard = Mutex<ShardOfLines>;
 
 /// The lines of a limiter's keys, made by the first wait or reservation.
 pub(crate) struct Lines(pub(super) OnceLock<Box<[Shard]>>);
@@ -75,7 +112,7 @@ impl Lines {
     }
 
     /// Returns the shard of a line.
-    pub(super) fn of(&self, origin: Origin) -> MutexGuard<'_, HashMap<LineId, CallerLine>> {
+    pub(super) fn of(&self, origin: Origin) -> MutexGuard<'_, ShardOfLines> {
         let hash = match origin {
             Origin::Entry(id) | Origin::Inline(id) => id,
             Origin::Overflow(hash) => hash.into(),
@@ -85,6 +122,6 @@ impl Lines {
     }
 }
 
-pub(super) fn lock(shard: &Shard) -> MutexGuard<'_, HashMap<LineId, CallerLine>> {
+pub(super) fn lock(shard: &Shard) -> MutexGuard<'_, ShardOfLines> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

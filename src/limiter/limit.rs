@@ -231,7 +231,7 @@ impl<R: Rule> Limit<R> {
     ///   [`Reason::Deadline`](crate::Reason::Deadline).
     /// * The tokens of the first callers are promised, as far as
     ///   [`max_debt`](crate::LimitBuilder::max_debt) has room. These callers are served in a pause,
-    ///   too; the others are served after it.
+    ///   too; the others sleep until it ends, or are refused when [`within`](Ask::within) is over.
     /// * A caller without a promise for more than the new burst is refused, with
     ///   [`Reason::TooMany`](crate::Reason::TooMany). If there is no limit any more, each caller
     ///   without a promise is served at once.

@@ -19,6 +19,10 @@ use crate::word::decision::{Denied, Granted};
 /// Longest wait of a caller that set none, in nanoseconds.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
+/// Longest wait of a caller that is turned away for those before it. They join again when they are
+/// polled, and one may never be.
+const BEHIND: u64 = 1_000_000_000;
+
 /// The tokens of a request, and the line in which it waits for them.
 ///
 /// The functions are those of [`Target`](crate::limiter::asked::Target), with every type erased.
@@ -91,6 +95,8 @@ pub(crate) struct Waiter<T: WaitsInLine> {
     /// Nanoseconds that the caller is ready to wait.
     max_wait: u64,
     stage: WaitStage,
+    /// The place from which the caller was turned away, until it has joined again.
+    left: Option<LineTicket>,
 }
 
 #[derive(Clone, Copy)]
@@ -113,7 +119,7 @@ enum WaitStage {
 
 impl<T: WaitsInLine> Waiter<T> {
     pub(crate) fn new(request: T) -> Waiter<T> {
-        Waiter { max_wait: request.patience(), request, stage: WaitStage::New }
+        Waiter { max_wait: request.patience(), request, stage: WaitStage::New, left: None }
     }
 
     /// Goes on with the wait, and returns the next step of the caller.
@@ -134,19 +140,23 @@ impl<T: WaitsInLine> Waiter<T> {
     pub(crate) fn poll(&mut self, fired: bool, waker: &Waker) -> NextStep {
         loop {
             match &mut self.stage {
-                WaitStage::New => match self.request.join(self.max_wait, waker) {
-                    Ok(Promise::Waits(ticket)) => {
-                        self.stage = WaitStage::InLine { ticket, until: self.until() };
-                        return NextStep::Sets(Duration::from_nanos(ticket.waits.wait));
+                WaitStage::New => {
+                    let joined = self.request.join(self.max_wait, waker);
+                    self.let_next_join();
+                    match joined {
+                        Ok(Promise::Waits(ticket)) => {
+                            self.stage = WaitStage::InLine { ticket, until: self.until() };
+                            return NextStep::Sets(Duration::from_nanos(ticket.waits.wait));
+                        }
+                        Ok(Promise::Later(wait)) => {
+                            self.stage = WaitStage::Later { until: self.until() };
+                            let wait = self.request.jitter().added_to(Duration::from_nanos(wait));
+                            return NextStep::Sets(wait.min(Duration::from_nanos(self.max_wait)));
+                        }
+                        Ok(Promise::Granted(granted)) => return self.done(Ok(granted)),
+                        Err(denied) => return self.done(Err(denied)),
                     }
-                    Ok(Promise::Later(wait)) => {
-                        self.stage = WaitStage::Later { until: self.until() };
-                        let wait = self.request.jitter().added_to(Duration::from_nanos(wait));
-                        return NextStep::Sets(wait.min(Duration::from_nanos(self.max_wait)));
-                    }
-                    Ok(Promise::Granted(granted)) => return self.done(Ok(granted)),
-                    Err(denied) => return self.done(Err(denied)),
-                },
+                }
                 WaitStage::Later { until } if fired => {
                     let until = *until;
                     self.begin_again(until);
@@ -156,11 +166,25 @@ impl<T: WaitsInLine> Waiter<T> {
                     let (turn, version) = self.request.look(ticket, fired, waker);
                     match turn {
                         LineTurn::Waits => return NextStep::Waits,
+                        LineTurn::Paused => {
+                            ticket.waits.version = version;
+                            let (n, until) = (ticket.n, *until);
+                            return match self.left_until(until) {
+                                0 => self.give_up(n, Denied::blocked(n)),
+                                left => NextStep::Sets(Duration::from_nanos(left)),
+                            };
+                        }
+                        LineTurn::Behind => {
+                            let until = *until;
+                            return NextStep::Sets(Duration::from_nanos(self.left_until(until).min(BEHIND)));
+                        }
                         LineTurn::Sets { wait } => {
                             let now = self.request.engine().clock.nanos();
                             let due = now.saturating_add(wait);
                             if due > *until && version != ticket.waits.version {
-                                return self.come_late(due);
+                                // A change of quota made the wait too long.
+                                let (n, over) = (ticket.n, due - *until);
+                                return self.give_up(n, Denied::late(n, over));
                             }
                             (ticket.waits.version, ticket.waits.wait) = (version, wait);
                             return NextStep::Sets(Duration::from_nanos(wait));
@@ -171,6 +195,7 @@ impl<T: WaitsInLine> Waiter<T> {
                         }
                         LineTurn::Joins => {
                             let until = *until;
+                            self.left = Some(*ticket);
                             self.begin_again(until);
                         }
                     }
@@ -194,12 +219,25 @@ impl<T: WaitsInLine> Waiter<T> {
         }
     }
 
+    /// Returns the rest of the time, in nanoseconds.
+    fn left_until(&self, until: u64) -> u64 {
+        match until {
+            NO_LIMIT => NO_LIMIT,
+            until => until.saturating_sub(self.request.engine().clock.nanos()),
+        }
+    }
+
     /// Begins again, with the rest of the time.
     fn begin_again(&mut self, until: u64) {
-        if until != NO_LIMIT {
-            self.max_wait = until.saturating_sub(self.request.engine().clock.nanos());
-        }
+        self.max_wait = self.left_until(until);
         self.stage = WaitStage::New;
+    }
+
+    /// Leaves the place from which the caller was turned away: the next one there joins again.
+    fn let_next_join(&mut self) {
+        if let Some(ticket) = self.left.take() {
+            self.request.leave(&ticket);
+        }
     }
 
     fn done(&mut self, decision: Result<Granted, Denied>) -> NextStep {
@@ -207,14 +245,19 @@ impl<T: WaitsInLine> Waiter<T> {
         NextStep::Done(decision)
     }
 
-    /// Ends a wait that got longer than the caller is ready for, by a change of quota.
+    /// Ends the wait in line by a refusal.
     #[cold]
-    fn come_late(&mut self, due: u64) -> NextStep {
-        let WaitStage::InLine { ticket, until } = self.stage else { return NextStep::Waits };
-        self.request.leave(&ticket);
-        let denied = Denied::late(ticket.n, due - until);
-        let decision = self.request.hook().observe(ticket.n, Err(denied));
+    fn give_up(&mut self, n: u64, denied: Denied) -> NextStep {
+        self.leave();
+        let decision = self.request.hook().observe(n, Err(denied));
         self.done(decision)
+    }
+
+    fn leave(&mut self) {
+        self.let_next_join();
+        if let WaitStage::InLine { ticket, .. } = &self.stage {
+            self.request.leave(ticket);
+        }
     }
 
     /// Takes the tokens, and sleeps the jitter.
@@ -223,9 +266,7 @@ impl<T: WaitsInLine> Waiter<T> {
         let WaitStage::InLine { until, .. } = self.stage else { return self.done(Ok(granted)) };
         let jitter = self.request.jitter().added_to(Duration::ZERO);
         // Jitter never makes the wait longer than the caller is ready for.
-        let left =
-            until.saturating_sub(if until == NO_LIMIT { 0 } else { self.request.engine().clock.nanos() });
-        let jitter = jitter.min(Duration::from_nanos(left));
+        let jitter = jitter.min(Duration::from_nanos(self.left_until(until)));
         if jitter.is_zero() {
             return self.done(Ok(granted));
         }
@@ -236,9 +277,7 @@ impl<T: WaitsInLine> Waiter<T> {
 
 impl<T: WaitsInLine> Drop for Waiter<T> {
     fn drop(&mut self) {
-        if let WaitStage::InLine { ticket, .. } = &self.stage {
-            self.request.leave(ticket);
-        }
+        self.leave();
     }
 }
 

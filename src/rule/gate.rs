@@ -65,7 +65,7 @@ impl Quota {
     /// by the rate that was set last: the pause ends the grants, not the time.
     ///
     /// A new wait is refused at once. Of the callers in line, those with promised tokens are served
-    /// as their tokens come due. The others wait on, until the pause or their patience ends.
+    /// as their tokens come due. The others sleep until the pause or their patience ends.
     ///
     /// A call that has begun before the pause may still be granted. So may tokens on a lease of a
     /// [spread](crate::LimitBuilder::spread) bucket, if their thread is stopped while it takes the

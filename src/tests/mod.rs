@@ -18,6 +18,8 @@ mod law;
 mod leases;
 #[cfg(not(any(loom, shuttle)))]
 mod line;
+#[cfg(not(any(loom, shuttle)))]
+mod line_edges;
 #[cfg(any(loom, shuttle))]
 mod models;
 #[cfg(not(any(loom, shuttle)))]
@@ -34,6 +36,8 @@ mod planned_attempts;
 mod plans;
 #[cfg(not(any(loom, shuttle)))]
 mod properties;
+#[cfg(not(any(loom, shuttle)))]
+mod queue;
 #[cfg(not(any(loom, shuttle)))]
 mod races;
 #[cfg(not(any(loom, shuttle)))]

@@ -51,6 +51,8 @@ pub(crate) struct Sight {
     pub(crate) burst: i64,
     /// Units that may be promised.
     pub(crate) debt: i64,
+    /// Whether no token is granted until the rule is changed.
+    pub(crate) is_shut: bool,
     /// Whether positions are far from the base tick, and so must be counted anew.
     pub(crate) far: bool,
 }

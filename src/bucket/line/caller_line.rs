@@ -1,5 +1,6 @@
 //! A line, and the touches of its callers. Pure: no atomics, no clock.
 
+use std::collections::BTreeMap;
 use std::task::Waker;
 
 use super::bank::{Bank, Credit, Mark, Sight};
@@ -42,8 +43,13 @@ pub(crate) enum LineTurn {
     Waits,
     /// The caller waits on, and sets its timer anew: to `wait` nanoseconds from now.
     Sets { wait: u64 },
-    /// The caller has no place here, and may join again.
+    /// The caller waits on until the rule is changed, and is woken then: the bucket is blocked.
+    Paused,
+    /// The caller has no place here. It joins again, and then leaves.
     Joins,
+    /// The caller has no place here, and others before it have not joined again. It waits to be
+    /// woken, but at most a second.
+    Behind,
 }
 
 /// The event for which a caller looks at its turn.
@@ -91,8 +97,8 @@ pub(crate) struct CallerLine {
     queue: Queue,
     /// The word as the line left it, at the end of the last run.
     mark: Option<Mark>,
-    /// Callers that have to join again.
-    turned_away: Vec<u64>,
+    /// Callers that have to join again, one after the other.
+    turned_away: BTreeMap<u64, Option<Waker>>,
 }
 
 impl CallerLine {
@@ -114,30 +120,27 @@ impl CallerLine {
         let sight = self.sight(bank, wakes);
         let Some((mark, _)) = sight.mark else { return Joined::Lost };
         if self.waiting() >= max_waiting {
-            // The head is the first node after a pump.
-            let wait = match self.queue.nodes.is_empty() {
-                true => 0,
-                false => bank.nanos(self.queue.turn_of(0, &sight) - sight.now),
-            };
+            let turn = self.queue.runs.head().map_or(sight.now, |head| self.queue.runs.turn_of(head, &sight));
+            let wait = bank.nanos(turn - sight.now);
             return Joined::Full { wait };
         }
-        let told = bank.nanos(self.queue.end_of_next(mark, units) - sight.now);
+        let told = bank.nanos(self.queue.runs.end_of_next(mark, units) - sight.now);
         if told > max_wait {
             return Joined::Late { wait: told };
         }
         self.queue.push(id, units);
         self.pump(bank, sight, None, wakes);
-        let Some(index) = self.queue.find(id) else {
-            return if self.take_turned_away(id) { Joined::Lost } else { Joined::Served };
+        let Some(slot) = self.queue.find(id) else {
+            return if self.turned_away.remove(&id).is_some() { Joined::Lost } else { Joined::Served };
         };
-        let turn = self.queue.turn_of(index, &sight);
-        let wait = self.wait(bank, index, turn - sight.now);
+        let turn = self.queue.runs.turn_of(slot, &sight);
+        let wait = self.wait(bank, slot, turn - sight.now);
         // Another thread may have charged the bucket since the look.
-        if index < self.queue.placed && wait > max_wait {
+        if self.queue.runs.is_placed(slot) && wait > max_wait {
             self.leave(bank, id, wakes);
             return Joined::Late { wait };
         }
-        let node = &mut self.queue.nodes[index];
+        let node = self.queue.node(slot);
         (node.armed, node.waker) = (turn, Some(waker.clone()));
         Joined::Waits { wait, told }
     }
@@ -153,69 +156,79 @@ impl CallerLine {
     ) -> LineTurn {
         let sight = self.sight(bank, wakes);
         let mut due = None;
-        if let Some(index) = self.queue.find(id) {
+        if let Some(slot) = self.queue.find(id) {
             // The caller is here, and needs no wake-up.
-            wakes.dropped = self.queue.nodes[index].waker.take();
-            let armed = self.queue.nodes[index].armed;
-            let had_place = index < self.queue.placed && armed != UNSET;
-            due = (event == Event::Due && had_place && self.queue.turn_of(index, &sight) <= armed)
+            let node = self.queue.node(slot);
+            wakes.dropped = node.waker.take();
+            let armed = node.armed;
+            let had_place = self.queue.runs.is_placed(slot) && armed != UNSET;
+            due = (event == Event::Due && had_place && self.queue.runs.turn_of(slot, &sight) <= armed)
                 .then_some(id);
         }
         self.pump(bank, sight, due, wakes);
-        let Some(index) = self.queue.find(id) else {
-            return if self.take_turned_away(id) { LineTurn::Joins } else { LineTurn::Served };
-        };
-        self.queue.nodes[index].waker = Some(waker.clone());
-        if event == Event::Woken && index > 0 {
+        let Some(slot) = self.queue.find(id) else { return self.outside(id, event, waker) };
+        let (turn, is_head) = (self.queue.runs.turn_of(slot, &sight), self.queue.runs.head() == Some(slot));
+        let is_paused = sight.is_shut && !self.queue.runs.is_placed(slot);
+        let node = self.queue.node(slot);
+        node.waker = Some(waker.clone());
+        if is_paused {
+            node.armed = UNSET;
+            return LineTurn::Paused;
+        }
+        if event == Event::Woken && (!is_head || turn >= node.armed) {
             return LineTurn::Waits;
         }
-        let turn = self.queue.turn_of(index, &sight);
-        if event == Event::Woken && turn >= self.queue.nodes[index].armed {
-            return LineTurn::Waits;
+        node.armed = turn;
+        LineTurn::Sets { wait: self.wait(bank, slot, turn - sight.now) }
+    }
+
+    /// Returns the turn of a caller that is not in the line: it is served, or turned away.
+    fn outside(&mut self, id: u64, event: Event, waker: &Waker) -> LineTurn {
+        let is_first = self.turned_away.keys().next() == Some(&id);
+        match self.turned_away.get_mut(&id) {
+            None => LineTurn::Served,
+            Some(_) if is_first || event == Event::Due => LineTurn::Joins,
+            Some(other) => {
+                *other = Some(waker.clone());
+                LineTurn::Behind
+            }
         }
-        self.queue.nodes[index].armed = turn;
-        LineTurn::Sets { wait: self.wait(bank, index, turn - sight.now) }
     }
 
     /// Takes a caller out of the line. All behind it move up.
     pub(crate) fn leave(&mut self, bank: &mut impl Bank, id: u64, wakes: &mut Wakes) {
         let sight = self.sight(bank, wakes);
         self.pump(bank, sight, None, wakes);
-        let Some(index) = self.queue.find(id) else {
-            self.take_turned_away(id);
+        let Some(slot) = self.queue.find(id) else {
+            if self.turned_away.remove(&id).is_some() {
+                wakes.extend(self.turned_away.values_mut().next().and_then(Option::take));
+            }
             return;
         };
-        wakes.dropped = self.queue.take_out(index);
+        wakes.dropped = self.queue.take_out(slot);
         self.clamp(&sight);
         self.pump(bank, sight, None, wakes);
     }
 
     /// Serves all that are due. Returns the units that callers without a place wait for.
     pub(crate) fn serve(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> u64 {
-        if self.queue.nodes.is_empty() {
+        if self.waiting() == 0 {
             return 0;
         }
         let sight = self.sight(bank, wakes);
         self.pump(bank, sight, None, wakes);
-        self.queue.tail_units()
+        self.queue.runs.tail_units()
     }
 
     /// Lets each caller set its timer anew when it is the head: the terms have changed.
     pub(crate) fn unset_timers(&mut self, wakes: &mut Wakes) {
-        for node in &mut self.queue.nodes {
-            node.armed = UNSET;
-        }
-        wakes.extend(self.queue.nodes.iter_mut().find(|node| !node.gone).and_then(|node| node.waker.take()));
+        self.queue.nodes().for_each(|node| node.armed = UNSET);
+        wakes.extend(self.queue.nodes().next().and_then(|node| node.waker.take()));
     }
 
-    fn take_turned_away(&mut self, id: u64) -> bool {
-        let index = self.turned_away.iter().position(|other| *other == id);
-        index.map(|index| self.turned_away.swap_remove(index)).is_some()
-    }
-
-    /// Looks at the bucket. Without it, no caller gets a place any more.
+    /// Looks at the bucket. Without it, all callers that are not due join again.
     fn sight(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> Sight {
-        if self.queue.nodes.is_empty() {
+        if self.waiting() == 0 {
             let sight = bank.sight(None);
             self.base = sight.tick;
             return sight;
@@ -225,9 +238,9 @@ impl CallerLine {
             self.count_from(&mut sight);
         }
         match sight.mark {
-            None => self.lose(wakes),
+            None => self.lose(sight.now, wakes),
             // Tokens came back: all callers move up.
-            Some((end, mark)) if self.queue.pull(end) => {
+            Some((end, mark)) if self.queue.runs.pull(end) => {
                 self.mark = Some(mark);
             }
             Some(_) => {}
@@ -243,33 +256,38 @@ impl CallerLine {
         *sight = Sight { now: 0, mark: sight.mark.map(|(end, mark)| (end - now, mark)), ..*sight };
     }
 
-    /// Turns away all callers without a place, since the bucket is lost.
-    fn lose(&mut self, wakes: &mut Wakes) {
+    /// Turns away all callers that are not due, since the bucket is lost. The first one of the next
+    /// bucket is the first one here, so a place in this one counts no more.
+    fn lose(&mut self, now: i64, wakes: &mut Wakes) {
+        self.serve_due(now, None, wakes);
         self.mark = None;
-        while self.queue.nodes.len() > self.queue.placed {
-            self.turn_away(self.queue.nodes.len() - 1, wakes);
-        }
+        self.queue.runs.displace();
+        while self.turn_away(wakes) {}
     }
 
-    /// Takes the caller at `index`, which has no place, out of the line, and wakes it to join
-    /// again.
-    fn turn_away(&mut self, index: usize, wakes: &mut Wakes) {
-        if let Some(node) = self.queue.remove_of_tail(index) {
-            self.turned_away.push(node.id);
-            wakes.extend(node.waker);
+    /// Takes the first caller without a place out of the line, and wakes it to join again.
+    fn turn_away(&mut self, wakes: &mut Wakes) -> bool {
+        let Some((id, waker)) = self.queue.pop_of_tail() else { return false };
+        self.turned_away.insert(id, None);
+        wakes.extend(waker);
+        true
+    }
+
+    fn serve_due(&mut self, now: i64, due: Option<u64>, wakes: &mut Wakes) {
+        while let Some((_, waker)) = self.queue.pop_due(now, due) {
+            wakes.extend(waker);
         }
     }
 
     /// Serves the callers that are due, places others, and gives back the rest.
     fn pump(&mut self, bank: &mut impl Bank, sight: Sight, due: Option<u64>, wakes: &mut Wakes) {
+        self.queue.runs.pack();
         loop {
-            while let Some(served) = self.queue.pop_due(sight.now, due) {
-                wakes.extend(served.waker);
-            }
-            if !self.queue.has_places() {
+            self.serve_due(sight.now, due, wakes);
+            if !self.queue.runs.has_places() {
                 self.clamp(&sight);
             }
-            if !self.place_next(bank, wakes) {
+            if !self.place_next(bank, sight.now, wakes) {
                 break;
             }
         }
@@ -286,58 +304,60 @@ impl CallerLine {
     /// Gives up all positions that are more than one burst ago.
     fn clamp(&mut self, sight: &Sight) {
         if !injected(Fault::PlacesUnclamped) {
-            self.queue.clamp(sight.now - sight.burst);
+            self.queue.runs.clamp(sight.now - sight.burst);
         }
     }
 
     /// Gives a place to the first caller that has none. Returns whether another may get one.
-    fn place_next(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> bool {
-        let Some(units) = self.queue.first_of_tail() else { return false };
-        if !self.queue.fits(units) {
+    fn place_next(&mut self, bank: &mut impl Bank, now: i64, wakes: &mut Wakes) -> bool {
+        let Some(units) = self.queue.runs.first_of_tail() else { return false };
+        if !self.queue.runs.fits(units) {
             match bank.take(self.base, units) {
                 Credit::Place { end, mark } => {
-                    self.queue.extend(end - units.cast_signed(), end);
+                    self.queue.runs.extend(end - units.cast_signed(), end);
                     self.mark = Some(mark);
                 }
                 Credit::NoRoom => return false,
                 Credit::TooLong => {
-                    self.turn_away(self.queue.placed, wakes);
-                    return true;
+                    return self.turn_away(wakes);
                 }
                 Credit::Lost => {
-                    self.lose(wakes);
+                    self.lose(now, wakes);
                     return false;
                 }
             }
         }
-        self.queue.place(units);
+        self.queue.runs.place(units);
         true
     }
 
     /// Gives back the end of the last run, which no caller needs.
     fn give_rest(&mut self, bank: &mut impl Bank) {
-        let (rest, Some(mark)) = (self.queue.rest(), self.mark) else { return };
+        let (rest, Some(mark)) = (self.queue.runs.rest(), self.mark) else { return };
         if rest > 0
             && let Some(left) = bank.give_back(rest, mark)
         {
-            self.mark = self.queue.cut(rest).then_some(left);
+            self.mark = self.queue.runs.cut(rest).then_some(left);
         }
     }
 
     /// Wakes the head if its turn is before its timer.
     fn wake_head(&mut self, sight: &Sight, wakes: &mut Wakes) {
-        if let Some(head) = self.queue.nodes.front()
-            && head.waker.is_some()
-            && self.queue.turn_of(0, sight) < head.armed
-        {
-            wakes.extend(self.queue.nodes[0].waker.take());
+        let Some(head) = self.queue.runs.head() else { return };
+        if sight.is_shut && !self.queue.runs.is_placed(head) {
+            return;
+        }
+        let turn = self.queue.runs.turn_of(head, sight);
+        let node = self.queue.node(head);
+        if turn < node.armed {
+            wakes.extend(node.waker.take());
         }
     }
 
     /// Returns the wait until a turn.
-    fn wait(&self, bank: &impl Bank, index: usize, units: i64) -> u64 {
+    fn wait(&self, bank: &impl Bank, slot: usize, units: i64) -> u64 {
         let wait = bank.nanos(units);
-        if index < self.queue.placed || wait > 0 { wait } else { MIN_WAIT }
+        if self.queue.runs.is_placed(slot) || wait > 0 { wait } else { MIN_WAIT }
     }
 
     /// Returns the callers that wait, in order, with their costs and the ends of their places, as

@@ -24,7 +24,7 @@
 //!   its grant. The head is not due, so its place begins less than its cost ago. Where no caller
 //!   has a place, or one leaves, the runs are clamped to one burst before now.
 //! * *Invariant:* the places are in the order of the callers, because a run ends where the next
-//!   begins or before, also if tokens came back since it was taken (`Queue::pull`).
+//!   begins or before, also if tokens came back since it was taken (`Runs::pull`).
 //! * *Invariant:* no place moves to a later position, because with fewer callers each takes the
 //!   same stretch or an earlier one. A lower burst is the exception.
 //! * *Invariant:* a place lies in one run, because across two it could be longer than a burst.
@@ -41,5 +41,7 @@
 
 pub(crate) mod bank;
 pub(crate) mod caller_line;
-mod queue;
+pub(crate) mod queue;
+pub(crate) mod runs;
+pub(crate) mod sums;
 pub(crate) mod word_bank;

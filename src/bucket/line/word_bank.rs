@@ -195,6 +195,7 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
                 mark: outcome.map(|seen| mark_of(&by, base, &seen)),
                 burst: burst.cast_signed(),
                 debt: (terms.empty_level - by.refill.min_level()).cast_signed(),
+                is_shut: terms.gate == Gate::Shut,
                 far: by.tick.wrapping_sub(base) & terms.mask > terms.mask / 8,
             }
         })

@@ -124,7 +124,7 @@ impl LineWorld {
             }
             LineTurn::Sets { wait } => caller.timer = self.now() + wait,
             LineTurn::Waits => {}
-            LineTurn::Joins => panic!("the bucket is never lost"),
+            other => panic!("the bucket is never lost or blocked: {other:?}"),
         }
         caller.waits.is_some()
     }
