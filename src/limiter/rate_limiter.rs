@@ -174,9 +174,8 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
 
     /// Forgets the key, and returns whether it had an entry.
     ///
-    /// A key with a [place](crate::Places) in use stays, and the call returns false.
-    ///
-    /// The key starts anew: full, or with the bucket that it [shares](crate::WhenFull::Share).
+    /// A key with a [place](crate::Places) in use stays, and the call returns false. Any other one
+    /// starts anew: full, or with the bucket that it [shares](crate::WhenFull::Share).
     /// An earlier reservation or hold neither gives back to its next bucket nor charges it. Callers
     /// in line keep their order in the next one.
     ///
