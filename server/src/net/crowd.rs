@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use super::threads::Seat;
+
 /// The time after which a newcomer looks again for an idle connection, if there was none.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -32,6 +34,8 @@ pub(crate) struct Member {
     crowd: Arc<Crowd>,
     number: u64,
     pub(crate) activity: Arc<Activity>,
+    /// The place at the thread that drives the connection.
+    pub(crate) seat: Option<Seat>,
 }
 
 /// The activity of a connection.
@@ -81,11 +85,11 @@ impl Crowd {
         let number = state.members.last_key_value().map_or(0, |(last, _)| last + 1);
         let activity = Arc::new(Activity::new());
         state.members.insert(number, activity.clone());
-        Some(Member { crowd: self.clone(), number, activity })
+        Some(Member { crowd: self.clone(), number, activity, seat: None })
     }
 
     /// Waits for a place. While none is free, the connection that was idle for longest is asked to
-    /// leave.
+    /// leave, and the next one if it is not gone soon.
     pub(crate) async fn enter(self: &Arc<Self>) -> Member {
         loop {
             let mut left = std::pin::pin!(self.left.notified());
@@ -99,14 +103,12 @@ impl Crowd {
         }
     }
 
-    /// Asks a connection to leave, unless one that was asked is still there.
+    /// Asks the connection to leave that was idle for longest, of those that were not asked yet.
     fn dismiss_one(&self) {
         let (state, now) = (self.state(), Instant::now());
-        if state.members.values().any(|member| member.dismissed.load(Relaxed)) {
-            return;
-        }
+        let here = state.members.values().rev().filter(|member| !member.dismissed.load(Relaxed));
         // The last of several, which is the oldest one.
-        let longest = state.members.values().rev().max_by_key(|member| member.idle_at(now));
+        let longest = here.max_by_key(|member| member.idle_at(now));
         if let Some(member) = longest.filter(|member| !member.idle_at(now).is_zero()) {
             member.dismissed.store(true, Relaxed);
             member.dismissal.notify_one();
@@ -273,6 +275,20 @@ mod tests {
         assert!(!is_late());
         tokio::time::advance(second).await;
         assert!(is_late());
+    }
+
+    /// One that was asked may be slow to leave, or not listen at all.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_does_not_leave_keeps_no_newcomer_out() {
+        let crowd = Crowd::new(2);
+        let deaf = crowd.enter().await;
+        let leaves = connection(crowd.enter().await);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let start = Instant::now();
+        let newcomer = crowd.enter().await;
+        assert!(start.elapsed() <= AGAIN * 2, "{:?}", start.elapsed());
+        assert!(leaves.is_finished());
+        drop((deaf, newcomer));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 pub(crate) mod crowd;
 pub(crate) mod fields;
 pub(crate) mod files;
+mod frames;
 pub(crate) mod header;
 pub(crate) mod io;
 pub(crate) mod open;

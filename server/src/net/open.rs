@@ -12,6 +12,7 @@ use tokio_io_timeout::TimeoutWriter;
 use tracing::debug;
 
 use super::crowd::Activity;
+use super::frames::Calm;
 use super::header;
 use super::io::Io;
 use super::socket::Socket;
@@ -20,7 +21,7 @@ use super::tls::Tls;
 /// The stream of bytes from a client, once its connection is open.
 ///
 /// A write fails with [`io::ErrorKind::TimedOut`] when the client reads nothing for the time
-/// [`Door::slow_reader`].
+/// [`Door::slow_reader`]. A read fails after a flood of HTTP/2 frames.
 pub(crate) type Stream = Box<dyn Io>;
 
 /// The fault of a client for which its connection is closed.
@@ -33,6 +34,8 @@ pub(crate) enum Closed {
     SlowReader,
     /// The connection was idle for longest, and left for a new one.
     Idle,
+    /// The client sent a flood of HTTP/2 frames that ask for nothing.
+    Flood,
 }
 
 /// The function that counts such faults.
@@ -90,11 +93,17 @@ pub(crate) async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> 
         io = Box::new(buffered);
     }
 
+    let count = door.count.clone();
+    let flooded = move || count(Closed::Flood);
     let Some(tls) = &door.tls else {
-        return Some((io, Peer { address, connected, is_tls: false }));
+        let peer = Peer { address, connected, is_tls: false };
+        return Some((Box::new(Calm::new(io, flooded)), peer));
     };
     match within(door.handshake, tls.accept(io)).await {
-        Ok(io) => Some((Box::new(io), Peer { address, connected, is_tls: true })),
+        Ok(io) => {
+            let peer = Peer { address, connected, is_tls: true };
+            Some((Box::new(Calm::new(io, flooded)), peer))
+        }
         Err(error) => {
             debug!(%address, %connected, %error, "closed for its TLS handshake");
             (door.count)(Closed::TlsHandshake);

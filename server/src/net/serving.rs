@@ -100,8 +100,11 @@ pub(crate) async fn serve<A: Answer>(
         let place = server.admit(socket.peer)?;
         Some((socket, place))
     };
-    let connect = |member, newcomer| {
-        connections.threads.spawn(server.clone().converse(newcomer, member, draining.watcher()));
+    let connect = |mut member: Member, newcomer| {
+        connections.threads.spawn(|seat| {
+            member.seat = Some(seat);
+            server.clone().converse(newcomer, member, draining.watcher())
+        });
     };
     // The connection that waits for a place, if all are taken by busy ones. Others wait in the
     // listener's backlog.

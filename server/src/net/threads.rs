@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
@@ -27,12 +28,23 @@ pub(crate) fn index() -> usize {
     INDEX.get()
 }
 
-/// The threads that drive connections, by the handles of their runtimes.
+/// The threads that drive connections.
+///
+/// A new connection goes to the thread with the fewest that are open. Among equals they take turns.
+/// So a client that keeps some of its connections does not choose the neighbours of the others.
 pub(crate) struct Threads {
-    all: Vec<Handle>,
+    all: Vec<Thread>,
     /// The number of connections so far, by which they take turns.
     next: AtomicUsize,
 }
+
+struct Thread {
+    runtime: Handle,
+    open: Arc<AtomicUsize>,
+}
+
+/// A place of a connection at its thread. A drop gives it back.
+pub(crate) struct Seat(Arc<AtomicUsize>);
 
 impl Threads {
     /// Starts the threads, which run until the process ends.
@@ -44,13 +56,60 @@ impl Threads {
                 INDEX.set(index);
                 runtime.block_on(pending::<()>());
             })?;
-            Ok(handle)
+            Ok(Thread { runtime: handle, open: Arc::default() })
         };
         Ok(Threads { all: (0..count()).map(start).collect::<io::Result<_>>()?, next: AtomicUsize::new(0) })
     }
 
-    /// Gives a connection to the next thread.
-    pub(crate) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        self.all[self.next.fetch_add(1, Relaxed) % self.all.len()].spawn(connection);
+    /// Gives a connection to a thread. It has its seat until the value that it gets is dropped.
+    pub(crate) fn spawn<F>(&self, connection: impl FnOnce(Seat) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let from = self.next.fetch_add(1, Relaxed) % self.all.len();
+        let in_turn = self.all[from..].iter().chain(&self.all[..from]);
+        // Relaxed: the accept loop alone takes seats. One that comes back meanwhile is seen later.
+        let least = in_turn.min_by_key(|thread| thread.open.load(Relaxed));
+        let Some(thread) = least else { return };
+        thread.open.fetch_add(1, Relaxed);
+        thread.runtime.spawn(connection(Seat(thread.open.clone())));
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Returns the thread of a new connection, and its seat.
+    fn open(threads: &Threads) -> (usize, Seat) {
+        let (told, thread) = mpsc::channel();
+        threads.spawn(|seat| async move { drop(told.send((index(), seat))) });
+        thread.recv().expect("the thread runs")
+    }
+
+    /// Kept connections between short ones took one thread by their numbers.
+    #[test]
+    fn kept_connections_are_spread_whatever_comes_between_them() {
+        let threads = Threads::start().expect("threads");
+        let all = threads.all.len();
+        for short in 0..3 {
+            let mut kept = vec![0; all];
+            let seats = Vec::from_iter((0..4 * all).map(|_| {
+                let (thread, seat) = open(&threads);
+                kept[thread] += 1;
+                (0..short).for_each(|_| drop(open(&threads)));
+                seat
+            }));
+            assert_eq!(kept, vec![4; all], "{short} short ones between them");
+            drop(seats);
+        }
     }
 }

@@ -22,6 +22,8 @@ events! {
     ProxyHeader = "proxy_header_errors",
     /// TLS handshakes that failed.
     TlsHandshake = "tls_handshake_errors",
+    /// Connections that were closed for a flood of HTTP/2 frames that ask for nothing.
+    Flood = "http2_floods",
     /// Requests that are no HTTP, or that HTTP forbids: 400.
     BadRequest = "bad_requests",
     /// Heads of requests over the bound: 431.

@@ -4,12 +4,13 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response, Version};
+use hyper::{Method, Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::Watcher;
@@ -19,7 +20,7 @@ use tonic::body::Body;
 use super::state::Service;
 use super::{grpc, http};
 use crate::net::crowd::{Activity, Member};
-use crate::net::open::Door;
+use crate::net::open::{Closed, Door};
 use crate::net::serving::{Answer, Connections};
 use crate::net::socket::Socket;
 use crate::net::tls::Tls;
@@ -86,13 +87,20 @@ impl Front {
         peer: IpAddr,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let (busy, is_http1) = (activity.busy(), request.version() < Version::HTTP_2);
+        let (_busy, is_http1) = (activity.busy(), request.version() < Version::HTTP_2);
+        // hyper drops the body of an answer to `HEAD` in HTTP/1 alone.
+        let is_head = !is_http1 && request.method() == Method::HEAD;
+        // An answer to a ping is no begin of a head.
+        activity.is_multiplexed.store(!is_http1, Relaxed);
         let service = self.service.clone();
         let mut response = match self.protocol {
-            Protocol::Grpc => grpc::answer(service, busy, request).await,
+            Protocol::Grpc => grpc::answer(service, request).await,
             Protocol::Http => http::answer(service, peer, request).await,
             Protocol::Prometheus => http::metrics(&service, &request),
         };
+        if is_head {
+            *response.body_mut() = Body::empty();
+        }
         if is_http1 && self.connections.are_closing() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -130,7 +138,11 @@ impl Front {
         tokio::select! {
             () = self.connections.late() => settings.drain,
             () = sleep(age) => settings.max_age_grace,
-            () = activity.dismissed() => LAST,
+            // It has no call under way, and a newcomer waits for its place.
+            () = activity.dismissed() => {
+                self.service.closed(Closed::Idle);
+                Duration::ZERO
+            }
             () = is_late => LAST,
         }
     }
@@ -170,7 +182,10 @@ impl Answer for Front {
             _ = serving.as_mut() => (),
             last = self.leaves(&activity) => {
                 serving.as_mut().graceful_shutdown();
-                let _ = timeout(last, serving).await;
+                tokio::select! {
+                    _ = timeout(last, serving) => (),
+                    () = activity.dismissed() => self.service.closed(Closed::Idle),
+                }
             }
         }
     }

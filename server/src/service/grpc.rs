@@ -25,7 +25,6 @@ use super::messages::{
 };
 use super::room::Roomed;
 use super::state::{Condition, MESSAGE, Service, Undecided};
-use crate::net::crowd::Busy;
 
 const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 /// The longest time for the message of a request.
@@ -34,8 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// 8 KB: of 256 calls at a time, most of the memory of the process.
 const BUFFER: usize = 512;
 
-/// Answers a call. The connection is busy until the answer has ended.
-pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<Incoming>) -> Response<Body> {
+/// Answers a call. The answers of a `Watch` go on behind it: a connection that has no other call is
+/// idle.
+pub(super) async fn answer(service: Arc<Service>, request: Request<Incoming>) -> Response<Body> {
     let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     if !kind.starts_with(b"application/grpc") {
         let mut response = Response::new(Body::empty());
@@ -50,7 +50,7 @@ pub(super) async fn answer(service: Arc<Service>, busy: Busy, request: Request<I
             timeout(PATIENCE, grpc().unary(CheckHealth(service), request)).await
         }
         "/grpc.health.v1.Health/Watch" => {
-            timeout(PATIENCE, grpc().server_streaming(WatchHealth(service, Some(busy)), request)).await
+            timeout(PATIENCE, grpc().server_streaming(WatchHealth(service), request)).await
         }
         path => {
             let known =
@@ -190,7 +190,7 @@ impl UnaryService<HealthCheckRequest> for CheckHealth {
     }
 }
 
-struct WatchHealth(Arc<Service>, Option<Busy>);
+struct WatchHealth(Arc<Service>);
 
 impl ServerStreamingService<HealthCheckRequest> for WatchHealth {
     type Response = HealthCheckResponse;
@@ -201,15 +201,14 @@ impl ServerStreamingService<HealthCheckRequest> for WatchHealth {
         let (name, mut health) = (request.into_inner().service, self.0.health.subscribe());
         health.mark_changed();
         let unknown = HealthCheckResponse { status: ServingStatus::ServiceUnknown.into() };
-        let state = (health, self.1.take());
         // It ends with the answer that the service stops.
-        let answers = stream::unfold(Some(state), move |state| {
+        let answers = stream::unfold(Some(health), move |health| {
             let name = name.clone();
             async move {
-                let (mut health, busy) = state?;
+                let mut health = health?;
                 health.changed().await.ok()?;
                 let now = *health.borrow_and_update();
-                let next = (now != Condition::Stopping).then_some((health, busy));
+                let next = (now != Condition::Stopping).then_some(health);
                 Some((Ok(status(now, &name).unwrap_or(unknown)), next))
             }
         });

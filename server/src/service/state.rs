@@ -36,8 +36,12 @@ pub(crate) struct Service {
 }
 
 /// The faults for which a connection is closed, with their names in the metrics.
-const CLOSED: [(Closed, &str); 3] =
-    [(Closed::TlsHandshake, "tls_handshake"), (Closed::SlowReader, "slow_reader"), (Closed::Idle, "idle")];
+const CLOSED: [(Closed, &str); 4] = [
+    (Closed::TlsHandshake, "tls_handshake"),
+    (Closed::SlowReader, "slow_reader"),
+    (Closed::Idle, "idle"),
+    (Closed::Flood, "flood"),
+];
 
 /// The settings and the rules at a time: a request sees those of one time.
 pub(crate) struct Configured {

@@ -312,6 +312,7 @@ pub(crate) fn door(
             Closed::TlsHandshake => Event::TlsHandshake,
             Closed::SlowReader => Event::SlowReader,
             Closed::Idle => Event::ConnectionIdle,
+            Closed::Flood => Event::Flood,
         });
     };
     Door {

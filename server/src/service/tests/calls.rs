@@ -9,11 +9,10 @@ use super::super::messages::{
 };
 use super::super::state::{Condition, MESSAGE};
 use super::SHOP;
-use super::client::{Client, SHOULD_RATE_LIMIT, Server, answered, framed, request, serve};
+use super::client::{Client, SHOULD_RATE_LIMIT, Server, WATCH, answered, framed, request, serve};
 use crate::net::open::tests::Folder;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
-const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 fn shop(given: &[(&str, &str)]) -> (Folder, Server) {
     let folder = Folder::new();

@@ -23,6 +23,9 @@ use crate::net::socket::Listener;
 use crate::settings::values::Address;
 
 pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(super) const WATCH: &str = "/grpc.health.v1.Health/Watch";
+/// The connections of a listener.
+pub(super) const PLACES: usize = 100;
 
 /// A listener of the service.
 pub(super) struct Server {
@@ -38,7 +41,7 @@ pub(super) fn serve(protocol: Protocol, path: &Path, given: &[(&str, &str)]) -> 
     let _ = source.load();
     let listener = Listener::bind(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let Address::Tcp(at) = *listener.address() else { unreachable!("it was bound to an address") };
-    let front = Front::new(&source.service, protocol, None, 100).unwrap();
+    let front = Front::new(&source.service, protocol, None, PLACES).unwrap();
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(serving::serve(front, listener, stopped));
     Server { source, at, stop, serving }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::super::front::Protocol;
-use super::super::messages::RateLimitResponse;
+use super::super::messages::{HealthCheckRequest, RateLimitResponse};
 use super::SHOP;
-use super::client::{Client, SHOULD_RATE_LIMIT, request, serve};
+use super::client::{Client, PLACES, SHOULD_RATE_LIMIT, WATCH, framed, request, serve};
 use crate::net::open::tests::Folder;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +46,35 @@ async fn a_stop_ends_idle_connections_and_answers_whole() {
     ended.unwrap().expect("it ends by GOAWAY, and not by a reset");
     assert!(server.serving.await.unwrap(), "each call was answered");
     TcpStream::connect(server.at).await.unwrap_err();
+}
+
+/// Connections without a call, and with a `Watch` alone, take all places.
+#[tokio::test]
+async fn newcomers_take_the_places_of_idle_connections_at_once() {
+    let folder = shop();
+    let server = serve(Protocol::Grpc, &folder.path("shop.yaml"), &[]);
+    let (mut silent, mut watching) = (Vec::new(), Vec::new());
+    for _ in 0..PLACES / 2 {
+        silent.push(TcpStream::connect(server.at).await.unwrap());
+        let mut client = Client::connect(&server).await;
+        let mut watch = client.send(WATCH, &[], framed(&HealthCheckRequest::default())).await;
+        watch.body_mut().frame().await.unwrap().unwrap();
+        watching.push((client, watch));
+    }
+    let ask = request("shop", &[("account", "a")]);
+    let newcomers = async {
+        let mut served = Vec::new();
+        for _ in 0..PLACES {
+            let mut client = Client::connect(&server).await;
+            assert_eq!(client.call::<RateLimitResponse>(SHOULD_RATE_LIMIT, &ask).await.0, 0);
+            served.push(client);
+        }
+    };
+    timeout(PATIENCE, newcomers).await.expect("none waits a second for its place");
+    for (mut client, _) in watching {
+        let ended = timeout(PATIENCE, &mut client.connection).await;
+        assert!(ended.is_ok(), "it gave its place up");
+    }
 }
 
 /// Sends the bytes of a request, and reads to the end of the connection.

@@ -1,10 +1,12 @@
 //! Clients that misuse HTTP/2.
 
+use std::io::Read;
+use std::thread;
 use std::time::Duration;
 
 use crate::support::frames::{
-    CONTINUATION, END_STREAM, HEADERS, LONGEST, PING, RESET, SETTINGS, WINDOW_UPDATE, block, fields, frame,
-    head,
+    ACK, CONTINUATION, END_STREAM, HEADERS, LONGEST, PING, PRIORITY, RESET, SETTINGS, WINDOW_UPDATE, block,
+    fields, frame, head,
 };
 use crate::support::{Frames, GET, Proxy, until};
 
@@ -52,6 +54,43 @@ fn a_flood_of_frames_stops_no_other_client() {
         flooding.push(client);
     }
     flooding.into_iter().for_each(Frames::end);
+}
+
+/// The client reads each answer.
+#[test]
+fn a_flood_of_frames_that_ask_for_nothing_ends_its_connection() {
+    let (_, proxy) = Proxy::answered("");
+    let floods = [
+        frame(SETTINGS, 0, 0, &[]),
+        frame(PING, 0, 0, &[0; 8]),
+        frame(PING, ACK, 0, &[0; 8]),
+        frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 16]),
+        frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()),
+        frame(99, 0, 0, &[0; 16]),
+    ];
+    for (number, flood) in floods.iter().enumerate() {
+        let mut client = Frames::connect(proxy.address, &[]);
+        client.get(1, "/");
+        assert_eq!(client.response(1).0, 200);
+        let mut reader = client.client.stream.try_clone().expect("it is open");
+        let reading = thread::spawn(move || {
+            let mut last = Vec::new();
+            let _ = reader.read_to_end(&mut last);
+            last
+        });
+        until("the end of the connection", || client.try_write(&flood.repeat(1_000)).is_err());
+        reading.join().expect("no panic");
+        proxy.await_metric("tollgate_proxy_http2_floods_total", number as u64 + 1);
+        other_is_served(&proxy);
+    }
+    // A client that pings, and opens its window, as often as some do.
+    let mut client = Frames::connect(proxy.address, &[]);
+    for stream in (1..400).step_by(2) {
+        client.get(stream, "/");
+        (0..10).for_each(|_| client.open_window(0, 1));
+        client.ping();
+        assert_eq!(client.response(stream).0, 200);
+    }
 }
 
 #[test]
