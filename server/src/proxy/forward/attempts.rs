@@ -261,7 +261,7 @@ impl Forward {
         let may_repeat = request.method().is_idempotent() && is_whole;
         let keeps_host = targets[0].preserves_host && request.headers().contains_key(header::HOST);
         let mut failed = 0;
-        let mut fresh = false;
+        let (mut repeats, mut fresh) = (false, false);
         let mut turn = self.turns.first(&targets);
         loop {
             let entered = self.turns.enter(&targets, &mut turn, priority);
@@ -273,10 +273,10 @@ impl Forward {
             if !keeps_host {
                 request.headers_mut().insert(header::HOST, target.host.clone());
             }
-            let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !fresh)
+            let spare = (is_whole && (may_repeat || target.pool.shared.is_some()) && !repeats)
                 .then(|| Spare::of(&request));
             let answers = target.health.answers();
-            let mut outcome = target.ask(fresh, request, upload.as_deref()).await;
+            let mut outcome = target.ask(fresh, request, upload.as_deref(), &mut turn.probe).await;
             if outcome.as_ref().is_ok_and(|(response, _)| !switches_as_asked(response, handshake.as_deref()))
             {
                 outcome = Err((Failure::Mismatched, None));
@@ -293,7 +293,7 @@ impl Forward {
                 Err(failed) => failed,
             };
             // The first refusal is tried again, and says nothing.
-            if fresh || !matches!(failure, Failure::Refused(_)) {
+            if repeats || !matches!(failure, Failure::Refused(_)) {
                 target.note_failure(&failure, answers, self.turns.now(), turn.probe.take());
             }
             let again = match failure {
@@ -304,11 +304,13 @@ impl Forward {
                     let is_begun = upload.as_deref().is_some_and(|upload| upload.is_begun.load(Relaxed));
                     unsent.filter(|_| is_next && !is_begun).map(|unsent| *unsent)
                 }
-                // At any time, the upstream may close a connection that was kept alive.
-                Failure::Broken(_) if may_repeat && !std::mem::replace(&mut fresh, true) => {
+                // At any time, the upstream may close a connection that was kept alive. The
+                // response to another request on it may have ended it as well.
+                Failure::Broken(_) if may_repeat && !std::mem::replace(&mut repeats, true) => {
+                    fresh = true;
                     spare.map(Spare::request)
                 }
-                Failure::Refused(_) if !std::mem::replace(&mut fresh, true) => spare.map(Spare::request),
+                Failure::Refused(_) if !std::mem::replace(&mut repeats, true) => spare.map(Spare::request),
                 _ => None,
             };
             match again {

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::connect::{BodyFault, BoxError};
-use super::forwarded::drop_from_trailers;
+use super::forwarded::{drop_from_trailers, drop_from_upload};
 use crate::proxy::config::settings::Settings;
 use crate::proxy::pace::{Pace, Patience};
 
@@ -69,9 +69,14 @@ impl Upload {
         self.fault.get().copied()
     }
 
+    /// Returns whether the proxy waits for the client.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Relaxed)
+    }
+
     /// Returns the last instant at which the proxy did not wait for the upstream.
     pub(crate) fn last(&self) -> Instant {
-        if self.waiting.load(Relaxed) {
+        if self.is_waiting() {
             return Instant::now();
         }
         self.start + Duration::from_millis(self.last.load(Relaxed))
@@ -126,7 +131,7 @@ impl http_body::Body for Attempt {
         match frame {
             Some(Err(error)) => this.fail(BodyFault::Broken, error.into()),
             Some(Ok(mut frame)) => {
-                frame.trailers_mut().into_iter().for_each(drop_from_trailers);
+                frame.trailers_mut().into_iter().for_each(drop_from_upload);
                 Poll::Ready(Some(Ok(frame)))
             }
             None => Poll::Ready(None),

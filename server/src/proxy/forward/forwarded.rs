@@ -236,6 +236,20 @@ pub(crate) fn drop_from_trailers(trailers: &mut HeaderMap) {
     trailers.remove(header::CONTENT_LENGTH);
 }
 
+/// Drops the same from the trailers of a request, and each name by which a head tells of the
+/// client, of the target or of credentials. Some upstreams merge trailers into the head (RFC 9110,
+/// 6.5.1).
+pub(crate) fn drop_from_upload(trailers: &mut HeaderMap) {
+    drop_from_trailers(trailers);
+    for name in [header::AUTHORIZATION, header::COOKIE, header::HOST, header::VIA] {
+        trailers.remove(name);
+    }
+    let claims: Vec<HeaderName> = trailers.keys().filter(|name| is_claim(name)).cloned().collect();
+    for name in claims {
+        trailers.remove(name);
+    }
+}
+
 /// Drops the headers for one connection, and those that `Connection` names.
 ///
 /// `TE: trailers` stays, and so do `Connection` and `Upgrade` of a WebSocket handshake. Headers for

@@ -3,8 +3,8 @@
 use futures_util::FutureExt;
 use h2::Reason;
 use http_body_util::{BodyExt, Either};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use hyper::{Response, StatusCode};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
 
 use super::answers::Body;
 
@@ -16,9 +16,12 @@ const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 #[derive(Clone, Copy)]
 pub(crate) struct Reset(pub(crate) Reason);
 
-/// Returns whether a request of HTTP/2 with these headers is one of gRPC.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+/// Returns whether a request of HTTP/2 is one of gRPC, which has the method `POST`.
+pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
+    if request.method() != Method::POST {
+        return false;
+    }
+    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let rest = kind.strip_prefix(b"application/grpc");
     rest.is_some_and(|rest| rest.first().is_none_or(|byte| b"+; \t".contains(byte)))
 }

@@ -3,6 +3,10 @@
 //! A connection takes requests until its peer's limit on streams is reached, or [`MOST`]; then
 //! another one is opened. One whose peer says goodbye, or is silent for a whole time-out, takes no
 //! other request. The requests on it go on.
+//!
+//! A response that breaks the rules of HTTP/2 may end its connection, with the requests of others.
+//! After that, fewer requests share a connection, down to one: [`Sharers`]. A request that is sent
+//! again has a connection of its own.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -10,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use h2::Reason;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{self, HeaderValue};
@@ -25,10 +30,17 @@ use super::exchange::{Unanswered, unanswered};
 
 /// The most requests on a connection at a time, whatever its peer allows.
 const MOST: usize = 100;
+/// The factor by which fewer requests share a connection after one has broken under several.
+const FEWER: usize = 4;
+/// The time without such a fault after which that many more share one again.
+const CALM: Duration = Duration::from_secs(60);
 /// The most bytes of one response that wait for its client.
 const WINDOW: u32 = 128 << 10;
 /// The longest head of a response.
-const HEAD: u32 = 64 << 10;
+const HEAD: usize = 64 << 10;
+/// The longest head that h2 reads. A longer one may end the connection, and with it all requests
+/// on it. So this bound is above that of a head.
+const HEAD_READ: u32 = 1 << 20;
 /// The most bytes of a request that wait for the upstream.
 const SEND_BUFFER: usize = 64 << 10;
 /// The pause before another look at a connection whose settings have not come.
@@ -41,7 +53,18 @@ const PONG: Duration = Duration::from_secs(10);
 
 /// The connections of one upstream.
 #[derive(Default)]
-pub(crate) struct Streams(Mutex<Vec<Arc<Connection>>>);
+pub(crate) struct Streams {
+    connections: Mutex<Vec<Arc<Connection>>>,
+    sharers: Arc<Sharers>,
+}
+
+/// The most requests that share a connection.
+struct Sharers {
+    start: Instant,
+    /// The most after the last fault, and milliseconds from `start` to it.
+    after: AtomicUsize,
+    at: AtomicU64,
+}
 
 struct Connection {
     /// `None` once the connection has ended.
@@ -50,8 +73,10 @@ struct Connection {
     /// The streams that the peer allows.
     limit: Arc<AtomicUsize>,
     used: AtomicUsize,
+    sharers: Arc<Sharers>,
     /// No other request is to be sent.
     is_retired: AtomicBool,
+    is_broken: AtomicBool,
     start: Instant,
     /// Milliseconds from `start` to the last head of a response.
     last: AtomicU64,
@@ -72,7 +97,13 @@ impl Streams {
     pub(crate) fn take(&self) -> Option<Stream> {
         let mut connections = self.connections();
         connections.retain(|connection| connection.is_open());
-        connections.iter().find_map(Connection::take)
+        let most = self.sharers.most();
+        connections.iter().find_map(|connection| Connection::take(connection, most))
+    }
+
+    /// Returns whether a new connection is for several requests.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.sharers.most() > 1
     }
 
     /// Drops the connections that were idle for a time.
@@ -81,11 +112,17 @@ impl Streams {
         self.connections().retain(|connection| connection.is_open() && !is_idle(connection));
     }
 
-    /// Begins HTTP/2 on a new connection, and returns a stream of it.
+    /// Begins HTTP/2 on a new connection, and returns a stream of it, which is the only one if
+    /// `alone` is true.
     ///
     /// The function waits for the peer's settings: they tell the number of streams, and that the
     /// peer speaks HTTP/2 at all.
-    pub(crate) async fn begin(&self, link: Link, patience: Duration) -> Result<Stream, BoxError> {
+    pub(crate) async fn begin(
+        &self,
+        link: Link,
+        patience: Duration,
+        alone: bool,
+    ) -> Result<Stream, BoxError> {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -95,7 +132,7 @@ impl Streams {
             .initial_stream_window_size(WINDOW)
             // No response that waits for its client stops the others of the connection.
             .initial_connection_window_size(WINDOW * MOST as u32)
-            .max_header_list_size(HEAD)
+            .max_header_list_size(HEAD_READ)
             .max_send_buf_size(SEND_BUFFER);
         let (sender, mut connection) = builder.handshake(TokioIo::new(link)).await?;
         while connection.current_max_send_streams() == 0 {
@@ -108,9 +145,11 @@ impl Streams {
         let limit = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let (ends, ended) = watch::channel(());
         let (used, last) = (AtomicUsize::new(1), AtomicU64::new(0));
-        let (is_retired, start) = (AtomicBool::new(false), Instant::now());
+        let (is_retired, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (start, sharers) = (Instant::now(), self.sharers.clone());
         let (told, sender) = (limit.clone(), Mutex::new(Some(sender)));
-        let shared = Connection { sender, ended, limit, used, is_retired, start, last, patience };
+        let shared =
+            Connection { sender, ended, limit, used, sharers, is_retired, is_broken, start, last, patience };
         let shared = Arc::new(shared);
         let driven = Arc::downgrade(&shared);
         // Its errors are those of its requests.
@@ -123,12 +162,45 @@ impl Streams {
             driving.await;
             drop((driven.upgrade().and_then(|shared| shared.sender().take()), ends));
         });
-        self.connections().push(shared.clone());
+        if !alone {
+            self.connections().push(shared.clone());
+        }
         Ok(Stream::of(shared))
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Sharers {
+    fn default() -> Sharers {
+        Sharers { start: Instant::now(), after: AtomicUsize::new(MOST), at: AtomicU64::new(0) }
+    }
+}
+
+impl Sharers {
+    /// Returns the most requests that share a connection now.
+    fn most(&self) -> usize {
+        let after = self.after.load(Relaxed);
+        if after == MOST { MOST } else { self.recovered(after) }
+    }
+
+    #[cold]
+    fn recovered(&self, after: usize) -> usize {
+        let calm = self.start.elapsed().saturating_sub(Duration::from_millis(self.at.load(Relaxed)));
+        let steps = (calm.as_secs() / CALM.as_secs()).min(u64::from(usize::BITS)) as u32;
+        after.saturating_mul(FEWER.saturating_pow(steps)).min(MOST)
+    }
+
+    /// Notes a connection that broke under several requests.
+    ///
+    /// Relaxed: of faults at the same time, one may be lost.
+    #[cold]
+    fn note_fault(&self) {
+        let fewer = (self.most() / FEWER).max(1);
+        self.at.store(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX), Relaxed);
+        self.after.store(fewer, Relaxed);
     }
 }
 
@@ -142,12 +214,21 @@ impl Connection {
     }
 
     /// The caller holds the lock, so no stream is taken concurrently.
-    fn take(this: &Arc<Connection>) -> Option<Stream> {
-        let most = this.limit.load(Relaxed).min(MOST);
+    fn take(this: &Arc<Connection>, most: usize) -> Option<Stream> {
+        let most = this.limit.load(Relaxed).min(most);
         (this.used.load(Relaxed) < most).then(|| {
             this.used.fetch_add(1, Relaxed);
             Stream::of(this.clone())
         })
+    }
+
+    /// Notes the failure of one of its requests: the fault of one may have ended all of them.
+    #[cold]
+    fn note_failure(&self, failure: &Failure) {
+        let is_broken = matches!(failure, Failure::Broken(_)) && !self.is_broken.swap(true, Relaxed);
+        if is_broken && self.used.load(Relaxed) > 1 {
+            self.sharers.note_fault();
+        }
     }
 
     /// Returns the time of the last head of a response, or that of the begin.
@@ -189,9 +270,13 @@ impl Stream {
         self.is_answered = true;
         self.of.last.store(self.of.start.elapsed().as_millis() as u64, Relaxed);
         let mut failed = match answered {
+            Ok(response) if has_long_head(&response) => {
+                return Err((Failure::Reset(Reason::PROTOCOL_ERROR), None));
+            }
             Ok(response) => return Ok(response),
             Err(error) => unanswered(error),
         };
+        self.of.note_failure(&failed.0);
         if let (_, Some(unsent)) = &mut failed {
             // The connection is about to end.
             self.of.is_retired.store(true, Relaxed);
@@ -210,6 +295,12 @@ impl Drop for Stream {
             self.of.is_retired.store(true, Relaxed);
         }
     }
+}
+
+/// Returns whether a head is over its bound, by the count of HTTP/2 (RFC 9113, 6.5.2).
+fn has_long_head(response: &Response<Incoming>) -> bool {
+    let fields = response.headers().iter();
+    fields.map(|(name, value)| name.as_str().len() + value.len() + 32).sum::<usize>() > HEAD
 }
 
 /// Moves the host of a request into its URL, as HTTP/2 has it.
@@ -232,4 +323,24 @@ fn name_host(request: &mut Request<Sent>) {
         request.headers_mut().insert(header::HOST, host);
     }
     *request.version_mut() = Version::HTTP_11;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_fault_leaves_fewer_sharers_and_each_calm_minute_more() {
+        let sharers = Sharers::default();
+        for most in [100, 25, 6, 1, 1] {
+            assert_eq!(sharers.most(), most);
+            sharers.note_fault();
+        }
+        for most in [1, 4, 16, 64, 100, 100] {
+            assert_eq!(sharers.most(), most);
+            tokio::time::advance(CALM).await;
+        }
+        sharers.note_fault();
+        assert_eq!(sharers.most(), 25);
+    }
 }

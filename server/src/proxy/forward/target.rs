@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -19,6 +20,9 @@ use super::inflight::Gate;
 use super::pool::{Answered, Pool};
 use crate::proxy::config::settings::{Settings, Upstream};
 use crate::proxy::counters::Event;
+
+/// The time after which a request whose client does not send its body gives the probe back.
+const PROBE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Target {
     /// The upstream as the settings name it.
@@ -58,13 +62,25 @@ impl Target {
 
     /// Sends a request, over a new connection if `fresh` is true, and waits for the head of the
     /// response. `upload` is the progress of a body that is on its way.
-    pub(crate) async fn ask(&self, fresh: bool, request: Request<Sent>, upload: Option<&Upload>) -> Answered {
+    ///
+    /// A client that keeps the upstream waiting for its body does not keep the probe: it is given
+    /// back after [`PROBE`], and another request asks meanwhile.
+    pub(crate) async fn ask(
+        &self,
+        fresh: bool,
+        request: Request<Sent>,
+        upload: Option<&Upload>,
+        probe: &mut Option<Probe>,
+    ) -> Answered {
         let (upstream, limit) = (&*self.name, self.pool.timeouts.response_head);
         let began = Instant::now();
         let last = || upload.map_or(began, |upload| upload.last().max(began));
         let mut answer = std::pin::pin!(self.pool.send(request, fresh));
         loop {
-            let until = last() + limit;
+            let mut until = last() + limit;
+            if upload.is_some() && probe.is_some() {
+                until = until.min(Instant::now() + PROBE);
+            }
             match timeout_at(until, answer.as_mut()).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err((failure, unsent))) => {
@@ -77,7 +93,9 @@ impl Target {
                     return Err((failure, unsent));
                 }
                 // The client has sent a part meanwhile, or the proxy waits for the client.
-                Err(_) if last() + limit > Instant::now() => (),
+                Err(_) if last() + limit > Instant::now() => {
+                    probe.take_if(|_| upload.is_some_and(Upload::is_waiting));
+                }
                 Err(_) => {
                     tracing::warn!(upstream, "the upstream did not begin to respond in time");
                     return Err((Failure::TooLate, None));

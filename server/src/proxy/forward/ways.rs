@@ -26,7 +26,7 @@ enum Way {
 
 impl Pool {
     /// Sends a request by a stream, or over a connection of HTTP/1.1 if the upstream chose that.
-    /// With `fresh` such a connection is a new one.
+    /// With `fresh` the connection is a new one, and no other request shares it.
     ///
     /// The state has memory of its own, apart from that of other upstreams.
     #[inline(never)]
@@ -69,34 +69,31 @@ impl Pool {
     }
 
     /// Returns a way, and whether it is over a new connection. One request connects for all that
-    /// wait, unless the upstream speaks HTTP/1.1.
+    /// wait, unless each has a connection of its own.
     async fn way(&self, fresh: bool, upgrades: bool) -> Result<(Way, bool), Failure> {
         let Some(shared) = &self.shared else { return Err(Failure::NotAccepted) };
-        let at_hand = || if upgrades { None } else { self.at_hand(shared, fresh) };
+        let alone = fresh || upgrades;
+        let at_hand = || if alone { None } else { self.at_hand(shared) };
         if let Some(way) = at_hand() {
             return Ok((way, false));
         }
         let _connecting;
-        if !upgrades && !shared.is_http1.load(Relaxed) {
+        if !alone && !shared.is_http1.load(Relaxed) && shared.streams.are_shared() {
             let lock = timeout(self.timeouts.connect, shared.connecting.lock()).await;
             _connecting = lock.map_err(|_| Failure::NotAccepted)?;
             if let Some(way) = at_hand() {
                 return Ok((way, false));
             }
         }
-        Ok((self.dial(shared, upgrades).await?, true))
+        Ok((self.dial(shared, alone, upgrades).await?, true))
     }
 
-    fn at_hand(&self, shared: &Sharing, fresh: bool) -> Option<Way> {
-        let idle = || if fresh { None } else { self.take() };
-        shared
-            .streams
-            .take()
-            .map(Way::Stream)
-            .or_else(|| idle().map(|(sender, home)| Way::Connection(sender, home)))
+    fn at_hand(&self, shared: &Sharing) -> Option<Way> {
+        let stream = shared.streams.take().map(Way::Stream);
+        stream.or_else(|| self.take().map(|(sender, home)| Way::Connection(sender, home)))
     }
 
-    async fn dial(&self, shared: &Sharing, only_http1: bool) -> Result<Way, Failure> {
+    async fn dial(&self, shared: &Sharing, alone: bool, only_http1: bool) -> Result<Way, Failure> {
         let dialed = within(self.timeouts.connect, async {
             let io = open(&self.to, self.timeouts.connect).await?;
             let (io, is_http2) = match &shared.trust {
@@ -105,7 +102,8 @@ impl Pool {
             };
             let link = linked(io, &self.timeouts);
             if is_http2 {
-                return shared.streams.begin(link, self.timeouts.response_head).await.map(Way::Stream);
+                let stream = shared.streams.begin(link, self.timeouts.response_head, alone);
+                return stream.await.map(Way::Stream);
             }
             begin(link).await.map(|sender| Way::Connection(sender, threads::index()))
         });

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::Watcher;
@@ -28,7 +28,7 @@ use crate::net::socket::Socket;
 use crate::net::tls::Tls;
 use crate::proxy::config::settings::{Settings, Timeouts, Upstream};
 use crate::proxy::counters::{Counters, Event};
-use crate::proxy::forward::answers::Served;
+use crate::proxy::forward::answers::{Body, Served};
 use crate::proxy::forward::attempts::Forward;
 use crate::proxy::forward::bodies::{Delivery, Download, End, Held};
 use crate::proxy::forward::grpc::{Reset, as_grpc, is_grpc};
@@ -116,13 +116,18 @@ impl Proxy {
         let mut line = settings.log.access.then(|| Line::of(&request, asking.client.address));
         let is_multiplexed = request.version() == Version::HTTP_2;
         let has_body = !request.body().is_end_stream();
-        let is_grpc = is_multiplexed && is_grpc(request.headers());
+        let is_grpc = is_multiplexed && is_grpc(&request);
+        // hyper drops the body of an answer to `HEAD` in HTTP/1 alone.
+        let is_head = is_multiplexed && request.method() == Method::HEAD;
         // A refused request ends before: it moves no room for the state of one that goes on.
         let send =
             |client: Client, request| Box::pin(self.forward.send(&settings, peer, &asked, client, request));
         let mut response = asking.send(request, send).await;
         if is_grpc && response.body().served.is_none() {
             response = as_grpc(response);
+        }
+        if is_head && response.body().served.is_none() {
+            *response.body_mut() = Body::from("");
         }
         if has_body && !is_multiplexed && response.body().served.is_none() {
             // hyper sees that the body is left unread. It drains one that has arrived, or the

@@ -2,7 +2,7 @@
 
 use hyper::Method;
 
-use crate::support::{Http2, OK, Proxy, block_on, get, spawn};
+use crate::support::{Http2, OK, Proxy, block_on, get, refusing, spawn};
 
 #[test]
 fn a_request_and_its_body_pass() {
@@ -75,4 +75,16 @@ fn there_is_no_connect() {
     let client = Http2::connect(proxy.address);
     assert_eq!(client.send(Method::CONNECT, "a.example:80", &[], "").status, 501);
     assert_eq!(client.get("/").status, 200);
+}
+
+#[test]
+fn an_error_of_the_proxy_is_one_of_grpc_to_a_post_alone() {
+    let proxy = Proxy::over(&refusing(), "");
+    let client = Http2::connect(proxy.address);
+    for (method, status) in [(Method::GET, 502), (Method::HEAD, 502), (Method::PUT, 502), (Method::POST, 200)]
+    {
+        let kind = [("content-type", "application/grpc")];
+        let reply = client.send(method.clone(), "http://a.example/", &kind, "");
+        assert_eq!(reply.status, status, "{method}");
+    }
 }

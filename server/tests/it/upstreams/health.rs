@@ -1,6 +1,8 @@
 //! Upstreams that are down, and come back.
 
+use std::io;
 use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
 use crate::support::{Down, OK, PATIENCE, Proxy, Reloaded, Upstream, refusing, serve, until};
 
@@ -87,4 +89,31 @@ fn a_reload_keeps_what_is_known_of_an_upstream() {
     until_it_is(&proxy, &down, 0);
     proxy.read(&format!("{upstreams}limit = \"1000000/s\"\n"));
     proxy.await_metric(&series(&down), 0);
+}
+
+/// The upload that asks the upstream after an outage never ends, and the upstream waits for it.
+#[test]
+fn a_slow_upload_keeps_no_upstream_out() {
+    let (socket, answering) = (Down::bound(), Upstream::answering(OK));
+    let (down, up) = (socket.url.clone(), answering.url());
+    let proxy = Proxy::over_all(&[&down, &up], "--least-rate none --timeout request_body=1h");
+    until_it_is(&proxy, &down, 0);
+    let (sender, is_asked) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    socket.listen(move |mut connection| {
+        while let Some(head) = connection.try_head() {
+            if head.start.starts_with("POST") {
+                let _ = sender.lock().expect("no panic").send(());
+                let _ = io::copy(&mut connection, &mut io::sink());
+                return;
+            }
+            connection.write(OK);
+        }
+    });
+    let mut uploads = Vec::new();
+    until("an upload that asks the upstream", || {
+        uploads.push(proxy.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"));
+        is_asked.recv_timeout(Duration::from_millis(100)).is_ok()
+    });
+    until_it_is(&proxy, &down, 1);
 }

@@ -1,11 +1,14 @@
 //! Requests to an upstream of HTTP/2.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
+
 use futures_util::future::join_all;
 use hyper::body::Bytes;
 use hyper::{Method, Response, Version};
 
 use crate::support::{
-    Http2, Http2Upstream, Proxy, Reloaded, UPGRADE, block_on, call, get, next, serve, trailers,
+    Asked, Http2, Http2Upstream, Proxy, Reloaded, UPGRADE, block_on, call, get, next, serve, trailers,
 };
 use tollgate_testing::wire::text;
 
@@ -91,7 +94,9 @@ fn a_stream_passes_both_ways_at_once_with_its_trailers() {
             assert_eq!(next(&mut from_upstream).await.expect("a part").expect("whole"), word);
         }
         let mut last = trailers("x-up", "1");
-        last.extend(trailers("content-length", "7"));
+        // An upstream may merge them into the head.
+        let forged = ["content-length", "x-forwarded-for", "x-real-ip", "host", "via", "cookie"];
+        forged.into_iter().for_each(|name| last.extend(trailers(name, "7")));
         up.send_trailers(last).expect("it is open");
         assert!(next(asked.request.body_mut()).await.is_none());
         let seen = asked.request.body_mut().trailers().await.expect("whole").expect("trailers");
@@ -187,4 +192,81 @@ fn an_odd_response_of_http2_is_an_error() {
         let rest = text(&client.rest());
         assert!(!rest.contains("HTTP/1.1") && rest.len() <= 5, "{name}: {rest:?}");
     }
+}
+
+/// Answers with a head of this many bytes. The proxy may have closed the connection.
+fn answer_at_length(asked: &mut Asked, bytes: usize) {
+    let head = Response::builder().header("x-long", "x".repeat(bytes)).body(());
+    let _ = asked.respond.send_response(head.expect("a valid head"), true);
+}
+
+#[test]
+fn a_head_that_is_too_long_fails_its_own_request() {
+    let mut upstream = Http2Upstream::start();
+    let proxy = upstream.proxy("");
+    let client = Http2::connect(proxy.address);
+    block_on(async {
+        for bytes in [70_000, 200_000, 900_000] {
+            let (other, _up) = client.begin(get("/other"), true).await;
+            let mut waiting = upstream.asked().await;
+            let (long, ()) = tokio::join!(client.ask(get("/long")), async {
+                answer_at_length(&mut upstream.asked().await, bytes);
+            });
+            assert_eq!(long.expect("a status").status, 502, "{bytes}");
+            waiting.answer("own");
+            assert_eq!(other.await.expect("no reset").status(), 200, "{bytes}");
+        }
+    });
+}
+
+/// h2 ends a connection by such a head, with all of its streams.
+#[test]
+fn a_response_that_ends_its_connection_fails_no_request_but_its_own() {
+    let mut upstream = Http2Upstream::start();
+    let proxy = upstream.proxy("");
+    let client = Http2::connect(proxy.address);
+    block_on(async {
+        let mut asks = pin!(join_all((0..20).map(|_| client.ask(get("/other")))));
+        let bad = client.ask(get("/bad"));
+        let answers = async {
+            let mut all = Vec::new();
+            for _ in 0..21 {
+                all.push(upstream.asked().await);
+            }
+            let is_bad = |asked: &Asked| asked.request.uri().path() == "/bad";
+            answer_at_length(all.iter_mut().find(|asked| is_bad(asked)).expect("one is bad"), 8 << 20);
+            // Each is sent again.
+            let mut again = Vec::new();
+            for _ in 0..21 {
+                again.push(upstream.asked().await);
+            }
+            answer_at_length(again.iter_mut().find(|asked| is_bad(asked)).expect("one is bad"), 8 << 20);
+            again
+        };
+        let (bad, mut again) = tokio::select! {
+            _ = asks.as_mut() => panic!("no other is answered before the bad one"),
+            done = async { tokio::join!(bad, answers) } => done,
+        };
+        assert_eq!(bad.expect("a status").status, 502);
+        again.iter_mut().filter(|asked| asked.request.uri().path() != "/bad").for_each(|it| it.answer("own"));
+        for response in asks.await {
+            assert_eq!(response.expect("no reset").body, "own");
+        }
+        // From then on, fewer requests share a connection.
+        let asks = join_all((0..40).map(|_| client.ask(get("/"))));
+        let answers = async {
+            let mut shared = BTreeMap::<usize, usize>::new();
+            let mut all = Vec::new();
+            for _ in 0..40 {
+                let asked = upstream.asked().await;
+                *shared.entry(asked.connection).or_default() += 1;
+                all.push(asked);
+            }
+            all.iter_mut().for_each(|asked| asked.answer("own"));
+            shared
+        };
+        let (responses, shared) = tokio::join!(asks, answers);
+        assert!(responses.into_iter().all(|response| response.is_ok()));
+        assert!(shared.values().all(|requests| *requests <= 25), "{shared:?}");
+    });
 }
