@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use crate::files::{self, Listing};
+use crate::files;
 use crate::output::say;
 use crate::rules::explain::{entries, explain as explained};
-use crate::rules::load::{LoadOptions, Loaded, load_all};
+use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
+use crate::settings::fault::few;
 use crate::settings::values::switch;
 
 #[cfg(test)]
@@ -17,8 +18,8 @@ mod tests;
 /// Returns whether they may be served: there is no error, and with `strict` no warning. A path that
 /// cannot be read is an error of one sentence.
 pub(crate) fn run(paths: &[PathBuf], strict: bool) -> Result<bool, String> {
-    let files = read(paths)?;
-    let (text, passes) = report(&files, strict, options()?);
+    let (listing, files) = files::read(paths, &[])?;
+    let (text, passes) = report(&files, &listing.unread, strict, options()?);
     say(format_args!("{}", text.trim_end()));
     Ok(passes)
 }
@@ -28,7 +29,7 @@ pub(crate) fn run(paths: &[PathBuf], strict: bool) -> Result<bool, String> {
 pub(crate) fn explain(paths: &[PathBuf], domain: &str, descriptors: &[String]) -> Result<bool, String> {
     let Loaded { rules, errors, .. } = load_all(&read(paths)?, options()?);
     if !errors.is_empty() {
-        return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        return Err(few(errors.iter(), MOST_TOLD, "\n"));
     }
     let descriptors: Vec<_> = descriptors.iter().map(|text| entries(text)).collect::<Result<_, _>>()?;
     say(format_args!("{}", explained(&rules, domain, &descriptors, &|_, _| None).trim_end()));
@@ -43,29 +44,36 @@ pub(crate) fn options() -> Result<LoadOptions, String> {
     Ok(LoadOptions { merge_domains })
 }
 
-/// Returns a line for each error and each warning with a sum of them, and whether the files pass.
-fn report(files: &[(String, String)], strict: bool, options: LoadOptions) -> (String, bool) {
-    let Loaded { rules, errors, warnings } = load_all(files, options);
+/// Returns a line for each error, each warning and each note with a sum of them, and whether the
+/// files pass. A path that is not read is a warning; a note is none.
+fn report(
+    files: &[(String, String)],
+    unread: &[PathBuf],
+    strict: bool,
+    options: LoadOptions,
+) -> (String, bool) {
+    let Loaded { rules, errors, warnings, notes } = load_all(files, options);
     let mut text = String::new();
     for error in &errors {
         let _ = writeln!(text, "{error}");
     }
-    for warning in &warnings {
-        let _ = writeln!(text, "{}: warning: {}", warning.at, warning.what);
+    for path in unread {
+        let _ = writeln!(text, "{}: warning: {}", path.display(), files::UNREAD);
+    }
+    for (kind, found) in
+        warnings.iter().map(|found| ("warning", found)).chain(notes.iter().map(|found| ("note", found)))
+    {
+        let _ = writeln!(text, "{}: {kind}: {}", found.at, found.what);
     }
     let count = |n: usize, of: &str| format!("{n} {of}{}", if n == 1 { "" } else { "s" });
     let (files, limits) = (count(files.len(), "file"), count(rules.limits().len(), "limit"));
-    let (failed, warned) = (count(errors.len(), "error"), count(warnings.len(), "warning"));
-    let _ = writeln!(text, "{files}, {limits}: {failed}, {warned}");
-    (text, errors.is_empty() && (!strict || warnings.is_empty()))
+    let warned = warnings.len() + unread.len();
+    let _ =
+        writeln!(text, "{files}, {limits}: {}, {}", count(errors.len(), "error"), count(warned, "warning"));
+    (text, errors.is_empty() && (!strict || warned == 0))
 }
 
 /// Returns each file with its text, in the order in which a server loads them.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<(String, String)>, String> {
-    let (_, files) = files::read(|| Listing::of(paths, []))?;
-    if files.is_empty() {
-        let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(format!("no file .yaml or .yml in {}", paths.join(", ")));
-    }
-    Ok(files)
+    files::read(paths, &[]).map(|(_, files)| files)
 }

@@ -1,25 +1,40 @@
 //! The file of a server's state: named parts, for the next process.
 //!
 //! *Invariant:* the file is a whole one at any time, because a save is written beside it and then
-//! renamed. Each process writes under a name of its own. So two processes with one file never mix:
-//! the last rename wins.
+//! renamed. Each process writes under a name of its own, so two processes with one file never mix.
+//!
+//! *Invariant:* a file that this process has neither read nor saved is not replaced. One of the
+//! same secret is merged before, and any other one is kept aside.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Access, FlockOperation, access, flock};
 use siphasher::sip::SipHasher13;
+
+use crate::settings::file;
 
 /// The begin of each file, before its version.
 const MAGIC: &[u8] = b"tollgate state ";
 const VERSION: u8 = b'1';
-/// The name of the part that has the secret of the keys' hasher. That of a limiter has more words.
+/// The names of the parts that have the secret of the keys' hasher, and the time at which the
+/// counts began. That of a limiter has more words.
 const SECRET: &str = "secret";
+const BEGAN: &str = "began";
+/// The end of the name of a save that is not yet whole, before 16 digits.
+const NEW: &str = ".new-";
+/// The most files of one kind that are kept aside.
+const MOST_ASIDE: usize = 9;
+/// The most links behind each other.
+const MOST_LINKS: usize = 40;
+/// The times that a save begins anew because another process saves meanwhile.
+const TRIES: usize = 5;
 
 /// The saved state of a limiter, or of something else that is named.
 pub(crate) struct SavedPart {
@@ -29,70 +44,145 @@ pub(crate) struct SavedPart {
 
 /// Takes the secret of the keys' hasher out of the parts of a file.
 pub(crate) fn take_secret(parts: &mut Vec<SavedPart>) -> Option<[u8; 16]> {
-    let place = parts.iter().position(|part| part.name == SECRET)?;
+    take(parts, SECRET)
+}
+
+fn take<const N: usize>(parts: &mut Vec<SavedPart>, name: &str) -> Option<[u8; N]> {
+    let place = parts.iter().position(|part| part.name == name)?;
     parts.remove(place).bytes.try_into().ok()
+}
+
+/// The begin of the counts, in seconds since 1970, and the time of the save that they go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) began: u64,
+    pub(crate) saved: Option<u64>,
+}
+
+impl Origin {
+    /// Returns the origin of counts that begin now.
+    pub(crate) fn now() -> Origin {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Origin { began: now.map_or(0, |now| now.as_secs()), saved: None }
+    }
+}
+
+/// The device, the number, the length and the time of the last write of a file.
+type FileMark = (u64, u64, u64, (i64, i64));
+
+fn mark(found: &fs::Metadata) -> FileMark {
+    (found.dev(), found.ino(), found.len(), (found.mtime(), found.mtime_nsec()))
 }
 
 /// The place of the file.
 pub(crate) struct StateFile {
     path: PathBuf,
-    /// The file of a save that is not yet whole.
-    new: PathBuf,
+    /// The end of the name of the file of a save that is not yet whole.
+    new: String,
+    /// The file that this process has read or saved last.
+    known: Option<FileMark>,
+    origin: Origin,
+    /// The reason why no state is restored.
+    anew: String,
 }
 
 impl StateFile {
-    pub(crate) fn new(path: &Path) -> StateFile {
-        let own = RandomState::new().hash_one(0);
-        StateFile { path: path.to_owned(), new: beside(path, &format!(".new-{own:016x}")) }
-    }
-
-    /// Returns the parts of the file. One that cannot be used is a warning, is kept aside, and has
-    /// no parts.
-    pub(crate) fn read(&self) -> Vec<SavedPart> {
-        let why = match fs::metadata(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
-            Ok(found) if !found.is_file() => return self.warn("no state is restored: it is no file"),
-            _ => match fs::read(&self.path).map_err(|error| error.to_string()).and_then(|it| parse(&it)) {
-                Ok(parts) => return parts,
-                Err(why) => why,
-            },
-        };
-        let aside = beside(&self.path, ".bad");
-        let fate = match fs::rename(&self.path, &aside) {
-            Ok(()) => format!("it is kept as {}", aside.display()),
-            Err(error) => format!("it cannot be renamed: {error}"),
-        };
-        self.warn(&format!("no state is restored: {why}; {fate}"))
-    }
-
-    /// Gives each part to its limiter, the last one first. One that is refused is a warning.
+    /// Returns the place, and the parts of the file there.
     ///
-    /// A limiter is written after the ones that it has replaced. If it takes the parts of both, it
-    /// has room for its own.
-    pub(crate) fn restore(&self, parts: Vec<SavedPart>, to: impl Fn(&SavedPart) -> Result<(), String>) {
-        for part in parts.into_iter().rev() {
-            if let Err(why) = to(&part) {
-                self.warn(&format!("the state of `{}` is not restored: {why}", part.name));
+    /// One that is no whole state is a warning, is kept aside, and has no parts. One that cannot be
+    /// read, and a place where none can be saved, are an error of one sentence.
+    pub(crate) fn open(path: &Path) -> Result<(StateFile, Vec<SavedPart>), String> {
+        check(path)?;
+        let new = format!("{NEW}{:016x}", RandomState::new().hash_one(0));
+        let (origin, anew) = (Origin::now(), "it is not there".to_owned());
+        let mut file = StateFile { path: path.to_owned(), new, known: None, origin, anew };
+        let cannot = |error: io::Error| format!("cannot read the state in {}: {error}", path.display());
+        let target = target(path).map_err(cannot)?;
+        remove_stale(&target);
+        let parts = file.read(&target).map_err(cannot)?;
+        Ok((file, parts))
+    }
+
+    fn read(&mut self, target: &Path) -> io::Result<Vec<SavedPart>> {
+        let (found, bytes) = match read(target) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            found => found?,
+        };
+        match parse(&bytes) {
+            Ok(mut parts) => {
+                let saved = u64::try_from(found.3.0).unwrap_or_default();
+                let began = take(&mut parts, BEGAN).map_or(saved, u64::from_le_bytes);
+                (self.known, self.origin) = (Some(found), Origin { began, saved: Some(saved) });
+                Ok(parts)
+            }
+            Err(why) => {
+                let aside = keep_aside(target, ".bad")?;
+                self.warn(&format!("no state is restored: {why}; it is kept as {}", aside.display()));
+                self.anew = why;
+                Ok(Vec::new())
             }
         }
     }
 
-    fn warn(&self, what: &str) -> Vec<SavedPart> {
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Gives each part to its limiter, the last one first. One that is refused is a warning, and
+    /// the file is kept aside, for the next save has less.
+    ///
+    /// A limiter is written after the ones that it has replaced. If it takes the parts of both, it
+    /// has room for its own.
+    pub(crate) fn restore(&self, parts: Vec<SavedPart>, to: impl Fn(&SavedPart) -> Result<(), String>) {
+        let mut is_whole = true;
+        for part in parts.into_iter().rev() {
+            if let Err(why) = to(&part) {
+                self.warn(&format!("the state of `{}` is not restored: {why}", part.name));
+                is_whole = false;
+            }
+        }
+        if !is_whole {
+            let kept = target(&self.path).and_then(|target| {
+                let aside = free_name(&target, ".aside")?;
+                fs::hard_link(&target, &aside).map(|()| aside)
+            });
+            self.warn(&match kept {
+                Ok(aside) => format!("the former state is kept as {}", aside.display()),
+                Err(error) => format!("the former state is not kept: {error}"),
+            });
+        }
+    }
+
+    /// Writes a line about the begin of the counts, of which this number of keys is restored.
+    pub(crate) fn tell(&self, keys: usize) {
+        let path = self.path.display();
+        match self.origin.saved {
+            Some(saved) => {
+                let saved = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(saved));
+                tracing::info!("{path}: {keys} keys are restored, which were saved at {saved}");
+            }
+            None => tracing::info!("{path}: counts begin anew: {}", self.anew),
+        }
+    }
+
+    fn warn(&self, what: &str) {
         tracing::warn!("{}: {what}", self.path.display());
-        Vec::new()
     }
 
     /// Saves after each interval, and at the end of the saver, on a thread of its own. A save that
     /// fails is a warning, and leaves the former file as it is.
+    ///
+    /// `merge` takes the parts of another process, which has the same secret and has saved since.
     pub(crate) fn save_each(
-        self,
+        mut self,
         interval: Duration,
         parts: impl Fn(&mut Writer) -> io::Result<()> + Send + 'static,
+        merge: impl Fn(Vec<SavedPart>) + Send + 'static,
     ) -> Result<Saver, String> {
         let (end, ended) = mpsc::channel();
         let save = move || loop {
             let is_end = ended.recv_timeout(interval) != Err(RecvTimeoutError::Timeout);
-            if let Err(error) = self.save(&parts) {
+            if let Err(error) = self.save(&parts, &merge) {
                 self.warn(&format!("the state is not saved: {error}"));
             }
             if is_end {
@@ -104,42 +194,164 @@ impl StateFile {
         Ok(Saver { end, thread })
     }
 
-    fn save(&self, parts: impl Fn(&mut Writer) -> io::Result<()>) -> io::Result<()> {
-        // Neither a folder nor a device is replaced.
-        if fs::metadata(&self.path).is_ok_and(|found| !found.is_file()) {
-            return Err(io::Error::other("it is no file"));
-        }
-        let renamed = self.write(parts).and_then(|()| fs::rename(&self.new, &self.path));
-        if let Err(error) = renamed {
+    fn save(
+        &mut self,
+        parts: impl Fn(&mut Writer) -> io::Result<()>,
+        merge: impl Fn(Vec<SavedPart>),
+    ) -> io::Result<()> {
+        // A link is followed each time, since it may point elsewhere meanwhile.
+        let target = target(&self.path)?;
+        let new = beside(&target, &self.new);
+        let saved = self.write_and_rename(&target, &new, parts, merge);
+        if saved.is_err() {
             // A part of a state takes room until the next try.
-            let _ = fs::remove_file(&self.new);
-            return Err(error);
+            let _ = fs::remove_file(&new);
         }
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        saved?;
+        File::open(folder_of(&target))?.sync_all()
+    }
+
+    fn write_and_rename(
+        &mut self,
+        target: &Path,
+        new: &Path,
+        parts: impl Fn(&mut Writer) -> io::Result<()>,
+        merge: impl Fn(Vec<SavedPart>),
+    ) -> io::Result<()> {
+        for _ in 0..TRIES {
+            // It is locked until it is renamed.
+            let Writer { file, secret, .. } = self.write(new, &parts)?;
+            let there = match fs::metadata(target) {
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                found => Some(found?),
+            };
+            there.as_ref().map_or(Ok(()), file::check_kind)?;
+            let there = there.as_ref().map(mark);
+            if there.is_none() || there == self.known {
+                self.known = Some(mark(&file.metadata()?));
+                return fs::rename(new, target);
+            }
+            let (found, bytes) = read(target)?;
+            let others = parse(&bytes).map(|mut parts| {
+                let _: Option<[u8; 8]> = take(&mut parts, BEGAN);
+                (take_secret(&mut parts), parts)
+            });
+            let (end, why) = match others {
+                Ok((other, parts)) if other == secret => {
+                    merge(parts);
+                    self.known = Some(found);
+                    continue;
+                }
+                Ok(_) => (".aside", "it is of other counts, and was not there at the start".to_owned()),
+                Err(why) => (".bad", why),
+            };
+            let aside = keep_aside(target, end)?;
+            self.warn(&format!("{why}: it is kept as {}", aside.display()));
+        }
+        Err(io::Error::other("another process saves there at the same time"))
     }
 
     /// Writes the new file, which only its owner can read: it may have a secret.
-    fn write(&self, parts: impl Fn(&mut Writer) -> io::Result<()>) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.new)?;
-        let mut to = Writer { file, sum: SipHasher13::new() };
+    fn write(&self, new: &Path, parts: impl Fn(&mut Writer) -> io::Result<()>) -> io::Result<Writer> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(new)?;
+        // For `remove_stale`. Some file systems have no locks.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let mut to = Writer { file, sum: SipHasher13::new(), secret: None };
         to.write(MAGIC)?;
         to.write(&[VERSION])?;
+        to.put(BEGAN, &self.origin.began.to_le_bytes())?;
         parts(&mut to)?;
         to.write(&to.sum.finish().to_le_bytes())?;
-        to.file.sync_all()
+        to.file.sync_all()?;
+        Ok(to)
     }
+}
+
+/// Checks that a state can be read from a path, if it is there, and be saved there.
+pub(crate) fn check(path: &Path) -> Result<(), String> {
+    let cannot = |error: io::Error| format!("the state cannot be in {}: {error}", path.display());
+    let target = target(path).map_err(cannot)?;
+    match file::open(&target) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot(error)),
+        _ => (),
+    }
+    let folder = folder_of(&target);
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        let error = io::Error::from(error);
+        format!("the state cannot be saved in the folder {}: {error}", folder.display())
+    })
+}
+
+/// Returns the file that a path is, or that its links lead to, which may not be there yet.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::read_link(&at) {
+            Ok(to) => at = folder_of(&at).join(to),
+            Err(_) => return Ok(at),
+        }
+    }
+    Err(io::Error::other(format!("more than {MOST_LINKS} links behind each other")))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn read(target: &Path) -> io::Result<(FileMark, Vec<u8>)> {
+    let mut file = file::open(target)?;
+    let (found, mut bytes) = (mark(&file.metadata()?), Vec::new());
+    file.read_to_end(&mut bytes)?;
+    Ok((found, bytes))
+}
+
+/// Removes the files of saves whose processes ended in the middle of them. A file of a process that
+/// runs is locked.
+fn remove_stale(target: &Path) {
+    let Some(name) = target.file_name() else { return };
+    let begin = [name.as_encoded_bytes(), NEW.as_bytes()].concat();
+    let is_ours = |name: &[u8]| {
+        let digits = name.strip_prefix(&*begin);
+        digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    for entry in fs::read_dir(folder_of(target)).into_iter().flatten().flatten() {
+        if is_ours(entry.file_name().as_encoded_bytes())
+            && let Ok(file) = file::open(&entry.path())
+            && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Renames a file to a name that is free, and returns that.
+fn keep_aside(target: &Path, end: &str) -> io::Result<PathBuf> {
+    let aside = free_name(target, end)?;
+    fs::rename(target, &aside).map(|()| aside)
+}
+
+fn free_name(target: &Path, end: &str) -> io::Result<PathBuf> {
+    let names = (1..=MOST_ASIDE).map(|number| match number {
+        1 => beside(target, end),
+        number => beside(target, &format!("{end}-{number}")),
+    });
+    let is_free =
+        |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|it| it.kind() == ErrorKind::NotFound);
+    let full = || io::Error::other(format!("{MOST_ASIDE} files {end} are beside {}", target.display()));
+    names.into_iter().find(is_free).ok_or_else(full)
 }
 
 /// A new file, and the check sum of its bytes.
 pub(crate) struct Writer {
     file: File,
     sum: SipHasher13,
+    secret: Option<[u8; 16]>,
 }
 
 impl Writer {
     /// Writes the secret of the keys' hasher.
     pub(crate) fn put_secret(&mut self, secret: &[u8; 16]) -> io::Result<()> {
+        self.secret = Some(*secret);
         self.put(SECRET, secret)
     }
 
@@ -212,87 +424,4 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(parts: &[SavedPart]) -> Vec<(&str, &[u8])> {
-        parts.iter().map(|part| (&*part.name, &*part.bytes)).collect()
-    }
-
-    fn folder() -> (tempfile::TempDir, StateFile) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = StateFile::new(&folder.path().join("state"));
-        (folder, file)
-    }
-
-    const PARTS: [(&str, &[u8]); 3] = [("a | 5/s", b"12345678"), ("", b""), ("b", &[0; 40])];
-
-    fn put_all(to: &mut Writer) -> io::Result<()> {
-        PARTS.iter().try_for_each(|(name, bytes)| to.put(name, bytes))
-    }
-
-    #[test]
-    fn a_file_that_is_cut_or_damaged_has_no_part_and_is_kept_aside() {
-        let (folder, file) = folder();
-        assert!(file.read().is_empty(), "there is no file");
-        file.save(put_all).expect("it is saved");
-        assert_eq!(names(&file.read()), PARTS);
-        let whole = fs::read(&file.path).expect("it is there");
-        for length in 0..whole.len() {
-            assert!(parse(&whole[..length]).is_err(), "{length} bytes of it");
-        }
-        for at in 0..whole.len() {
-            let mut damaged = whole.clone();
-            damaged[at] ^= 1 << (at % 8);
-            assert!(parse(&damaged).is_err(), "byte {at}");
-        }
-        assert_eq!(
-            parse(b"tollgate state 2").err().as_deref(),
-            Some("it has version 2, and this program reads version 1")
-        );
-        fs::write(&file.path, &whole[1..]).expect("it is written");
-        assert!(file.read().is_empty());
-        assert_eq!(fs::read(folder.path().join("state.bad")).expect("it is kept"), &whole[1..]);
-        assert!(!file.path.exists());
-    }
-
-    /// A check sum that is right says nothing about the lengths.
-    #[test]
-    fn lengths_beyond_the_end_are_no_parts() {
-        for text in [&[0; 7][..], &[255; 16], &[1, 0, 0, 0, 0, 0, 0, 0, b'a']] {
-            let mut bytes = [MAGIC, &[VERSION], text].concat();
-            let mut sum = SipHasher13::new();
-            sum.write(&bytes);
-            bytes.extend(sum.finish().to_le_bytes());
-            assert!(parse(&bytes).is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_save_that_fails_leaves_the_former_file_and_nothing_else() {
-        let (folder, file) = folder();
-        file.save(put_all).expect("it is saved");
-        let is_full = |to: &mut Writer| to.put("c", b"3").and(Err(ErrorKind::StorageFull.into()));
-        assert_eq!(file.save(is_full).map_err(|error| error.kind()), Err(ErrorKind::StorageFull));
-        assert_eq!(names(&file.read()), PARTS);
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
-        // A folder of this name is neither read nor moved.
-        let other = StateFile::new(folder.path());
-        assert!(other.read().is_empty() && other.save(put_all).is_err() && file.path.exists());
-    }
-
-    /// The first save is under way while the second one is made.
-    #[test]
-    fn two_savers_of_one_file_do_not_mix() {
-        let (_folder, file) = folder();
-        let other = StateFile::new(&file.path);
-        let between = |to: &mut Writer| {
-            to.put("first", b"1")?;
-            other.save(put_all)?;
-            assert_eq!(names(&file.read()), PARTS);
-            to.put("last", b"2")
-        };
-        file.save(between).expect("it is saved");
-        assert_eq!(names(&other.read()), [("first", &b"1"[..]), ("last", b"2")]);
-    }
-}
+mod tests;

@@ -16,7 +16,10 @@ fn a_report_has_a_line_for_each_finding_and_their_sum() {
     let odd = file("a.yaml", "descriptors: [{key: k, rate_limit: {unit: day}}]");
     let bad = file("a.yaml", "name: n\ndescriptor: []");
     let warning = "a.yaml:2:36: warning: a limit without 'requests_per_unit' refuses each request\n";
+    let own = file("a.yaml", "descriptors: [{key: k, rate_limit: {limit: 5/s}}]");
+    let note = "a.yaml:2:44: note: 'limit' is of tollgate: envoyproxy/ratelimit refuses the file\n";
     let rows = [
+        (own, true, format!("{note}1 file, 1 limit: 0 errors, 0 warnings\n"), true),
         (good, false, "1 file, 1 limit: 0 errors, 0 warnings\n".to_owned(), true),
         (odd.clone(), false, format!("{warning}1 file, 1 limit: 0 errors, 1 warning\n"), true),
         (odd, true, format!("{warning}1 file, 1 limit: 0 errors, 1 warning\n"), false),
@@ -31,7 +34,7 @@ fn a_report_has_a_line_for_each_finding_and_their_sum() {
         ),
     ];
     for (file, strict, text, passes) in rows {
-        assert_eq!(report(&[file], strict, LoadOptions::default()), (text, passes));
+        assert_eq!(report(&[file], &[], strict, LoadOptions::default()), (text, passes));
     }
 }
 
@@ -59,6 +62,16 @@ fn files_of_a_folder_are_read_in_order_without_hidden_ones() {
             Ok(passes) => assert!(why.is_empty() && passes, "{path}"),
         }
     }
+    let unread = |listing: &files::Listing| listing.unread.clone();
+    let (listing, _) = files::read(&[at("b"), at("c.yml")], &[]).unwrap();
+    assert_eq!(unread(&listing), [] as [PathBuf; 0]);
+    fs::remove_file(at("bad.yaml")).unwrap();
+    let (listing, _) = files::read(&[folder.path().to_owned()], &[]).unwrap();
+    assert_eq!(unread(&listing), [at(".z.yaml"), at("notes.txt")]);
+    let told = report(&[file("a.yaml", "")], &listing.unread, true, LoadOptions::default());
+    let line = |name: &str| format!("{}: warning: {}\n", at(name).display(), files::UNREAD);
+    let sum = "1 file, 0 limits: 0 errors, 2 warnings\n";
+    assert_eq!(told, ([line(".z.yaml"), line("notes.txt"), sum.to_owned()].concat(), false));
     fs::create_dir(at("empty")).unwrap();
     assert!(read(&[at("empty")]).unwrap_err().starts_with("no file .yaml or .yml in "));
 }

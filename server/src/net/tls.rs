@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::io::Io;
+use crate::settings::file;
 
 /// A certificate chain and its private key, as PEM files. A reload reads them again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -124,7 +125,7 @@ fn config(files: &Certificate, clients: Option<&Clients>) -> Result<Arc<ServerCo
 /// passed over.
 pub(crate) fn read_pem<T: PemObject>(path: &Path, kind: &str, form: &str) -> Result<Vec<T>, String> {
     let at = path.display();
-    let file = std::fs::read(path).map_err(|error| format!("cannot read the {kind} in {at}: {error}"))?;
+    let file = file::bytes(path, file::MOST).map_err(|error| format!("cannot read the {kind} in {at}: {error}"))?;
     match T::pem_slice_iter(&file).collect::<Result<Vec<T>, pem::Error>>() {
         Ok(items) if items.is_empty() => Err(format!("no {form}{kind} in {at}")),
         Ok(items) => Ok(items),

@@ -28,7 +28,7 @@ use crate::proxy::serve::connections::Proxy;
 use crate::proxy::serve::reload::Reload;
 use crate::proxy::serve::sockets::Sockets;
 use crate::proxy::serve::{demo, introduce};
-use crate::state_file::{Saver, StateFile};
+use crate::state_file::{self, SavedPart, Saver, StateFile};
 
 /// Serves until a stop signal. Returns `true` if each request was answered, and `false` if some
 /// were cut. An error is one sentence.
@@ -41,6 +41,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let log = LogHandle::start(settings.log.json, tracing::Level::INFO);
     let tls = settings.tls.as_ref().map(Tls::read).transpose();
     let tls = tls.map_err(|why| options::in_tls(&options, why))?.map(Arc::new);
+    let mut state = settings.state.as_deref().map(StateFile::open).transpose()?;
     let fleet = Fleet::open(settings.store.as_ref(), None)?;
     if let Some(fleet) = &fleet {
         fleet.clone().prepare().await;
@@ -59,10 +60,12 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     for line in introduce::introduction(&settings, listener.address(), &demo) {
         say(format_args!("{line}"));
     }
-    let file = settings.state.as_deref().map(StateFile::new);
-    let (limits, interval) = (restored(&settings, fleet, file.as_ref())?, settings.state_interval);
+    let interval = settings.state_interval;
+    let limits = restored(&settings, fleet, state.as_mut())?;
+    let file = state.map(|(file, _)| file);
     let proxy = Arc::new(Proxy::new(settings, limits.clone(), listener.address(), &demo, tls, &sockets)?);
-    let saver = file.map(|file| file.save_each(interval, move |to| limits.save(to))).transpose()?;
+    let merge = |_| tracing::warn!("another process saves its limits there as well: the last one wins");
+    let saver = file.map(|file| file.save_each(interval, move |to| limits.save(to), merge)).transpose()?;
     let changing = Mutex::default();
     let reload = Arc::new(Reload { options, proxy: proxy.clone(), demo, sockets, log, changing });
     let ready = Arc::new(AtomicBool::new(true));
@@ -91,13 +94,14 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
 fn restored(
     settings: &Settings,
     fleet: Option<Fleet>,
-    file: Option<&StateFile>,
+    state: Option<&mut (StateFile, Vec<SavedPart>)>,
 ) -> Result<Arc<Limits>, String> {
-    let mut saved = file.map(StateFile::read).unwrap_or_default();
-    let limits = Limits::new(settings, fleet, KeyHasher::of_saved(&mut saved))?;
-    if let Some(file) = file {
-        file.restore(saved, |part| limits.restore(part));
-    }
+    let Some((file, saved)) = state else {
+        return Ok(Arc::new(Limits::new(settings, fleet, KeyHasher::new())?));
+    };
+    let limits = Limits::new(settings, fleet, KeyHasher::of_saved(saved))?;
+    file.restore(std::mem::take(saved), |part| limits.restore(part));
+    file.tell(limits.keys());
     Ok(Arc::new(limits))
 }
 
@@ -106,6 +110,7 @@ pub(crate) fn check(options: &Options) -> Result<bool, String> {
     let settings = options::load(options)?;
     options::check_upstream(options, &settings)?;
     settings.tls.as_ref().map(Tls::read).transpose().map_err(|why| options::in_tls(options, why))?;
+    settings.state.as_deref().map(state_file::check).transpose()?;
     say(format_args!("{}", describe(&settings).trim_end()));
     Ok(true)
 }
@@ -123,7 +128,7 @@ async fn report_every_second(limits: Arc<Limits>) {
         before = now;
         if second.granted + second.refused > 0 {
             let refused = if in_force.shadow { "would be refused" } else { "refused" };
-            let keys: usize = in_force.all().map(|routed| routed.limits.layer.stats().keys).sum();
+            let keys = limits.keys();
             say(format_args!("granted {}, {refused} {}, keys {keys}", second.granted, second.refused));
         }
     }

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use super::doubts;
 use super::fault::meant;
 use super::pattern::Subject;
-use super::tree::{Amount, Level, Rule, RuleLimit, Rules};
+use super::tree::{Amount, Level, Rule, RuleLimit, Rules, Values};
 
 /// The entries of a descriptor: keys and values.
 type Entries<'e> = [(&'e str, &'e str)];
@@ -16,11 +17,29 @@ const MAX_ORDERED: usize = 5;
 /// The most names that a reason lists.
 const MAX_NAMES: usize = 8;
 
-/// Returns the entries of a text such as `path=/login,method=POST`.
-pub(crate) fn entries(text: &str) -> Result<Vec<(&str, &str)>, String> {
-    let entry = |part| str::split_once(part, '=').filter(|(key, _)| !key.is_empty());
-    let entries: Option<Vec<_>> = text.split(',').map(entry).collect();
-    entries.ok_or_else(|| format!("\"{text}\" has an entry without a key, as in path=/login,method=POST"))
+/// Returns the entries of a text such as `path=/login,method=POST`. A comma of a value has a
+/// backslash before it, and so has a backslash before a comma.
+pub(crate) fn entries(text: &str) -> Result<Vec<(String, String)>, String> {
+    let (mut parts, mut part, mut letters) = (Vec::new(), String::new(), text.chars().peekable());
+    while let Some(letter) = letters.next() {
+        match (letter, letters.peek()) {
+            ('\\', Some(&next @ (',' | '\\'))) => {
+                part.push(next);
+                letters.next();
+            }
+            (',', _) => parts.push(std::mem::take(&mut part)),
+            _ => part.push(letter),
+        }
+    }
+    parts.push(part);
+    let entry = |part: String| match part.split_once('=') {
+        Some(("", _)) => Err(format!("{text:?}: the entry {part:?} has no key before '='")),
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(format!(
+            "{text:?}: the entry {part:?} has no '=', as in path=/login,method=POST; a comma of a value is '\\,'"
+        )),
+    };
+    parts.into_iter().map(entry).collect()
 }
 
 /// Returns a paragraph for each descriptor of a request. `count` tells the count of a limit, if it
@@ -28,7 +47,7 @@ pub(crate) fn entries(text: &str) -> Result<Vec<(&str, &str)>, String> {
 pub(crate) fn explain(
     rules: &Rules,
     domain: &str,
-    descriptors: &[Vec<(&str, &str)>],
+    descriptors: &[Vec<(String, String)>],
     count: &dyn Fn(&RuleLimit, &Entries<'_>) -> Option<String>,
 ) -> String {
     let Some(found) = rules.domain(domain) else {
@@ -41,6 +60,8 @@ pub(crate) fn explain(
     };
     let mut text = String::new();
     for (index, entries) in descriptors.iter().enumerate() {
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let entries = &*entries;
         let _ = writeln!(text, "descriptor {}: {}", index + 1, written(entries));
         let (levels, way) = walk(&found.level, entries);
         let _ = writeln!(text, "  {levels}");
@@ -73,7 +94,8 @@ fn walk<'a>(level: &'a Level, entries: &Entries<'_>) -> (String, Vec<&'a Rule>) 
                 Some(values) => {
                     let other = values.exact.keys().find(|other| other.eq_ignore_ascii_case(value));
                     let meant = other.map_or(String::new(), |other| format!("; did you mean \"{other}\"?"));
-                    format!("{key}: no rule \"{value}\", none without a value{meant}")
+                    let missed = missed(values, value).map_or(String::new(), |why| format!("; {why}"));
+                    format!("{key}: no rule \"{value}\", none without a value{meant}{missed}")
                 }
                 None => format!("{key}: no rule of this key; {}", nearest(key, &level.names())),
             });
@@ -91,6 +113,14 @@ fn walk<'a>(level: &'a Level, entries: &Entries<'_>) -> (String, Vec<&'a Rule>) 
         next = rule.below.as_deref();
     }
     (parts.join("; "), way)
+}
+
+/// Returns the reason why a value is not that of a rule which looks like it: of the longest one.
+fn missed(values: &Values, asked: &str) -> Option<String> {
+    let patterns = values.by_pattern.iter().map(|each| each.pattern.text());
+    let known = values.exact.keys().map(|value| &**value).chain(patterns);
+    let near = known.filter_map(|value| Some((value, doubts::of_miss(value, asked)?)));
+    near.max_by_key(|(value, _)| (value.len(), *value)).map(|(_, why)| why)
 }
 
 /// Returns the names that were meant: one that differs in its case, a near one, or some of them.

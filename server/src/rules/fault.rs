@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A place in a text: its line and its column, both from 1 on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Spot {
     pub(super) line: u32,
     pub(super) column: u32,

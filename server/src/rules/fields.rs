@@ -3,6 +3,7 @@
 //! The reference knows one flat list of names at all depths. A known name at a place where it means
 //! nothing is accepted, and a warning.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::fault::{Finding, Position, Spot, meant};
@@ -30,12 +31,16 @@ const NAMES: [&str; 18] = [
     "charge",
 ];
 
-/// The errors and the warnings of a load, and the file that is read.
+/// The findings of a load, and the file that is read.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) file: Arc<str>,
     pub(super) errors: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
+    /// The places of texts that a comment may have cut.
+    pub(super) cut: HashSet<Spot>,
+    /// What is right here, and would not be elsewhere.
+    pub(super) notes: Vec<Finding>,
 }
 
 impl Report {
@@ -49,6 +54,10 @@ impl Report {
 
     pub(super) fn warn(&mut self, at: Spot, what: String) {
         self.warnings.push(Finding { at: self.position(at), what });
+    }
+
+    pub(super) fn note(&mut self, at: Spot, what: String) {
+        self.notes.push(Finding { at: self.position(at), what });
     }
 
     /// Returns whether an element of a list is a map, and takes the error if it is not.
@@ -122,6 +131,10 @@ impl<'n, 't> Fields<'n, 't> {
         };
         if *plain && is_fraction(text) {
             report.fraction(node.at, text);
+        }
+        if report.cut.contains(&node.at) {
+            let what = format!("'{name}' ends before ' #', where a comment begins; quotes keep the rest");
+            report.warn(node.at, what);
         }
         text
     }

@@ -51,7 +51,12 @@ pub(crate) struct Loaded {
     pub(crate) rules: Rules,
     pub(crate) errors: Vec<Finding>,
     pub(crate) warnings: Vec<Finding>,
+    /// What is right here, and would not be for envoyproxy/ratelimit.
+    pub(crate) notes: Vec<Finding>,
 }
+
+/// The most errors, and the most warnings, that a line of the log or an answer has.
+pub(crate) const MOST_TOLD: usize = 20;
 
 /// Returns the rules of files, each a path and its text, or all errors of all files.
 pub(crate) fn load(files: &[(String, String)], options: LoadOptions) -> Result<Rules, Vec<Finding>> {
@@ -75,10 +80,9 @@ fn read(files: &[(String, String)], options: LoadOptions) -> Loaded {
         loader.report.file = path.as_str().into();
         loader.file(text);
     }
-    let Loader { rules, report: Report { mut errors, mut warnings, .. }, .. } = loader;
-    sort(&mut errors, files);
-    sort(&mut warnings, files);
-    Loaded { rules, errors, warnings }
+    let Loader { rules, report: Report { mut errors, mut warnings, mut notes, .. }, .. } = loader;
+    [&mut errors, &mut warnings, &mut notes].into_iter().for_each(|findings| sort(findings, files));
+    Loaded { rules, errors, warnings, notes }
 }
 
 /// Sorts findings by their places. A node with aliases is read at each of them, and told once.
@@ -108,6 +112,7 @@ impl Loader {
         if let Some(at) = document.second {
             self.report.warn(at, "a second document in a file is not read".to_owned());
         }
+        self.report.cut = document.cut;
         // Each of them is dropped once it is read, so rules take the memory of nodes.
         let own = document.root.take_list("descriptors");
         let Some(root) = Fields::of(&document.root, &ROOT, &mut self.report) else { return };
@@ -251,7 +256,7 @@ impl Loader {
             if let Some((other, _)) = others.into_iter().find(|(_, is_there)| *is_there) {
                 report.error(fields.place(other), format!("'{other}' cannot stand beside 'limit'"));
             }
-            report.warn(node.at, "'limit' is of tollgate: envoyproxy/ratelimit refuses the file".to_owned());
+            report.note(node.at, "'limit' is of tollgate: envoyproxy/ratelimit refuses the file".to_owned());
             let text = fields.text("limit", report);
             return self.rule(text, node.at);
         }

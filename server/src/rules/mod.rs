@@ -4,6 +4,7 @@
 //! each. `warnings` finds rules that are valid and have no effect. Nothing here opens a file or
 //! reads a clock: the caller hands in paths and texts.
 
+mod doubts;
 pub(crate) mod explain;
 pub(crate) mod fault;
 mod fields;

@@ -4,7 +4,7 @@
 //! lookup allocates nothing.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tollgate::AnyRule;
@@ -31,6 +31,13 @@ impl Rules {
     /// Returns each limit, in the order of the files. [`RuleLimit::id`] is the index.
     pub(crate) fn limits(&self) -> impl ExactSizeIterator<Item = &Arc<RuleLimit>> {
         self.limits.iter()
+    }
+
+    /// Returns the names of the limits that later rules have no longer, in the order of the files.
+    pub(crate) fn lost(&self, later: &Rules) -> Vec<&str> {
+        let names: HashSet<&str> = later.limits.iter().map(|limit| limit.statistics.text()).collect();
+        let own = self.limits.iter().map(|limit| limit.statistics.text());
+        own.filter(|name| !names.contains(name)).collect()
     }
 
     /// Returns whether no domain is loaded.

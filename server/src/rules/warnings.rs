@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::doubts;
 use super::fault::{Finding, Position};
 use super::pattern::{Subject, Wildcard};
 use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules};
@@ -55,6 +56,14 @@ fn collect<'a>(level: &'a Level, limits: &mut Vec<&'a RuleLimit>) {
 /// Checks a level. A star in the text of a rule matches only a star of a pattern, so a pattern that
 /// matches that text takes each request of the rule.
 fn check_level(level: &Level, found: &mut Vec<Finding>) {
+    let mut doubt = |rule: &Rule, key: &str, value: &str| {
+        doubts::of_value(key, value).into_iter().for_each(|what| warn(found, &rule.at, what));
+    };
+    for (key, values) in &level.keys {
+        values.any.iter().for_each(|rule| doubt(rule, key, ""));
+        values.by_pattern.iter().for_each(|each| doubt(&each.rule, key, each.pattern.text()));
+        values.exact.iter().for_each(|(value, rule)| doubt(rule, key, value));
+    }
     for each in level.by_pattern.iter() {
         let first = level.by_pattern.find(Subject::Value(each.pattern.text()));
         warn_of_cover(&each.rule, first.filter(|first| first.order < each.order), found);

@@ -19,6 +19,9 @@ const MAX_DEPTH: usize = 2 * MAX_LEVELS + 8;
 /// The most nodes that all aliases of a file make.
 const MAX_COPIES: usize = 100_000;
 
+/// The most bytes of a line in which comments are looked for.
+const LONGEST_LINE: usize = 4 << 10;
+
 /// A node, and the place of its first character.
 #[derive(Clone, Debug)]
 pub(super) struct Node<'t> {
@@ -80,6 +83,8 @@ impl<'t> Node<'t> {
 pub(super) struct Document<'t> {
     pub(super) root: Node<'t>,
     pub(super) second: Option<Spot>,
+    /// The plain scalars behind which ` #` begins a comment without a space of its own.
+    pub(super) cut: HashSet<Spot>,
 }
 
 /// The place and the text of a mistake.
@@ -89,7 +94,8 @@ pub(super) type Mistake = (Spot, String);
 pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser::new_from_str(text);
-    let mut reader = Reader::default();
+    let mut reader =
+        Reader { lines: LineReader { number: 0, line: "", rest: text.lines() }, ..Reader::default() };
     let mut ended = false;
     while let Some(event) = parser.next_event() {
         let (event, span) = match event {
@@ -106,6 +112,9 @@ pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
                 // The parser copies plain scalars. The memory of a large file is mostly theirs.
                 let written = text.get(span.start.index()..).and_then(|rest| rest.get(..scalar.len()));
                 let scalar = written.filter(|text| *text == scalar).map_or(scalar, Cow::Borrowed);
+                if style == ScalarStyle::Plain && reader.lines.has_cut(at, &scalar) {
+                    reader.cut.insert(at);
+                }
                 reader.take(Event::Scalar(scalar, style, anchor, tag), at)?;
             }
             event => reader.take(event, at)?,
@@ -126,6 +135,39 @@ struct Reader<'t> {
     root: Option<Node<'t>>,
     anchors: HashMap<usize, (Rc<Node<'t>>, Extent)>,
     copies: usize,
+    lines: LineReader<'t>,
+    cut: HashSet<Spot>,
+}
+
+/// The lines of the text, up to the one of the present event.
+struct LineReader<'t> {
+    number: u32,
+    line: &'t str,
+    rest: std::str::Lines<'t>,
+}
+
+impl Default for LineReader<'_> {
+    fn default() -> Self {
+        LineReader { number: 0, line: "", rest: "".lines() }
+    }
+}
+
+impl LineReader<'_> {
+    /// Returns whether a comment without a space of its own begins right behind a scalar.
+    fn has_cut(&mut self, at: Spot, scalar: &str) -> bool {
+        while self.number < at.line {
+            let Some(line) = self.rest.next() else { return false };
+            (self.number, self.line) = (self.number + 1, line);
+        }
+        // The place of a column takes the time of its line.
+        if self.line.len() > LONGEST_LINE || !self.line.contains(" #") {
+            return false;
+        }
+        let begin = self.line.char_indices().nth((at.column - 1) as usize);
+        let behind = begin.and_then(|(begin, _)| self.line[begin..].strip_prefix(scalar)?.strip_prefix(" #"));
+        behind
+            .is_some_and(|comment| comment.starts_with(|first: char| !first.is_whitespace() && first != '#'))
+    }
 }
 
 /// A list or a map that has not ended.
@@ -151,7 +193,7 @@ impl<'t> Reader<'t> {
         let nothing = Content::Scalar { text: Cow::Borrowed(""), plain: true };
         let at = Spot { line: 1, column: 1 };
         let root = self.root.unwrap_or(Node { at, body: NodeBody::Here(nothing) });
-        Document { root, second }
+        Document { root, second, cut: self.cut }
     }
 
     fn take(&mut self, event: Event<'t>, at: Spot) -> Result<(), Mistake> {

@@ -78,7 +78,7 @@ pub(super) enum Verb {
 
 /// All counts, the limiters of texts, and the statistics.
 pub(crate) struct LimitCounts {
-    options: CountOptions,
+    pub(super) options: CountOptions,
     /// A hasher with the secret.
     pub(super) hasher: SipHasher13,
     /// By the number of a unit in messages, from 1 on.
@@ -284,12 +284,16 @@ impl Counted {
 
     /// A refusal of a limiter takes nothing: all its hits are those beyond the limit.
     fn by_text(limiter: &TextLimiter, taken: Taken, hits: u64) -> Counted {
+        let asked = hits;
         let used = limiter.capacity.saturating_sub(taken.remaining);
         let hits = match taken.is_granted {
             true => Hits { before: used.saturating_sub(hits), after: used },
             false => Hits { before: limiter.capacity, after: limiter.capacity.saturating_add(hits) },
         };
-        let whole = taken.wait.as_secs() + u64::from(taken.wait.subsec_nanos() > 0);
+        // Hits beyond the capacity are never granted, so any other wait would be repeated soon.
+        let is_never = !taken.is_granted && asked > limiter.capacity;
+        let wait = if is_never { taken.wait.max(limiter.period) } else { taken.wait };
+        let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let (is_over, remaining) = (!taken.is_granted, taken.remaining);
         Counted { hits, limit: limiter.capacity, is_over, remaining, reset: whole.max(1) }
     }

@@ -122,6 +122,19 @@ impl Windows {
         Hits { before, after: before.saturating_add(hits) }
     }
 
+    /// Calls a function with each key and its count.
+    pub(super) fn each(&self, see: &mut dyn FnMut(CountKey, u64)) {
+        self.0.for_each(|key, seen| see(*key, MOST - seen.remaining()));
+    }
+
+    /// Raises the count of a key to this one.
+    pub(super) fn raise(&self, key: CountKey, count: u64) {
+        let missing = count.saturating_sub(self.look(key, 0).after);
+        if missing > 0 {
+            self.add(key, missing);
+        }
+    }
+
     /// Takes hits from the count of a key, down to 0.
     pub(super) fn give_back(&self, key: CountKey, hits: u64) -> Hits {
         self.0.refund(&key, hits);
@@ -137,6 +150,8 @@ pub(crate) struct TextLimiter {
     /// The longest unit that is not longer than the period.
     pub(super) unit: Unit,
     pub(super) capacity: u64,
+    /// The time in which all tokens of a period come.
+    pub(super) period: Duration,
 }
 
 /// The result of a limiter of a text.
@@ -159,6 +174,7 @@ impl TextLimiter {
             tokens: u32::try_from(rule.tokens()).unwrap_or(u32::MAX),
             unit: Unit::ALL.into_iter().rev().find(is_shorter).unwrap_or(Unit::Second),
             capacity: rule.capacity(),
+            period: rule.period(),
         }
     }
 
@@ -186,6 +202,20 @@ pub(super) trait TextTable: Send + Sync {
     fn save(&self) -> Vec<u8>;
 
     fn restore(&self, state: &[u8]) -> Result<(), NotRestored>;
+
+    /// Returns the number of the keys that are held.
+    fn keys(&self) -> usize;
+
+    /// Calls a function with each key and its remaining tokens.
+    fn each(&self, see: &mut dyn FnMut(CountKey, u64));
+
+    /// Takes the tokens of a key that are more than these.
+    fn lower(&self, key: CountKey, remaining: u64) {
+        let more = self.look(key, 0).remaining.saturating_sub(remaining);
+        if more > 0 {
+            self.take(key, more);
+        }
+    }
 }
 
 impl<R: Rule> TextTable for HashedKeys<R> {
@@ -228,5 +258,13 @@ impl<R: Rule> TextTable for HashedKeys<R> {
 
     fn restore(&self, state: &[u8]) -> Result<(), NotRestored> {
         RateLimiter::restore(self, state)
+    }
+
+    fn keys(&self) -> usize {
+        self.stats().keys
+    }
+
+    fn each(&self, see: &mut dyn FnMut(CountKey, u64)) {
+        self.for_each(|key, seen| see(*key, seen.remaining()));
     }
 }

@@ -18,6 +18,16 @@ pub(super) fn metrics(service: &Service) -> String {
     for (reason, count) in service.closed_by_name() {
         let _ = writeln!(text, "{name}{{reason=\"{reason}\"}} {count}");
     }
+    let files = &service.in_force().files;
+    let origin = service.origin;
+    for (name, number) in [
+        ("tollgate_serve_files", files.read as u64),
+        ("tollgate_serve_files_unread", files.unread.len() as u64),
+        ("tollgate_serve_counts_began_timestamp_seconds", origin.began),
+        ("tollgate_serve_counts_restored", origin.saved.is_some().into()),
+    ] {
+        let _ = writeln!(text, "# TYPE {name} gauge\n{name} {number}");
+    }
     let (name, version) = ("tollgate_build_info", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "# TYPE {name} gauge\n{name}{{version=\"{version}\"}} 1");
     match &*service.in_force().settings.extra_labels {
@@ -59,7 +69,8 @@ pub(super) fn explanation(service: &Service, query: &str) -> Result<String, Stri
     let (in_force, counts) = (service.in_force(), &service.counts);
     let loaded = in_force.loaded.as_ref().ok_or_else(|| Problem::NotLoaded.to_string())?;
     let count = |limit: &RuleLimit, entries: &[(&str, &str)]| {
-        let asked = request(&domain, &[entries.to_vec()]);
+        let entries: Vec<_> = entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let asked = request(&domain, &[entries]);
         let key = counts.key(&domain, &asked.descriptors[0].entries, &limit.shared);
         let counted = counts.count(loaded.counter(limit), key, (Verb::Look, 0), counts.now())?;
         let Counted { hits, limit, remaining, reset, .. } = counted;
@@ -68,8 +79,8 @@ pub(super) fn explanation(service: &Service, query: &str) -> Result<String, Stri
     Ok(explain(&loaded.rules, &domain, &descriptors, &count))
 }
 
-fn request(domain: &str, descriptors: &[Vec<(&str, &str)>]) -> RateLimitRequest {
-    let entry = |&(key, value): &(&str, &str)| DescriptorEntry { key: key.into(), value: value.into() };
+fn request(domain: &str, descriptors: &[Vec<(String, String)>]) -> RateLimitRequest {
+    let entry = |(key, value): &(String, String)| DescriptorEntry { key: key.into(), value: value.into() };
     let descriptor = |entries: &Vec<_>| RateLimitDescriptor {
         entries: entries.iter().map(entry).collect(),
         ..RateLimitDescriptor::default()

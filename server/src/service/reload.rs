@@ -13,11 +13,12 @@ use std::time::Duration;
 use super::options::ServeOptions;
 use super::settings::ServeSettings;
 use super::sources;
-use super::state::{Configured, Service};
+use super::state::{Configured, Files, Service};
 use crate::files::{Listing, read};
 use crate::log::LogHandle;
 use crate::net::tls::Tls;
-use crate::rules::load::{LoadOptions, Loaded, load_all};
+use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
+use crate::settings::fault::few;
 
 /// From one look at the paths to the next.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -70,24 +71,38 @@ impl Source {
     /// Puts everything in force as it is read, and returns its listing.
     fn take(&self) -> Result<Listing, String> {
         let settings = sources::load(&self.options, &self.environment)?;
-        let (listing, files) = read(|| listing(&settings))?;
+        let others: Vec<_> = settings.other_files().collect();
+        let (listing, files) = read(&settings.paths, &others)?;
         let options = LoadOptions { merge_domains: settings.merges_domains };
-        let Loaded { rules, errors, warnings } = load_all(&files, options);
+        let Loaded { rules, errors, warnings, .. } = load_all(&files, options);
         if !errors.is_empty() {
-            return Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+            return Err(few(errors.iter(), MOST_TOLD, "\n"));
         }
-        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let tls = match (&self.tls, settings.tls()) {
             (Some(tls), Some((files, clients))) => Some((tls, Tls::read_for(&files, clients.as_ref())?)),
             _ => None,
         };
+        let before = self.service.in_force();
+        let lost = before.loaded.as_ref().map_or(Vec::new(), |loaded| loaded.rules.lost(&rules));
         let loaded = self.service.counts.load(rules)?;
         // Nothing fails from here on.
+        if !warnings.is_empty() {
+            tracing::warn!("{}", few(warnings.iter(), MOST_TOLD, "\n"));
+        }
+        if !lost.is_empty() {
+            tracing::warn!("limits that are gone ({}): {}", lost.len(), few(lost.iter(), MOST_TOLD, ", "));
+        }
+        let files = Files { read: listing.files.len(), unread: listing.unread.clone() };
+        if files.unread != before.files.unread
+            && let Some(told) = listing.told_unread()
+        {
+            tracing::warn!("{told}");
+        }
         if let Some((tls, by)) = tls {
             tls.replace(by);
         }
         self.log.set_format(settings.log_json);
-        self.service.set(Configured { settings, loaded: Some(loaded) });
+        self.service.set(Configured { settings, files, loaded: Some(loaded) });
         Ok(listing)
     }
 

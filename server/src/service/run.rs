@@ -16,6 +16,7 @@ use super::settings::ServeSettings;
 use super::sources;
 use super::state::{Condition, Service};
 use crate::admin;
+use crate::files::Listing;
 use crate::log::LogHandle;
 use crate::net::files::open_files_limit;
 use crate::net::serving;
@@ -24,7 +25,7 @@ use crate::net::socket::Listener;
 use crate::net::tls::Tls;
 use crate::output::say;
 use crate::settings::values::Address;
-use crate::state_file::{Saver, StateFile};
+use crate::state_file::{Saver, StateFile, Writer};
 
 /// The most connections of a listener.
 const CONNECTIONS: usize = 10_000;
@@ -46,11 +47,15 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let tls = settings.tls().map(|(files, clients)| Tls::read_for(&files, clients.as_ref()));
     let tls = tls.transpose()?.map(Arc::new);
-    let file = settings.state.as_deref().map(StateFile::new);
-    let mut saved = file.as_ref().map(StateFile::read).unwrap_or_default();
-    let service = Arc::new(Service::new(settings.clone(), &mut saved));
+    let (file, saved) = settings.state.as_deref().map(StateFile::open).transpose()?.unzip();
+    let mut saved = saved.unwrap_or_default();
+    let mut service = Service::new(settings.clone(), &mut saved);
+    service.origin = file.as_ref().map_or(service.origin, StateFile::origin);
+    let service = Arc::new(service);
     let source = Arc::new(Source::new(options, environment, service.clone(), tls.clone(), log));
-    if settings.starts_without {
+    // A service that is healthy only with a domain shows that there is no file.
+    let waits = settings.needs_domain && Listing::of(&settings.paths, []).files.is_empty();
+    if settings.starts_without || waits {
         // The outcome is logged.
         let _ = source.reload();
     } else {
@@ -58,6 +63,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     }
     if let Some(file) = &file {
         file.restore(saved, |part| service.counts.restore(part));
+        file.tell(service.counts.keys());
     }
     let fronts = bind(&settings, &service, tls)?;
     let (listener, address) = admin::bind(settings.admin).await?;
@@ -66,7 +72,11 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     tokio::spawn(reload_at_each(hangups, source.clone()));
     source.watch().map_err(|error| format!("cannot start threads: {error}"))?;
     let counted = service.clone();
-    let saver = file.map(|file| file.save_each(settings.state_interval, move |to| counted.counts.save(to)));
+    let merged = service.clone();
+    let saver = file.map(|file| {
+        let save = move |to: &mut Writer| counted.counts.save(to);
+        file.save_each(settings.state_interval, save, move |parts| merged.counts.merge(parts))
+    });
     let saver = saver.transpose()?;
     let whole = serve(stops, &service, fronts).await;
     saver.into_iter().for_each(Saver::end);

@@ -36,6 +36,38 @@ impl LimitCounts {
         Ok(())
     }
 
+    /// Returns the number of the keys that are held.
+    pub(crate) fn keys(&self) -> usize {
+        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner);
+        let of_texts =
+            texts.values().flat_map(|limiter| limiter.tables.named()).map(|(_, table)| table.keys());
+        let units = Unit::ALL.into_iter().flat_map(|unit| self.of(unit).named());
+        units.map(|(_, table)| table.0.stats().keys).chain(of_texts).sum()
+    }
+
+    /// Merges the tables of another process, which has the same secret and took from the same
+    /// counts: of each key the higher count holds. One that is refused is a warning.
+    pub(crate) fn merge(&self, parts: Vec<SavedPart>) {
+        let others = LimitCounts::by(self.hasher, &self.options);
+        for part in parts {
+            if let Err(why) = others.restore(&part) {
+                tracing::warn!("the state of `{}`, of another process, is not merged: {why}", part.name);
+            }
+        }
+        for unit in Unit::ALL {
+            for ((_, own), (_, other)) in self.of(unit).named().into_iter().zip(others.of(unit).named()) {
+                other.each(&mut |key, count| own.raise(key, count));
+            }
+        }
+        let texts = others.texts.read().unwrap_or_else(PoisonError::into_inner);
+        let both = texts.iter().filter_map(|(text, other)| Some((self.text_limiter(*text)?, other)));
+        for (own, other) in both {
+            for ((_, own), (_, other)) in own.tables.named().into_iter().zip(other.tables.named()) {
+                other.each(&mut |key, remaining| own.lower(key, remaining));
+            }
+        }
+    }
+
     /// Restores a table, after the rules are loaded and before the first decision. The load would
     /// remove the limiters of overrides.
     pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! The state of the service, which all listeners share, and the bounds of a request.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use super::loaded::LoadedRules;
 use super::messages::{Code, RateLimitRequest, RateLimitResponse};
 use super::settings::ServeSettings;
 use crate::net::open::Closed;
-use crate::state_file::SavedPart;
+use crate::state_file::{Origin, SavedPart};
 
 /// The most bytes of a message, of gRPC and of `/json`. A longer one is refused, as its length is
 /// the choice of a client: Envoy takes heads of 60 KiB, and repeats one in each descriptor.
@@ -27,6 +28,8 @@ const ENTRIES: usize = 64;
 /// The service, for the life of the process.
 pub(crate) struct Service {
     pub(super) counts: LimitCounts,
+    /// The begin of the counts.
+    pub(super) origin: Origin,
     in_force: RwLock<Arc<Configured>>,
     pub(super) health: watch::Sender<Condition>,
     /// The connections that were closed for a fault, by [`CLOSED`].
@@ -46,8 +49,18 @@ const CLOSED: [(Closed, &str); 4] = [
 /// The settings and the rules at a time: a request sees those of one time.
 pub(crate) struct Configured {
     pub(super) settings: ServeSettings,
+    pub(super) files: Files,
     /// `None` until a configuration is loaded.
     pub(super) loaded: Option<LoadedRules>,
+}
+
+/// The files of the rules in force.
+#[derive(Default)]
+pub(super) struct Files {
+    /// The number of those that were read.
+    pub(super) read: usize,
+    /// The paths beside them that are not read for their names.
+    pub(super) unread: Vec<PathBuf>,
 }
 
 /// The answer of the health checks.
@@ -83,10 +96,10 @@ impl Service {
         let ServeSettings { max_keys, algorithm, .. } = settings;
         let counts =
             LimitCounts::of_saved(saved, &CountOptions { max_keys, algorithm, ..CountOptions::default() });
-        let in_force = RwLock::new(Arc::new(Configured { settings, loaded: None }));
+        let in_force = RwLock::new(Arc::new(Configured { settings, files: Files::default(), loaded: None }));
         let health = watch::Sender::new(Condition::NotServing);
-        let room = Arc::new(Semaphore::new(ROOM));
-        let service = Service { counts, in_force, health, closed: Default::default(), room };
+        let (origin, room) = (Origin::now(), Arc::new(Semaphore::new(ROOM)));
+        let service = Service { counts, origin, in_force, health, closed: Default::default(), room };
         service.check_health();
         service
     }
@@ -102,7 +115,7 @@ impl Service {
     }
 
     fn check_health(&self) {
-        let Configured { settings, loaded } = &*self.in_force();
+        let Configured { settings, loaded, .. } = &*self.in_force();
         let has_domain = loaded.as_ref().is_some_and(|loaded| !loaded.rules.is_empty());
         let is_healthy = has_domain || !settings.needs_domain;
         let health = if is_healthy { Condition::Serving } else { Condition::NotServing };

@@ -1,4 +1,16 @@
-//! Mistakes in names and in options, as sentences.
+//! Mistakes in names and in options, as sentences, and lists of them within bounds.
+
+use std::fmt::Display;
+
+/// Returns the first `most` items, and the number of the others.
+pub(crate) fn few(items: impl ExactSizeIterator<Item: Display>, most: usize, between: &str) -> String {
+    let others = items.len().saturating_sub(most);
+    let mut told: Vec<String> = items.take(most).map(|item| item.to_string()).collect();
+    if others > 0 {
+        told.push(format!("and {others} more"));
+    }
+    told.join(between)
+}
 
 /// Returns the mistake of a name that is unknown: with the one that was meant, or all.
 pub(crate) fn unknown(wanted: &str, names: &[&str]) -> String {

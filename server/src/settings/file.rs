@@ -1,20 +1,53 @@
 //! A file of settings or rules: its text, and the places of mistakes in it.
 
-use std::io::Read;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
 
 /// The most bytes of a file of settings.
 pub(crate) const MOST: u64 = 1 << 20;
 
+/// Opens a file for reading, and waits for no writer. A pipe, a socket and a device are refused by
+/// their kind.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    // Before the open, because that of some devices has an effect.
+    check_kind(&fs::metadata(path)?)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    // Another thing may have taken the name since.
+    check_kind(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Refuses what is no file, by its kind.
+pub(crate) fn check_kind(found: &Metadata) -> io::Result<()> {
+    let kind = found.file_type();
+    let told = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(io::Error::other(format!("it is {told}, and no file")))
+}
+
+/// Reads the bytes of a file that has `most` bytes or fewer.
+pub(crate) fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::other(format!("it is over the bound of {most} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
 /// Reads the text of a file that has `most` bytes or fewer.
 pub(crate) fn read(path: &Path, most: u64) -> Result<String, String> {
-    let cannot_read = |error| format!("cannot read {}: {error}", path.display());
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(cannot_read)?;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(cannot_read)?;
-    if bytes.len() as u64 > most {
-        return Err(format!("{} is over the bound of {most} bytes", path.display()));
-    }
+    let bytes = bytes(path, most).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     String::from_utf8(bytes).map_err(|error| {
         let (at, before) = (error.utf8_error().valid_up_to(), String::from_utf8_lossy(error.as_bytes()));
         place(path, &before, at, "a byte that is not UTF-8")

@@ -250,6 +250,11 @@ impl Limits {
         in_force.limits().try_for_each(|limit| limit.save(to))
     }
 
+    /// Returns the number of the keys that are held.
+    pub(crate) fn keys(&self) -> usize {
+        self.in_force().all().map(|routed| routed.limits.layer.stats().keys).sum()
+    }
+
     /// Restores the buckets of a limit, before the first decision.
     pub(crate) fn restore(&self, part: &SavedPart) -> Result<(), String> {
         // A name may have the sign between the fields, and no other field has it.

@@ -151,10 +151,77 @@ fn the_example_of_the_manual_is_told_as_it_stands_there() {
 
 #[test]
 fn entries_are_keys_and_values() {
-    assert_eq!(entries("a=b=c,d="), Ok(vec![("a", "b=c"), ("d", "")]));
-    for text in ["", "a", "=a", "a=b,"] {
-        let told = format!("\"{text}\" has an entry without a key, as in path=/login,method=POST");
-        assert_eq!(entries(text), Err(told));
+    let rows: [(&str, &[(&str, &str)]); 5] = [
+        ("a=b=c,d=", &[("a", "b=c"), ("d", "")]),
+        (r"a=b\,c,d=e", &[("a", "b,c"), ("d", "e")]),
+        (r"a=\\,d=e", &[("a", r"\"), ("d", "e")]),
+        (r"a=\d+\", &[("a", r"\d+\")]),
+        (r"a\,b=\,", &[("a,b", ",")]),
+    ];
+    for (text, wanted) in rows {
+        let told = entries(text).unwrap();
+        let told: Vec<_> = told.iter().map(|(key, value)| (&**key, &**value)).collect();
+        assert_eq!(told, wanted, "{text}");
+    }
+    for (text, part) in [
+        ("", "\"\" has no '='"),
+        ("foo", "\"foo\" has no '='"),
+        ("=a", "\"=a\" has no key"),
+        ("a=b,", "\"\" has no '='"),
+    ] {
+        let told = entries(text).unwrap_err();
+        assert!(told.contains(part), "{part} in {told}");
+    }
+}
+
+/// Values that look like that of a request, and are another one: each has its reason in `explain`.
+#[test]
+fn a_value_that_is_nearly_that_of_a_rule_has_the_reason() {
+    let rows = [
+        (
+            "/api",
+            "/api/users",
+            "the rule \"/api\" is a beginning only, and a value is compared as a whole; '/api*' takes the rest",
+        ),
+        (
+            "/login",
+            "/login?next=/",
+            "the request has a query, and the rule \"/login\" has none; '/login?*' takes any",
+        ),
+        ("'/login?a=1'", "/login", "the rule \"/login?a=1\" has a query, and the request has none"),
+        ("10.0.0.0/8", "10.1.2.3", "the rule \"10.0.0.0/8\" is a network, and is compared as a text"),
+        (
+            "2001:db8::/32",
+            "2001:db8::7",
+            "the rule \"2001:db8::/32\" is a network, and is compared as a text",
+        ),
+        ("/api/.*", "/api/users", "the rule \"/api/.*\" is no regular expression; '*' is the only wildcard"),
+        (
+            "'^/v[0-9]+/x$'",
+            "/v1/x",
+            "the rule \"^/v[0-9]+/x$\" is no regular expression; '*' is the only wildcard",
+        ),
+        ("|\n    /login\n", "/login", "the rule \"/login\\n\" has white space at an end"),
+        (
+            "/a #b",
+            "/a #b",
+            "the rule \"/a\" ends before ' #', where a comment of YAML begins; quotes keep it",
+        ),
+        ("/a", "/b", ""),
+        ("/a*", "/b", ""),
+        ("10.0.*", "10.1.2.3", ""),
+        ("10.0.0.0/8", "11.1.2.3", ""),
+    ];
+    for (value, asked, why) in rows {
+        let file = format!(
+            "domain: d\ndescriptors:\n- key: k\n  value: {value}\n  rate_limit: {{unlimited: true}}\n"
+        );
+        let loaded = load_files(&[("a.yaml", &file)]);
+        assert_eq!(loaded.errors, [], "{value}");
+        let text = explain(&loaded.rules, "d", &[vec![("k".to_owned(), asked.to_owned())]], &|_, _| None);
+        let line = text.lines().nth(1).unwrap();
+        let told = if why.is_empty() { String::new() } else { format!("; {why}") };
+        assert_eq!(line, format!("  k: no rule \"{asked}\", none without a value{told}"), "{value}");
     }
 }
 

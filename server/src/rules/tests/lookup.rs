@@ -128,3 +128,24 @@ fn a_shared_entry_has_a_pattern_of_its_key_and_its_value() {
     assert_eq!(shared, wanted);
     assert!(rules.limits().map(|limit| limit.fixed).eq([false, true, true, true]));
 }
+
+#[test]
+fn the_limits_that_later_rules_lack_are_lost() {
+    let file =
+        |text: &str| super::load_files(&[("a.yaml", &format!("domain: d\ndescriptors: [{text}]\n"))]).rules;
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let before = file(&format!(
+        "{{key: a, {limit}}}, {{key: b, value: c, {limit}, descriptors: [{{key: e, {limit}}}]}}, {{key: f}}"
+    ));
+    let rows = [
+        (format!("{{key: b, value: c, {limit}, descriptors: [{{key: e, {limit}}}]}}"), vec!["d.a"]),
+        (
+            format!("{{key: a, rate_limit: {{unlimited: true}}}}, {{key: b, value: c, {limit}}}"),
+            vec!["d.b_c.e"],
+        ),
+        (String::new(), vec!["d.a", "d.b_c", "d.b_c.e"]),
+    ];
+    for (later, lost) in rows {
+        assert_eq!(before.lost(&file(&later)), lost, "{later}");
+    }
+}

@@ -21,10 +21,8 @@ fn each_warning_has_its_place() {
             "descriptors: [{key: k, rate_limit: {unlimited: true, requests_per_unit: 5}}]",
             "2:73: 'requests_per_unit' has no effect beside 'unlimited'",
         ),
-        (
-            "descriptors: [{key: k, rate_limit: {limit: 5/s}}]",
-            "2:44: 'limit' is of tollgate: envoyproxy/ratelimit refuses the file",
-        ),
+        // It is a note.
+        ("descriptors: [{key: k, rate_limit: {limit: 5/s}}]", ""),
         (
             "descriptors: [{key: k, detailed_metric: true, rate_limit: {unlimited: true}}]",
             "2:41: 'detailed_metric' makes statistics for each value: at most 10000, then 'other'",
@@ -79,4 +77,48 @@ fn each_warning_has_its_place() {
     for (text, told) in rows {
         assert_eq!(warnings(&format!("domain: d\n{text}\n")), told, "{text}");
     }
+}
+
+/// Values that are probably read in another way than they are meant.
+#[test]
+fn a_doubtful_value_is_a_warning() {
+    let white = "has white space that no request has; '>-' leaves it out";
+    let expression = "is compared as a text, and not as a regular expression; '*' is the only wildcard";
+    let rows = [
+        ("k", "|\n    /login\n", format!("the value \"/login\\n\" {white}")),
+        ("k", "' a'", format!("the value \" a\" {white}")),
+        ("'k '", "a", format!("the key \"k \" {white}")),
+        ("k", "10.0.0.0/8", "the value '10.0.0.0/8' is compared as a text, and no address is the same; 'masked_remote_address' has networks".to_owned()),
+        ("masked_remote_address", "10.0.0.0/8", String::new()),
+        ("k", "10.0.0.1/32", String::new()),
+        ("k", "/api/.*", format!("the value '/api/.*' {expression}")),
+        ("k", "'^GET$'", format!("the value '^GET$' {expression}")),
+        ("k", "/(a|b)", format!("the value '/(a|b)' {expression}")),
+        ("k", r"/user/\d+", format!(r"the value '/user/\d+' {expression}")),
+        ("k", "'*.*'", String::new()),
+        ("k", "10.0.*", String::new()),
+        ("k", "api.example.com", String::new()),
+        ("k", "/a?b=1", "the value '/a?b=1' has a query: a path with another query passes it by".to_owned()),
+        ("k", "/a?*", String::new()),
+        ("k", "/a #top", "'value' ends before ' #', where a comment begins; quotes keep the rest".to_owned()),
+        ("k", "ä #top", "'value' ends before ' #', where a comment begins; quotes keep the rest".to_owned()),
+        ("k", "/a # the top", String::new()),
+        ("k", "'/a' #top", String::new()),
+        ("k", "'/a #top'", String::new()),
+    ];
+    for (key, value, told) in rows {
+        let file = format!(
+            "domain: d\ndescriptors:\n- key: {key}\n  value: {value}\n  rate_limit: {{unlimited: true}}\n"
+        );
+        let found = warnings(&file);
+        assert_eq!(found.split_once(": ").map_or("", |(_, told)| told), told, "{key} {value}");
+    }
+}
+
+#[test]
+fn a_field_of_tollgate_is_a_note() {
+    let text = "domain: d\ndescriptors: [{key: k, rate_limit: {limit: 5/s}}]\n";
+    let loaded = super::load_files(&[("a.yaml", text)]);
+    let told = "a.yaml:2:44: 'limit' is of tollgate: envoyproxy/ratelimit refuses the file";
+    assert_eq!((super::lines(&loaded.notes), loaded.warnings), (told.to_owned(), vec![]));
 }

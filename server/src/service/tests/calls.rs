@@ -168,7 +168,7 @@ async fn health_is_told_by_name_and_fails_without_a_domain() {
     assert_eq!(client.call::<HealthCheckResponse>(CHECK, &ask("b")).await.0, 5);
     let empty = Folder::new();
     for (given, expected) in [
-        (&[][..], ServingStatus::Serving),
+        (&[("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")][..], ServingStatus::Serving),
         (&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")], ServingStatus::NotServing),
     ] {
         let server = serve(Protocol::Grpc, &empty.path(""), given);

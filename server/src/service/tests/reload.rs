@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
+use super::super::pages::metrics;
 use super::super::reload::{Looks, Source};
 use super::{SHOP, source};
 use crate::net::open::tests::Folder;
@@ -155,4 +158,117 @@ fn more_files_than_are_looked_at_are_an_error() {
     fs::create_dir_all(&deep).unwrap();
     let error = source(&root(&folder), &[]).load().unwrap_err();
     assert_eq!(error, "more than 10000 paths, or more than 16 folders inside each other");
+}
+
+/// Below the folder, a name of YAML that cannot be read is an error, and any other is named. No
+/// open waits: the load of a pipe would never end.
+#[test]
+fn a_path_that_is_not_read_is_an_error_or_is_named() {
+    let link = |path: &Path| symlink("missing", path).unwrap();
+    let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    let socket = |path: &Path| drop(UnixListener::bind(path).unwrap());
+    let text = |path: &Path| write(path, &SHOP.replace("shop", "mall"));
+    let rows: [(&str, &dyn Fn(&Path), &str); 9] = [
+        ("d.yaml", &link, "No such file or directory (os error 2)"),
+        ("d.yml", &pipe, "it is a named pipe, and no file"),
+        ("d.yaml", &socket, "it is a socket, and no file"),
+        ("d", &link, ""),
+        ("d.pipe", &pipe, ""),
+        ("d.sock", &socket, ""),
+        ("d.yaml.bak", &text, ""),
+        ("d.YAML", &text, ""),
+        (".d.yaml", &text, ""),
+    ];
+    for (name, make, why) in rows {
+        let folder = folder_of(&[("a.yaml", SHOP)]);
+        let (source, mut looks) = (source(&root(&folder), &[]), Looks::default());
+        source.load().unwrap();
+        make(&folder.path(name));
+        let outcome = source.load();
+        if why.is_empty() {
+            assert_eq!(outcome, Ok(()), "{name}");
+            assert_eq!(source.service.in_force().files.unread, [folder.path(name)]);
+            assert!(metrics(&source.service).contains("\ntollgate_serve_files_unread 1\n"), "{name}");
+        } else {
+            assert_eq!(outcome, Err(format!("cannot read {}: {why}", folder.path(name).display())));
+        }
+        assert_eq!(domains(&source), ["shop"], "{name}");
+        // The next change is seen and read.
+        fs::remove_file(folder.path(name)).unwrap();
+        write(&folder.path("a.yaml"), &SHOP.replace("shop", "mall"));
+        assert_eq!([looks.is_settled(&source), looks.is_settled(&source)], [false, true], "{name}");
+        source.load().unwrap();
+        assert_eq!(domains(&source), ["mall"], "{name}");
+        let told = metrics(&source.service);
+        assert!(told.contains("\ntollgate_serve_files 1\n") && told.contains("files_unread 0\n"), "{told}");
+    }
+}
+
+/// No file at all is no wish for no limit: the moment between a deletion and a new file.
+#[test]
+fn a_folder_without_files_is_an_error_and_keeps_the_rules() {
+    let folder = folder_of(&[("a.yaml", SHOP), ("b.txt", "")]);
+    let (source, mut looks) = (source(&root(&folder), &[]), Looks::default());
+    source.load().unwrap();
+    fs::remove_file(folder.path("a.yaml")).unwrap();
+    assert_eq!([looks.is_settled(&source), looks.is_settled(&source)], [false, true]);
+    let (at, other) = (root(&folder), folder.path("b.txt"));
+    let unread = "not read, since only names in .yaml and .yml without a dot before are";
+    let told = format!("no file .yaml or .yml in {}; {unread}: {}", at.display(), other.display());
+    assert_eq!(source.load(), Err(told));
+    assert_eq!(domains(&source), ["shop"]);
+    for text in ["", "# nothing\n"] {
+        write(&folder.path("a.yaml"), text);
+        assert!(source.load().is_err());
+        assert_eq!(domains(&source), ["shop"], "{text:?}");
+    }
+    write(&folder.path("a.yaml"), &SHOP.replace("shop", "mall"));
+    source.load().unwrap();
+    assert_eq!(domains(&source), ["mall"]);
+}
+
+/// A change of each kind is seen, also one that keeps the length and the time of the last write.
+#[test]
+fn each_way_to_change_a_file_is_seen() {
+    let mall = SHOP.replace("shop", "mall");
+    let keep_time = |path: &Path, text: &str| {
+        let times = fs::metadata(path).unwrap().modified().unwrap();
+        write(path, text);
+        fs::File::options().write(true).open(path).unwrap().set_modified(times).unwrap();
+    };
+    let rename = |path: &Path, text: &str| {
+        write(&path.with_extension("new"), text);
+        fs::rename(path.with_extension("new"), path).unwrap();
+    };
+    let replace_folder = |path: &Path, text: &str| {
+        let folder = path.parent().unwrap();
+        fs::remove_dir_all(folder).unwrap();
+        fs::create_dir(folder).unwrap();
+        write(path, text);
+    };
+    let rows: [(&str, &dyn Fn(&Path, &str)); 4] =
+        [("in place", &write), ("as rsync", &keep_time), ("mv", &rename), ("folder", &replace_folder)];
+    for (name, change) in rows {
+        let folder = Folder::new();
+        fs::create_dir(folder.path("rules")).unwrap();
+        let file = folder.path("rules").join("a.yaml");
+        write(&file, SHOP);
+        let (source, mut looks) = (source(&folder.path("rules"), &[]), Looks::default());
+        source.load().unwrap();
+        assert!(!looks.is_settled(&source) && !looks.is_settled(&source), "{name}");
+        change(&file, &mall);
+        assert_eq!([looks.is_settled(&source), looks.is_settled(&source)], [false, true], "{name}");
+        source.load().unwrap();
+        assert_eq!(domains(&source), ["mall"], "{name}");
+    }
+}
+
+/// The log has one line for each error.
+#[test]
+fn of_many_errors_some_are_told_and_the_others_counted() {
+    let many = format!("domain: d\ndescriptors:\n{}", "- {kye: k}\n".repeat(1_000));
+    let folder = folder_of(&[("a.yaml", &many)]);
+    let told = source(&root(&folder), &[]).load().unwrap_err();
+    assert_eq!(told.lines().count(), 21);
+    assert!(told.ends_with("\nand 2979 more"), "{told}");
 }

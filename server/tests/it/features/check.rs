@@ -60,12 +60,12 @@ fn a_file_that_may_have_been_cut_is_a_mistake() {
     let large = vec![b'\n'; (1 << 20) + 1];
     let cut = "the last line does not end with a newline: the file may have been cut";
     for (bytes, error) in [
-        (&b"shadow = true\nipv4_prefix = 10"[..], format!(":2:17: {cut}")),
-        (b"", ":1:1: the file is empty: no setting is named".to_owned()),
-        (b"via = \"\xc3\xa4\xff\"\n", ":1:9: a byte that is not UTF-8".to_owned()),
-        (&large, " is over the bound of 1048576 bytes".to_owned()),
+        (&b"shadow = true\nipv4_prefix = 10"[..], format!("{file}:2:17: {cut}")),
+        (b"", format!("{file}:1:1: the file is empty: no setting is named")),
+        (b"via = \"\xc3\xa4\xff\"\n", format!("{file}:1:9: a byte that is not UTF-8")),
+        (&large, format!("cannot read {file}: it is over the bound of 1048576 bytes")),
     ] {
-        folder.check(bytes, "").assert_mistake(&format!("{file}{error}\n"), "");
+        folder.check(bytes, "").assert_mistake(&format!("{error}\n"), "");
     }
     // Without `--demo` and without an upstream there is nothing to serve.
     folder.check("shadow = true\n", "").assert_mistake("", "no upstream is named");

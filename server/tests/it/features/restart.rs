@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::support::{Folder, Proxy, Reloaded, until};
+use crate::support::{Folder, Proxy, Reloaded, tollgate, until};
 
 /// No bucket earns a token, and no window ends, under a test.
 const LIMIT: &str = "--limit 1/7d&burst&2";
@@ -23,6 +23,11 @@ fn names(folder: &Folder) -> Vec<String> {
     let files =
         fs::read_dir(folder.path("")).expect("a folder").map(|file| file.expect("a file").file_name());
     files.map(|name| name.into_string().expect("ASCII")).collect()
+}
+
+/// Returns the lines that are no news.
+fn complaints(lines: Vec<String>) -> Vec<String> {
+    lines.into_iter().filter(|line| !line.contains(" INFO ")).collect()
 }
 
 /// Waits for a save that has begun after the call: the first one may have begun before it.
@@ -62,7 +67,7 @@ fn a_crash_forgets_what_came_after_the_last_save() {
     let proxy = start(&folder, &format!("{LIMIT} --state-interval 5ms"));
     assert_eq!(proxy.statuses("/"), [200, 200, 429]);
     until_saved(&folder);
-    assert_eq!(proxy.last_words(), [""; 0]);
+    assert_eq!(complaints(proxy.last_words()), [""; 0]);
     assert_eq!(start(&folder, LIMIT).statuses("/"), [429, 429]);
 }
 
@@ -98,6 +103,7 @@ fn a_full_disk_leaves_the_former_file_and_stops_no_request() {
         folder.path("state")
     );
     let proxy = Proxy::of(command.args(["-c", &line]));
+    assert!(proxy.error().contains("1 keys are restored, which were saved at "));
     for _ in 0..2 {
         let line = proxy.error();
         assert!(line.contains("the state is not saved: File too large"), "{line}");
@@ -112,7 +118,11 @@ fn a_full_disk_leaves_the_former_file_and_stops_no_request() {
 #[test]
 fn the_last_of_two_processes_wins() {
     let folder = Folder::new();
-    let [first, second] = [(); 2].map(|()| start(&folder, &format!("{LIMIT} --state-interval 1ms")));
+    let start_one = || start(&folder, &format!("{LIMIT} --state-interval 1ms"));
+    let first = start_one();
+    // The second one has the secret of the first.
+    until_saved(&folder);
+    let second = start_one();
     assert_eq!(first.statuses("/"), [200, 200, 429]);
     for _ in 0..20 {
         until_saved(&folder);
@@ -120,7 +130,7 @@ fn the_last_of_two_processes_wins() {
         copy.write("state", state(&folder));
         let reader = start(&copy, LIMIT);
         assert!(matches!(reader.get("/").status, 200 | 429));
-        assert_eq!(reader.last_words(), [""; 0]);
+        assert_eq!(complaints(reader.last_words()), [""; 0]);
     }
     // The second one has granted nothing, and the first one both tokens.
     assert_eq!((second.stop("-TERM"), first.stop("-TERM")), (Some(0), Some(0)));
@@ -191,10 +201,12 @@ fn the_keys_of_a_limit_have_another_number_after_a_restart() {
     assert_eq!(proxy.stop("-TERM"), Some(0));
     for keys in ["50", "3000000", "none", "1", "none"] {
         // No request, and then one: the buckets are saved as replaced ones, too.
-        assert_eq!(with(keys).end()[1], [""; 0], "{keys}");
+        let [_, errors] = with(keys).end();
+        assert_eq!(complaints(errors), [""; 0], "{keys}");
         let proxy = with(keys);
         assert_eq!(proxy.statuses("/"), [429], "{keys}");
-        assert_eq!(proxy.end()[1], [""; 0], "{keys}");
+        let [_, errors] = proxy.end();
+        assert_eq!(complaints(errors), [""; 0], "{keys}");
     }
 }
 
@@ -228,4 +240,21 @@ fn the_secret_of_the_hasher_stays_and_is_told_to_none() {
     let other = Folder::new();
     assert_eq!(start(&other, LIMIT).stop("-TERM"), Some(0));
     assert_ne!(state(&other)[17..], state(&folder)[17..]);
+}
+
+/// A state that cannot be restored is no reason to forget it at the next save.
+#[test]
+fn a_place_that_can_never_work_is_a_mistake_at_the_start_and_of_a_check() {
+    let folder = Folder::new();
+    let rows = [
+        (folder.path("missing/state"), "missing: No such file or directory"),
+        (folder.path(""), "it is a folder, and no file"),
+        ("/dev/null".to_owned(), "it is a device, and no file"),
+    ];
+    for (path, part) in rows {
+        for verb in ["proxy --listen 127.0.0.1:0", "check"] {
+            tollgate(&format!("{verb} --state {path}")).assert_mistake("the state cannot be ", part);
+        }
+    }
+    assert_eq!(names(&folder), [""; 0]);
 }

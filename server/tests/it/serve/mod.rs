@@ -4,6 +4,7 @@ mod cases;
 mod client;
 mod envoy;
 mod expect;
+mod files;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod load;

@@ -29,10 +29,18 @@ fn of_the_manifest() -> Service {
     let args = manifest.lines().find_map(|line| line.trim().strip_prefix("args: [serve, /etc/tollgate, "));
     assert_eq!(
         args,
-        Some("--admin, \"0.0.0.0:6070\", --admin-public]"),
+        Some("--state, /var/lib/tollgate/state, --admin, \"0.0.0.0:6070\", --admin-public]"),
         "`Service::start` gives the address"
     );
-    let started = Service::start(folder.path(), &["--admin-public"], &[("TOLLGATE_STORE", "memory")]);
+    // Two processes at a time grant each limit twice, and a volume of the pod ends with it.
+    assert!(manifest.contains("kind: StatefulSet") && !manifest.contains("maxSurge"));
+    let (_, claim) = manifest.split_once("volumeClaimTemplates:").expect("a volume");
+    assert!(
+        claim.contains("{name: state}") && manifest.contains("{name: state, mountPath: /var/lib/tollgate}")
+    );
+    let state = folder.path().join("tollgate.state").display().to_string();
+    let options = ["--admin-public", "--state", &state];
+    let started = Service::start(folder.path(), &options, &[("TOLLGATE_STORE", "memory")]);
     started.unwrap_or_else(|error| panic!("{error}"))
 }
 
