@@ -13,6 +13,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{Error, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use webpki::EndEntityCert;
 
 use super::io::Io;
 use crate::settings::file;
@@ -40,7 +41,36 @@ pub(crate) struct Tls(RwLock<Handshakes>);
 struct Handshakes {
     config: Arc<ServerConfig>,
     /// The names of which the client's certificate has one. None are any.
-    names: Arc<[ServerName<'static>]>,
+    names: Arc<[ClientName]>,
+}
+
+/// A name of a client's certificate.
+enum ClientName {
+    /// The name of a host, or its address.
+    Host(ServerName<'static>),
+    /// As in `spiffe://cluster.local/ns/default/sa/envoy`, compared as a whole.
+    Uri(String),
+}
+
+impl ClientName {
+    fn of(name: &str) -> Result<ClientName, String> {
+        if name.split_once("://").is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty()) {
+            return Ok(ClientName::Uri(name.to_owned()));
+        }
+        let host = ServerName::try_from(name.to_owned()).map(ClientName::Host);
+        host.map_err(|_| format!("{name:?} is no name of a certificate"))
+    }
+
+    fn is_of(&self, own: &CertificateDer<'_>) -> bool {
+        match self {
+            ClientName::Host(name) => {
+                ParsedCertificate::try_from(own).is_ok_and(|own| verify_server_name(&own, name).is_ok())
+            }
+            ClientName::Uri(name) => {
+                EndEntityCert::try_from(own).is_ok_and(|own| own.valid_uri_names().any(|other| other == name))
+            }
+        }
+    }
 }
 
 impl Tls {
@@ -72,15 +102,12 @@ impl Tls {
 }
 
 /// Returns whether the first certificate, which is the client's own, has one of the names.
-fn has_name(chain: &[CertificateDer<'_>], names: &[ServerName<'_>]) -> bool {
-    let own = chain.first().and_then(|own| ParsedCertificate::try_from(own).ok());
-    own.is_some_and(|own| names.iter().any(|name| verify_server_name(&own, name).is_ok()))
+fn has_name(chain: &[CertificateDer<'_>], names: &[ClientName]) -> bool {
+    chain.first().is_some_and(|own| names.iter().any(|name| name.is_of(own)))
 }
 
 fn terms(files: &Certificate, clients: Option<&Clients>) -> Result<Handshakes, String> {
-    let names = clients.map_or(&[][..], |clients| &clients.names).iter().map(|name| {
-        ServerName::try_from(name.clone()).map_err(|_| format!("{name:?} is no name of a certificate"))
-    });
+    let names = clients.map_or(&[][..], |clients| &clients.names).iter().map(|name| ClientName::of(name));
     Ok(Handshakes { names: names.collect::<Result<_, _>>()?, config: config(files, clients)? })
 }
 
@@ -125,7 +152,8 @@ fn config(files: &Certificate, clients: Option<&Clients>) -> Result<Arc<ServerCo
 /// passed over.
 pub(crate) fn read_pem<T: PemObject>(path: &Path, kind: &str, form: &str) -> Result<Vec<T>, String> {
     let at = path.display();
-    let file = file::bytes(path, file::MOST).map_err(|error| format!("cannot read the {kind} in {at}: {error}"))?;
+    let file =
+        file::bytes(path, file::MOST).map_err(|error| format!("cannot read the {kind} in {at}: {error}"))?;
     match T::pem_slice_iter(&file).collect::<Result<Vec<T>, pem::Error>>() {
         Ok(items) if items.is_empty() => Err(format!("no {form}{kind} in {at}")),
         Ok(items) => Ok(items),

@@ -1,11 +1,14 @@
 //! Clients with certificates.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::tls::{certificate, ping};
 use super::*;
 use crate::net::tls::Clients;
+
+/// The name of a service in Istio, which has no other.
+const ENVOY: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -21,7 +24,11 @@ fn client_of(
     name: &str,
     is_valid: bool,
 ) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
-    let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.subject_alt_names = match name.contains("://") {
+        true => vec![SanType::URI(name.try_into().unwrap())],
+        false => CertificateParams::new([name.to_owned()]).unwrap().subject_alt_names,
+    };
     if !is_valid {
         params.not_before = rcgen::date_time_ymd(2000, 1, 1);
         params.not_after = rcgen::date_time_ymd(2001, 1, 1);
@@ -76,6 +83,12 @@ async fn a_client_needs_a_certificate_of_the_authority_and_one_of_the_names() {
         (&["10.0.0.1"], Some((&ours, "10.0.0.1", true)), true),
         (&["envoy.local"], Some((&ours, "other.local", true)), false),
         (&["envoy.local"], Some((&ours, "envoy.local", false)), false),
+        (&[ENVOY], Some((&ours, ENVOY, true)), true),
+        (&["a.local", ENVOY], Some((&ours, ENVOY, true)), true),
+        (&[ENVOY], Some((&ours, "spiffe://cluster.local/ns/edge/sa/envoy2", true)), false),
+        (&[ENVOY], Some((&ours, "cluster.local", true)), false),
+        (&["cluster.local"], Some((&ours, ENVOY, true)), false),
+        (&[ENVOY], Some((&other, ENVOY, true)), false),
         (&[], Some((&other, "envoy.local", true)), false),
         (&[], None, false),
     ] {
@@ -86,8 +99,10 @@ async fn a_client_needs_a_certificate_of_the_authority_and_one_of_the_names() {
         assert_eq!(is_opened(&door, &trusted, own).await, is_let_in, "{client:?} among {names:?}");
         assert_eq!(door.counters.count(Event::TlsHandshake), u64::from(!is_let_in));
     }
-    let error = Tls::read_for(&files, Some(&clients(&["a b"]))).err().unwrap();
-    assert_eq!(error, "\"a b\" is no name of a certificate");
+    for name in ["a b", "://a", "spiffe://", ""] {
+        let error = Tls::read_for(&files, Some(&clients(&[name]))).err().unwrap();
+        assert_eq!(error, format!("{name:?} is no name of a certificate"));
+    }
     fs::write(&path, "").unwrap();
     let error = Tls::read_for(&files, Some(&clients(&[]))).err().unwrap();
     assert_eq!(error, format!("no certificate in {}", path.display()));
