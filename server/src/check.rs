@@ -73,7 +73,12 @@ fn report(
     (text, errors.is_empty() && (!strict || warned == 0))
 }
 
-/// Returns each file with its text, in the order in which a server loads them.
+/// Returns each file with its text, in the order in which a server loads them. Names the paths
+/// below folders that are not read.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<(String, String)>, String> {
-    files::read(paths, &[]).map(|(_, files)| files)
+    let (listing, files) = files::read(paths, &[])?;
+    if let Some(told) = listing.told_unread() {
+        eprintln!("{told}");
+    }
+    Ok(files)
 }

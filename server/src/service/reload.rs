@@ -92,6 +92,10 @@ impl Source {
         if !lost.is_empty() {
             tracing::warn!("limits that are gone ({}): {}", lost.len(), few(lost.iter(), MOST_TOLD, ", "));
         }
+        let waiting = settings.needing_restart(&before.settings);
+        if !waiting.is_empty() {
+            tracing::warn!("changes that need a restart: {}", waiting.join(", "));
+        }
         let files = Files { read: listing.files.len(), unread: listing.unread.clone() };
         if files.unread != before.files.unread
             && let Some(told) = listing.told_unread()

@@ -132,6 +132,22 @@ impl ServeSettings {
         files.into_iter().map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty())
     }
 
+    /// Returns the settings that a reload has read and only a restart would put in force.
+    pub(super) fn needing_restart(&self, before: &ServeSettings) -> Vec<&'static str> {
+        let changes = [
+            ("the address of gRPC", self.grpc() != before.grpc()),
+            ("the address of HTTP", self.http != before.http),
+            ("the address of the debug pages", self.admin != before.admin),
+            ("the address for Prometheus", self.prometheus() != before.prometheus()),
+            ("TLS itself", self.has_tls != before.has_tls),
+            ("algorithm", self.algorithm != before.algorithm),
+            ("max_keys", self.max_keys != before.max_keys),
+            ("state", (&self.state, self.state_interval) != (&before.state, before.state_interval)),
+            ("log_level", self.log_level != before.log_level),
+        ];
+        changes.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name).collect()
+    }
+
     /// Returns the address of the listener for Prometheus alone.
     pub(crate) fn prometheus(&self) -> Option<SocketAddr> {
         (self.has_prometheus && !self.has_no_stats).then_some(self.prometheus)

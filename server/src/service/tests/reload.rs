@@ -1,5 +1,6 @@
 //! Reloads of the configuration: of files that are being written, of wrong ones, and of symlinks.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -7,8 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use super::super::options::ServeOptions;
 use super::super::pages::metrics;
 use super::super::reload::{Looks, Source};
+use super::super::sources::load;
 use super::{SHOP, source};
 use crate::net::open::tests::Folder;
 use crate::net::open::tests::tls::certificate;
@@ -127,6 +130,30 @@ fn a_reload_reads_the_settings_as_well() {
         assert_eq!([looks.is_settled(&source), looks.is_settled(&source)], [false, true]);
         assert_eq!(source.load().is_ok(), is_loaded);
         assert_eq!(source.service.in_force().settings.decision.is_shadow, is_shadow);
+    }
+}
+
+/// Such a change would have no effect without a word.
+#[test]
+fn the_settings_that_need_a_restart_are_named() {
+    let settings = |flags: &[(&'static str, &str)]| {
+        let options = flags.iter().fold(ServeOptions::default(), |to, (flag, text)| to.with_flag(flag, text));
+        load(&options, &BTreeMap::new()).unwrap()
+    };
+    let before = settings(&[]);
+    for (flag, text, name) in [
+        ("grpc", "127.0.0.1:1", "the address of gRPC"),
+        ("http", "127.0.0.1:1", "the address of HTTP"),
+        ("admin", "127.0.0.1:1", "the address of the debug pages"),
+        ("algorithm", "token_bucket", "algorithm"),
+        ("max-keys", "5000", "max_keys"),
+        ("state", "s", "state"),
+        ("state-interval", "5s", "state"),
+    ] {
+        assert_eq!(settings(&[(flag, text)]).needing_restart(&before), [name], "{flag}");
+    }
+    for (flag, text) in [("shadow", "true"), ("lame-duck", "1s"), ("log", "json")] {
+        assert_eq!(settings(&[(flag, text)]).needing_restart(&before), [""; 0], "{flag}");
     }
 }
 

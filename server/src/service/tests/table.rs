@@ -188,6 +188,21 @@ fn a_charge_after_the_fact_is_owed() {
     }
 }
 
+/// A client that waits a second, or for all tokens, would ask for ever in vain.
+#[test]
+fn hits_that_are_never_granted_wait_for_a_period_at_least() {
+    let service = Service::new(&yaml(&["limit: 60/m burst 100", "limit: 5/h fixed"]), FixedWindow);
+    for (key, hits, expected) in [
+        ("a", 101, (OverLimit, 0, 60)),
+        ("a", 100, (Pass, 0, 100)),
+        ("a", 101, (OverLimit, 0, 100)),
+        ("a", 100, (OverLimit, 0, 100)),
+        ("b", 6, (OverLimit, 0, 3_600)),
+    ] {
+        assert_eq!(service.ask(key, &format!(r#", "hits_addend": {hits}"#)), expected, "{key} {hits}");
+    }
+}
+
 #[test]
 fn the_algorithm_of_buckets_reads_a_unit_as_a_text() {
     let limits =

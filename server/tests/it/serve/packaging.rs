@@ -74,7 +74,7 @@ fn each_metric_of_the_dashboard_is_told() {
             names.extend(metrics.map(str::to_owned));
         }
     }
-    assert_eq!(names.len(), 9);
+    assert_eq!(names.len(), 11);
     for name in names {
         let is_told = |line: &str| line.strip_prefix(&name).is_some_and(|rest| rest.starts_with([' ', '{']));
         assert!(told.lines().any(is_told), "no {name} in\n{told}");
