@@ -141,6 +141,7 @@ pub use request::client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
 pub use request::digest::Digest;
 pub use request::exempt::{Exempt, InvalidPath};
 pub use request::key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
+pub use request::value::{cookie_value, header_value};
 pub use response::fields::Fields;
 pub use response::grpc::GrpcForm;
 pub use response::policy::{Headers, Policy};

@@ -15,11 +15,22 @@ mod tests;
 
 /// Prints the errors and the warnings of files and of all files below folders.
 ///
-/// Returns whether they may be served: there is no error, and with `strict` no warning. A path that
-/// cannot be read is an error of one sentence.
-pub(crate) fn run(paths: &[PathBuf], strict: bool) -> Result<bool, String> {
+/// Returns whether they may be served: there is no error, and with `strict` no warning, nor one of
+/// the checks over HTTP. A path that cannot be read is an error of one sentence.
+pub(crate) fn run(paths: &[PathBuf], strict: bool, of_checks: &[String]) -> Result<bool, String> {
     let (listing, files) = files::read(paths, &[])?;
     let (text, passes) = report(&files, &listing.unread, strict, options()?);
+    let passes = passes && (!strict || of_checks.is_empty());
+    let text: String = of_checks
+        .iter()
+        .map(|warning| {
+            format!(
+                "warning: {warning}
+"
+            )
+        })
+        .chain([text])
+        .collect();
     say(format_args!("{}", text.trim_end()));
     Ok(passes)
 }

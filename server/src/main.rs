@@ -24,6 +24,7 @@ mod state_file;
 use proxy::config::options::Options;
 use proxy::run;
 use replay::command::ReplayOptions;
+use service::checks::Check;
 use service::options::ServeOptions;
 use settings::fault::sentence;
 
@@ -54,7 +55,8 @@ enum Command {
 
 #[derive(clap::Args)]
 struct CheckOptions {
-    /// Files and folders of a rate limit service, which are checked instead of the settings
+    /// Files and folders of a rate limit service, which are checked instead of the settings; with
+    /// --config also its checks over HTTP
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// A warning about them is a mistake as well
@@ -83,7 +85,10 @@ fn main() -> ExitCode {
         Ok(Tollgate { command: Some(Command::Check(options)) }) if options.paths.is_empty() => {
             run::check(&options.settings)
         }
-        Ok(Tollgate { command: Some(Command::Check(options)) }) => check::run(&options.paths, options.strict),
+        Ok(Tollgate { command: Some(Command::Check(options)) }) => {
+            let of_checks = options.settings.config.as_deref().map_or(Ok(Vec::new()), Check::warnings_of);
+            of_checks.and_then(|warnings| check::run(&options.paths, options.strict, &warnings))
+        }
         Ok(Tollgate { command: Some(Command::Replay(options)) }) => replay::command::run(&options),
         Ok(Tollgate { command: Some(Command::Explain(ExplainOptions { paths, domain })) }) => {
             // clap has checked that there are two texts.

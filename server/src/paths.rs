@@ -1,8 +1,8 @@
-//! The readings of a path, however the path is spelled.
+//! The readings of a path, however the path is spelled, and of a method.
 //!
 //! Servers differ in how they read a path. One takes it as it is; another first decodes it,
-//! resolves its dots or strips its parameters. The proxy does not know how the upstream reads. So
-//! each path has several readings.
+//! resolves its dots or strips its parameters. Neither the proxy nor a check knows how the upstream
+//! reads. So each path has several readings, which are those of both.
 
 /// The most readings of a path. A path with more is taken to be under every route.
 pub(crate) const MAX_READINGS: usize = 64;
@@ -10,8 +10,18 @@ pub(crate) const MAX_READINGS: usize = 64;
 /// route. They take twice the time of a usual refusal.
 pub(crate) const MAX_BYTES: usize = 6 * 1_024;
 
+/// The name of all methods that are made up.
+pub(crate) const OTHER_METHOD: &str = "other";
+
+/// Returns a method that a server may know. A client may make up others, and each would be a key.
+pub(crate) fn known_method(method: &str) -> Option<&str> {
+    let is_known =
+        matches!(method, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH" | "TRACE");
+    is_known.then_some(method)
+}
+
 /// Returns whether every server reads a path as it is spelled. Escapes, backslashes, parameters,
-/// empty segments, dot segments and bytes beyond ASCII are read in different ways.
+/// empty segments, dot segments, spaces and bytes beyond ASCII are read in different ways.
 pub(crate) fn is_plain(path: &str) -> bool {
     marks(path.as_bytes()) == 0
 }
@@ -48,6 +58,7 @@ const MARKS: [u8; 256] = {
             b'\\' => BACKSLASH,
             b';' => SEMICOLON,
             b'?' | b'#' | 0 => END,
+            b'\t'..=b'\r' | b' ' => SPACE,
             0x80.. => NOT_ASCII,
             _ => 0,
         };
@@ -63,13 +74,14 @@ const EMPTY_SEGMENT: u8 = 8;
 const DOT_SEGMENT: u8 = 16;
 const NOT_ASCII: u8 = 32;
 const END: u8 = 64;
+const SPACE: u8 = 128;
 
 /// A change that some servers make to a path before they look for its handler, behind the mark of
 /// the paths that it can change.
 type Step = (u8, fn(&[u8]) -> Vec<u8>);
 
 /// The steps in the order of servers. A server takes some of them, and at most one from each line.
-const STEPS: [&[Step]; 14] = [
+const STEPS: [&[Step]; 16] = [
     // Unreserved characters alone are decoded (RFC 3986, 6.2.2.2).
     &[(ESCAPE, |path| decoded(path, is_unreserved))],
     &[(BACKSLASH, with_slashes)],
@@ -80,10 +92,14 @@ const STEPS: [&[Step]; 14] = [
     &[(DOT_SEGMENT, without_dots)],
     // The second is of servers that split a path into segments first.
     &[(ESCAPE, |path| decoded(path, |_| true)), (ESCAPE, |path| decoded(path, |byte| byte != b'/'))],
+    // A proxy behind this one has decoded the path once.
+    &[(ESCAPE, |path| decoded(path, |_| true))],
     // The bytes of a decoded path that are not UTF-8 are left out.
     &[(NOT_ASCII, without_malformed)],
     // A decoded path is read as a reference, or as a string of C.
     &[(END, without_rest)],
+    // Names of files have no spaces at their ends.
+    &[(SPACE, without_spaces)],
     &[(BACKSLASH, with_slashes)],
     &[(SEMICOLON, without_parameters)],
     &[(EMPTY_SEGMENT, without_empty)],
@@ -148,6 +164,11 @@ fn without_rest(path: &[u8]) -> Vec<u8> {
     path.iter().copied().take_while(|byte| !matches!(byte, b'?' | b'#' | 0)).collect()
 }
 
+/// Turns `/a /b` into `/a/b`.
+fn without_spaces(path: &[u8]) -> Vec<u8> {
+    path.split(|byte| *byte == b'/').map(<[u8]>::trim_ascii).collect::<Vec<_>>().join(&b'/')
+}
+
 /// Turns `//a/b` into `/b`. More slashes at the start make no difference (WHATWG URL, 4.4).
 fn without_authority(path: &[u8]) -> Vec<u8> {
     if !path.starts_with(b"//") {
@@ -159,7 +180,7 @@ fn without_authority(path: &[u8]) -> Vec<u8> {
 }
 
 /// Turns `/a;b=1/c` into `/a/c`.
-pub(crate) fn without_parameters(path: &[u8]) -> Vec<u8> {
+fn without_parameters(path: &[u8]) -> Vec<u8> {
     let bare = |segment: &[u8]| segment.iter().copied().take_while(|byte| *byte != b';').collect();
     path.split(|byte| *byte == b'/').map(bare).collect::<Vec<Vec<u8>>>().join(&b'/')
 }
@@ -260,6 +281,8 @@ mod tests {
             ("/matrix;x=1;y=2/z", 2),
             ("/x%2f..%2fy", 3),
             ("/a/../b", 2),
+            ("/100%25", 2),
+            ("/a%20/b%20", 2),
         ] {
             assert_eq!(texts(path).map(|found| found.len()), Some(count), "{path}");
         }

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use http::header::{HeaderName, InvalidHeaderName};
 use sha2::{Digest, Sha256};
 use tollgate::KeyBytes;
-use tollgate_http::{Head, KeyFrom};
+use tollgate_http::{Head, KeyFrom, header_value};
 
 use crate::key::StoreKey;
 
@@ -75,8 +75,9 @@ impl KeyBytes for SharedDigest {
 /// A source of keys that are digests of a header's value, for a limiter that a fleet shares.
 ///
 /// [`HeaderKey`](tollgate_http::HeaderKey) is for a limiter of one process: its digests differ
-/// from process to process. As there, a request with two such headers has no key, each new value is
-/// a new bucket, and a limit bans these keys only if they are [proved](SharedHeaderKey::proved).
+/// from process to process. As there, a request with two different values has no key, each new
+/// value is a new bucket, and a limit bans these keys only if they are
+/// [proved](SharedHeaderKey::proved).
 ///
 /// # Examples
 ///
@@ -138,9 +139,7 @@ impl KeyFrom for SharedHeaderKey {
     type Key = SharedDigest;
 
     fn key_from(&self, head: Head<'_>) -> Option<SharedDigest> {
-        let mut values = head.headers.get_all(&self.name).iter();
-        let only = values.next()?;
-        values.next().is_none().then(|| SharedDigest::of(only.as_bytes()))
+        header_value(head.headers, &self.name).map(SharedDigest::of)
     }
 
     fn is_proved(&self) -> bool {

@@ -15,7 +15,8 @@ use http::header::{HeaderMap, HeaderName};
 
 use super::check::Check;
 use super::forwarded::{List, address};
-use super::key::{Head, KeyFrom, only};
+use super::key::{Head, KeyFrom};
+use super::value::header_value;
 
 /// The address of the client, as a key.
 ///
@@ -146,7 +147,7 @@ impl ClientIp {
 
     /// Takes the address from one header, such as `cf-connecting-ip`, which a proxy always sets.
     ///
-    /// A request without exactly one such header, with one address, has no key.
+    /// A request without such a header, or with different values of it, has no key.
     #[must_use]
     pub fn header(self, name: HeaderName) -> ClientIp {
         self.from(AddressSource::Header(name))
@@ -336,10 +337,10 @@ impl KeyFrom for ClientIp {
     }
 }
 
-/// Returns the address in a header that is present once.
+/// Returns the address in a header that is present with one value.
 fn of_header(headers: &HeaderMap, name: &HeaderName) -> (Option<IpAddr>, Option<Check>) {
-    let text = only(headers, name).and_then(|value| std::str::from_utf8(value).ok());
-    let found = text.and_then(|text| address(text.trim_matches([' ', '\t'])));
+    let text = header_value(headers, name).and_then(|value| std::str::from_utf8(value).ok());
+    let found = text.and_then(address);
     let unreadable = found.is_none() && headers.contains_key(name);
     (found.map(|address| address.to_canonical()), unreadable.then_some(Check::UnreadableHop))
 }

@@ -10,6 +10,7 @@ use http::{Extensions, Method, Request, Uri, Version};
 
 use super::check::Check;
 use super::digest::Digest;
+use super::value::header_value;
 
 /// The head of a request, borrowed from the request or from its [`Parts`].
 ///
@@ -173,7 +174,8 @@ impl<A: KeyFrom, B: KeyFrom, C: KeyFrom> KeyFrom for (A, B, C) {
 
 /// A source of keys that are [`Digest`]s of a header's value: no secret is kept.
 ///
-/// A request with two such headers has no key. Each new value is a new bucket, and a client can
+/// The value is read by [`header_value`]: a request with two different ones, or an empty one, has
+/// no key. Each new value is a new bucket, and a client can
 /// send any value, also that of another client: it spends the other's tokens. Combine this limit
 /// with one by address, or limit after authentication, by an [`Extension`]. A limit bans these keys
 /// only if they are [proved](HeaderKey::proved).
@@ -225,19 +227,12 @@ impl KeyFrom for HeaderKey {
     type Key = Digest;
 
     fn key_from(&self, head: Head<'_>) -> Option<Digest> {
-        only(head.headers, &self.name).map(Digest::of)
+        header_value(head.headers, &self.name).map(Digest::of)
     }
 
     fn is_proved(&self) -> bool {
         self.proved
     }
-}
-
-/// Returns the value of a header that is present once.
-pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
-    let mut values = headers.get_all(name).iter();
-    let only = values.next()?;
-    values.next().is_none().then_some(only.as_bytes())
 }
 
 /// A source of keys in the request's extensions, such as those of a layer that authenticates.

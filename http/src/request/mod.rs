@@ -6,3 +6,4 @@ pub(crate) mod digest;
 pub(crate) mod exempt;
 pub(crate) mod forwarded;
 pub(crate) mod key;
+pub(crate) mod value;

@@ -57,7 +57,7 @@ fn files_of_a_folder_are_read_in_order_without_hidden_ones() {
     assert_eq!(names(&[at("notes.txt"), at(".z.yaml")]), ["notes.txt", ".z.yaml"].map(PathBuf::from));
     fs::write(at("bad.yaml"), [0xff]).unwrap();
     for (path, why) in [("bad.yaml", "is not UTF-8"), ("none.yaml", "cannot read"), ("b/..data/..", "")] {
-        match run(&[at(path)], false) {
+        match run(&[at(path)], false, &[]) {
             Err(error) => assert!(!why.is_empty() && error.contains(why) && error.contains(path), "{error}"),
             Ok(passes) => assert!(why.is_empty() && passes, "{path}"),
         }

@@ -81,6 +81,24 @@ impl Domain {
     }
 }
 
+impl Domain {
+    /// Returns a value for each rule of a key that has one, at any level. A star stands for
+    /// nothing.
+    pub(crate) fn values_of(&self, key: &str) -> Vec<String> {
+        let (mut found, mut levels) = (Vec::new(), vec![&self.level]);
+        while let Some(level) = levels.pop() {
+            if let Some(values) = level.keys.get(key) {
+                found.extend(values.exact.keys().map(|value| value.to_string()));
+                found.extend(values.by_pattern.iter().map(|each| each.pattern.text().replace('*', "")));
+            }
+            levels.extend(level.each().filter_map(|rule| rule.below.as_deref()));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
 /// The rules at one level, below a domain or a rule.
 #[derive(Debug, Default)]
 pub(super) struct Level {

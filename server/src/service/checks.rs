@@ -1,26 +1,35 @@
 //! Checks over HTTP: the request that a proxy asks about becomes descriptors, by a profile of the
 //! settings.
 //!
-//! A path has one reading here, however the client spells it. A path that servers read in different
-//! ways is asked for twice: as it is read, and as it was sent. A refusal of either holds.
+//! *Invariant*: each request becomes a decision, whatever its client writes. A recipe that is open
+//! while the service is away takes any error for that. So a value that is missing or too long has
+//! another value in its place, and a path that servers read in different ways is asked for by each
+//! of its readings. A refusal of one holds.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use hyper::header::{HOST, HeaderName, RETRY_AFTER};
+use hyper::header::{CACHE_CONTROL, HOST, HeaderName, RETRY_AFTER};
 use hyper::{HeaderMap, StatusCode};
 use ipnet::IpNet;
 use serde::Deserialize;
-use tollgate_http::ClientIp;
+use tollgate_http::{ClientIp, header_value};
 
 use super::messages::{
     Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, text_of,
 };
 use super::status;
-use crate::paths::{decoded, has_one_reading, without_dots, without_empty, without_parameters};
-use crate::rules::tree::Unit;
+use crate::paths::{OTHER_METHOD, known_method};
+use crate::rules::tree::{Domain, Unit};
+use notes::{Note, Notes, tells_client};
+use paths::{host_of, paths_of};
 
+mod notes;
+mod paths;
 mod profile;
+
+/// The path, beside those of the rules, of a target with too many readings. No path has this sign.
+const ANY_PATH: &str = "?";
 
 /// The headers that tell a target and its method: those of nginx, and those of Traefik and Caddy.
 static TOLD: [[HeaderName; 2]; 2] = [
@@ -36,13 +45,16 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 #[derive(Debug)]
 pub(crate) struct Check {
     name: String,
-    domain: String,
+    pub(crate) domain: String,
     /// The networks of the proxies that may ask.
     from: Vec<IpNet>,
     client: ClientIp,
+    /// Descriptors have the client, and it is the proxy that asks.
+    has_one_client: bool,
     refuse: StatusCode,
     descriptors: Vec<Vec<(String, Template)>>,
     is_case_sensitive: bool,
+    notes: Notes,
 }
 
 /// A value of a descriptor, from a text such as `{method} {path}`.
@@ -54,6 +66,8 @@ struct Template(Vec<TemplatePart>);
 enum TemplatePart {
     Text(String),
     Client,
+    /// The network of the client.
+    Network(ClientIp),
     Method,
     Path,
     Host,
@@ -67,7 +81,22 @@ pub(crate) struct CheckedRequest<'a> {
     /// The path with its query, as it was sent.
     pub(crate) target: &'a str,
     pub(crate) host: &'a str,
+    /// `None` for a header that is missing, empty, or present with different values.
     pub(crate) header: &'a dyn Fn(&HeaderName) -> Option<Cow<'a, str>>,
+}
+
+/// The values of a descriptor that have several readings.
+#[derive(Clone, Copy)]
+struct Variant<'a> {
+    method: &'a str,
+    path: PathValue<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum PathValue<'a> {
+    Read(&'a str),
+    /// A whole value of a rule, for an entry that has a path.
+    OfRule(&'a str),
 }
 
 impl Check {
@@ -79,7 +108,7 @@ impl Check {
     }
 
     /// Returns the message for the request that a check is about: its method, and its target if the
-    /// path of the check has one. Else the headers tell both.
+    /// path of the check has one. Else the headers tell both. `domain` has the rules.
     ///
     /// A proxy sets its own headers, and passes those of the other kind from a client. So
     /// a check with both kinds asks for both targets, and the tighter answer holds.
@@ -88,67 +117,125 @@ impl Check {
         peer: IpAddr,
         (method, target): (&str, Option<&str>),
         headers: &HeaderMap,
+        domain: Option<&Domain>,
     ) -> RateLimitRequest {
         let text = |name: &HeaderName| headers.get(name).map(|value| text_of(value.as_bytes()));
+        let value = |name: &HeaderName| header_value(headers, name).map(text_of);
         let told = TOLD.iter().filter_map(|[uri, method]| Some((text(uri)?, text(method))));
         let mut told: Vec<_> = told.filter(|_| target.is_none()).collect();
         if told.is_empty() {
+            if target.is_none() {
+                self.notes.say(&self.name, Note::NoTarget);
+            }
             told.push((target.unwrap_or("/").into(), None));
         }
-        let client = self.client.key_of(peer, headers).unwrap_or(peer).to_string();
+        let client = self.client_of(peer, headers).to_string();
         let host = text(&X_FORWARDED_HOST).or_else(|| text(&HOST)).unwrap_or_default();
         let mut descriptors = Vec::with_capacity(self.descriptors.len());
         for (target, its_method) in &told {
             let method = its_method.as_deref().unwrap_or(method);
             let client = Cow::Borrowed(&*client);
-            let one = self.message(&CheckedRequest { client, method, target, host: &host, header: &text });
-            for descriptor in one.descriptors {
-                if !descriptors.contains(&descriptor) {
-                    descriptors.push(descriptor);
-                }
-            }
+            let asked = CheckedRequest { client, method, target, host: &host, header: &value };
+            self.add(&asked, domain, &mut descriptors);
         }
         RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 }
     }
 
-    /// Returns the message for a request. A descriptor with a header that is missing is left out.
+    /// Returns the client of a question, and says if all clients of a proxy are one.
+    fn client_of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let client = self.client.key_of(peer, headers);
+        if self.has_one_client {
+            if !self.notes.has(Note::PeerIsClient) && tells_client(headers) {
+                self.notes.say(&self.name, Note::PeerIsClient);
+            }
+        } else if client.is_none_or(|client| client == self.client.group(peer)) {
+            let is_ignored = self.client.stats().forwarded_from_untrusted > 0;
+            let note = if is_ignored { Note::UntrustedPeer } else { Note::NoAddress };
+            if client.is_none() || is_ignored || !tells_client(headers) {
+                self.notes.say(&self.name, note);
+            }
+        }
+        client.unwrap_or(peer)
+    }
+
+    /// Returns the message for a request, without the rules of its domain.
     pub(crate) fn message(&self, asked: &CheckedRequest<'_>) -> RateLimitRequest {
-        let (path, as_sent) = self.paths(asked.target);
         let mut descriptors = Vec::with_capacity(self.descriptors.len());
-        for entries in &self.descriptors {
-            descriptors.extend(descriptor(entries, asked, &path));
-            let has_path = entries.iter().any(|(_, value)| value.has_path());
-            if let Some(as_sent) = as_sent.as_ref().filter(|_| has_path) {
-                descriptors.extend(descriptor(entries, asked, as_sent));
-            }
-        }
+        self.add(asked, None, &mut descriptors);
         RateLimitRequest { domain: self.domain.clone(), descriptors, hits_addend: 0 }
     }
 
-    /// The path of a target as it is read, and as it was sent if servers read it in different ways.
-    fn paths<'a>(&self, target: &'a str) -> (Cow<'a, str>, Option<Cow<'a, str>>) {
-        let path = path_of(target);
-        let (read, as_sent) = match has_one_reading(path) && !path.contains('%') {
-            true => (Cow::Borrowed(path), None),
-            false => {
-                let read = decoded(&without_parameters(path.as_bytes()), |_| true);
-                let read = without_dots(&without_empty(&read));
-                let read = text_of(&read).into_owned();
-                let as_sent = (read != path && !has_one_reading(path)).then_some(Cow::Borrowed(path));
-                (Cow::Owned(read), as_sent)
+    /// Adds the descriptors of a request: one for each reading of its parts.
+    fn add(&self, asked: &CheckedRequest<'_>, domain: Option<&Domain>, to: &mut Vec<RateLimitDescriptor>) {
+        let paths = paths_of(asked.target, self.is_case_sensitive);
+        let methods = [known_method(asked.method).unwrap_or(OTHER_METHOD), asked.method];
+        let methods = if methods[0] == methods[1] { &methods[..1] } else { &methods };
+        for entries in &self.descriptors {
+            let has =
+                |wanted: fn(&TemplatePart) -> bool| entries.iter().any(|(_, it)| it.0.iter().any(wanted));
+            let methods =
+                if has(|part| matches!(part, TemplatePart::Method)) { methods } else { &methods[..1] };
+            let has_path = has(|part| matches!(part, TemplatePart::Path));
+            let of_rules = if paths.is_none() && has_path { values_of(entries, domain) } else { Vec::new() };
+            let mut add = |path| {
+                for method in methods {
+                    let descriptor = self.descriptor(entries, asked, Variant { method, path });
+                    if !to.contains(&descriptor) {
+                        to.push(descriptor);
+                    }
+                }
+            };
+            match &paths {
+                Some(paths) if has_path => paths.iter().for_each(|path| add(PathValue::Read(path))),
+                _ => add(PathValue::Read(ANY_PATH)),
             }
-        };
-        let cased = |path: Cow<'a, str>| match self.is_case_sensitive {
-            true => path,
-            false => path.to_lowercase().into(),
-        };
-        (cased(read), as_sent.map(cased))
+            of_rules.iter().for_each(|value| add(PathValue::OfRule(value)));
+        }
+    }
+
+    fn descriptor(
+        &self,
+        entries: &[(String, Template)],
+        asked: &CheckedRequest<'_>,
+        variant: Variant<'_>,
+    ) -> RateLimitDescriptor {
+        let entries = entries.iter().map(|(key, template)| {
+            let value = match variant.path {
+                PathValue::OfRule(value) if template.has_path() => value.to_owned(),
+                _ => self.value(template, asked, variant),
+            };
+            DescriptorEntry { key: key.clone(), value }
+        });
+        RateLimitDescriptor { entries: entries.collect(), ..RateLimitDescriptor::default() }
+    }
+
+    fn value(&self, template: &Template, asked: &CheckedRequest<'_>, variant: Variant<'_>) -> String {
+        let mut value = String::new();
+        for part in &template.0 {
+            match (part, variant.path) {
+                (TemplatePart::Text(text), _) => value += text,
+                (TemplatePart::Client, _) => value += &network_of(&self.client, &asked.client),
+                (TemplatePart::Network(network), _) => value += &network_of(network, &asked.client),
+                (TemplatePart::Method, _) => value += variant.method,
+                (TemplatePart::Path, PathValue::Read(path) | PathValue::OfRule(path)) => value += path,
+                (TemplatePart::Host, _) => value += &host_of(asked.host),
+                (TemplatePart::Header(name), _) => match (asked.header)(name) {
+                    Some(text) => value += &text,
+                    // No value of a header begins with a space, so no client can send this one.
+                    None => {
+                        self.notes.say(&self.name, Note::NoHeader(name));
+                        value.extend([" ", &*network_of(&self.client, &asked.client)]);
+                    }
+                },
+            }
+        }
+        value
     }
 
     /// Returns the status and the headers of the answer to a check.
     pub(crate) fn answer(&self, response: &RateLimitResponse) -> (StatusCode, Vec<(HeaderName, String)>) {
         let is_refused = response.overall_code == Code::OverLimit as i32;
-        let mut headers = Vec::with_capacity(3);
+        let mut headers = Vec::with_capacity(4);
         if let Some((status, limit, reset)) = status::told(&response.statuses, is_refused) {
             let name: &str = if limit.name.is_empty() { &self.name } else { &limit.name };
             // A name of the headers has no other characters.
@@ -163,49 +250,57 @@ impl Check {
                 headers.push((RETRY_AFTER, reset.to_string()));
             }
         }
+        if is_refused {
+            headers.push((CACHE_CONTROL, "no-store".to_owned()));
+        }
         (if is_refused { self.refuse } else { StatusCode::OK }, headers)
+    }
+
+    /// Returns a sentence for each way in which the profile may limit less than it seems to.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let has = |entries: &[(String, Template)], wanted: fn(&TemplatePart) -> bool| {
+            entries.iter().any(|(_, template)| template.0.iter().any(wanted))
+        };
+        let mut warnings = Vec::new();
+        let name = &self.name;
+        if self.descriptors.iter().all(|entries| has(entries, |part| matches!(part, TemplatePart::Header(_))))
+        {
+            warnings.push(format!(
+                "check.{name}: each descriptor has a header: a client that makes values up has as many counts, \
+                 and one without it is counted by its address; add a descriptor such as {{ remote_address = \
+                 \"{{client}}\" }}, or refuse unknown values before the check"
+            ));
+        }
+        if self.has_one_client {
+            warnings.push(format!("check.{name}: {}", Note::PeerIsClient.sentence()));
+        }
+        warnings
     }
 }
 
-/// The path of a target, which may have the form of a URL.
-fn path_of(target: &str) -> &str {
-    let target = match target.split_once("://") {
-        Some((_, rest)) if !target.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
-        _ => target,
-    };
-    target.split(['?', '#']).next().unwrap_or(target)
-}
-
-fn descriptor(
-    entries: &[(String, Template)],
-    asked: &CheckedRequest<'_>,
-    path: &str,
-) -> Option<RateLimitDescriptor> {
-    let entries = entries.iter().map(|(key, template)| {
-        Some(DescriptorEntry { key: key.clone(), value: template.value(asked, path)? })
-    });
-    Some(RateLimitDescriptor { entries: entries.collect::<Option<_>>()?, ..RateLimitDescriptor::default() })
+impl TemplatePart {
+    fn is_of_client(&self) -> bool {
+        matches!(self, TemplatePart::Client | TemplatePart::Network(_) | TemplatePart::Header(_))
+    }
 }
 
 impl Template {
     fn has_path(&self) -> bool {
         self.0.iter().any(|part| matches!(part, TemplatePart::Path))
     }
+}
 
-    fn value(&self, asked: &CheckedRequest<'_>, path: &str) -> Option<String> {
-        let mut value = String::new();
-        for part in &self.0 {
-            match part {
-                TemplatePart::Text(text) => value += text,
-                TemplatePart::Client => value += &asked.client,
-                TemplatePart::Method => value += asked.method,
-                TemplatePart::Path => value += path,
-                TemplatePart::Host => value += asked.host,
-                TemplatePart::Header(name) => value += &(asked.header)(name)?,
-            }
-        }
-        Some(value)
-    }
+/// Returns the values that the rules have for the entries of a descriptor with a path.
+fn values_of(entries: &[(String, Template)], domain: Option<&Domain>) -> Vec<String> {
+    let keys = entries.iter().filter(|(_, template)| template.has_path()).map(|(key, _)| key);
+    keys.flat_map(|key| domain.map_or(Vec::new(), |domain| domain.values_of(key))).collect()
+}
+
+/// Returns the text of the client of an address, which may be any text in a log.
+fn network_of<'a>(by: &ClientIp, address: &'a str) -> Cow<'a, str> {
+    // An IPv4 address is a client by itself.
+    let six = Some(address).filter(|text| text.contains(':')).and_then(|text| text.parse().ok());
+    six.map_or(Cow::Borrowed(address), |six: IpAddr| by.group(six).to_string().into())
 }
 
 #[cfg(test)]

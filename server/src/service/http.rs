@@ -13,10 +13,10 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::json;
-use super::messages::Code;
+use super::messages::{Code, RateLimitRequest, RateLimitResponse};
 use super::pages;
 use super::room::Roomed;
-use super::state::Service;
+use super::state::{DESCRIPTORS, Service, Undecided};
 
 /// The longest time for the body of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -83,7 +83,24 @@ async fn decision(service: &Service, body: Incoming) -> Response<Body> {
     }
 }
 
-/// Answers the check of a profile. A problem of the service is 500, as all other failures are.
+/// Asks a question of any number of descriptors.
+fn asked_in_parts(service: &Service, message: RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
+    if message.descriptors.len() <= DESCRIPTORS {
+        return service.ask(&message);
+    }
+    let mut whole = RateLimitResponse { overall_code: Code::Ok.into(), ..RateLimitResponse::default() };
+    for descriptors in message.descriptors.chunks(DESCRIPTORS) {
+        let (domain, descriptors) = (message.domain.clone(), descriptors.to_vec());
+        let answer = service.ask(&RateLimitRequest { domain, descriptors, hits_addend: 0 })?;
+        // OVER_LIMIT is above OK.
+        whole.overall_code = whole.overall_code.max(answer.overall_code);
+        whole.statuses.extend(answer.statuses);
+    }
+    Ok(whole)
+}
+
+/// Answers the check of a profile. The service has no decision before it has rules: that is 500, as
+/// an outage is.
 fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Response<Body> {
     let in_force = service.in_force();
     let asked = request.uri().path_and_query().map_or("", |asked| asked.as_str());
@@ -98,8 +115,9 @@ fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Respon
         tracing::warn!("/check/{name} was asked from {peer}, which is in no network of its `from`");
         return of(StatusCode::FORBIDDEN, TEXT, "");
     }
-    let message = check.request(peer, (request.method().as_str(), target), request.headers());
-    let answer = match service.ask(&message) {
+    let domain = in_force.loaded.as_ref().and_then(|loaded| loaded.rules.domain(&check.domain));
+    let message = check.request(peer, (request.method().as_str(), target), request.headers(), domain);
+    let answer = match asked_in_parts(service, message) {
         Ok(answer) => check.answer(&answer),
         Err(why) => {
             tracing::warn!("/check/{name} is answered by an error: {why}");

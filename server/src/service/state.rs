@@ -22,7 +22,7 @@ pub(super) const MESSAGE: usize = 4 << 20;
 /// The bytes of all messages at a time, beyond the first of each.
 const ROOM: usize = 64 << 20;
 /// The most descriptors and entries. The file of Envoy decides about both: more are an error.
-const DESCRIPTORS: usize = 1_024;
+pub(super) const DESCRIPTORS: usize = 1_024;
 const ENTRIES: usize = 64;
 
 /// The service, for the life of the process.

@@ -1,16 +1,17 @@
 //! The keys of requests: the clients that are limited.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
-use hyper::header::{COOKIE, HeaderValue};
 use ipnet::Ipv4Net;
 use tollgate::KeyBytes;
 use tollgate_adaptive::Priority;
 use tollgate_distributed::{SharedDigest, StoreKey};
-use tollgate_http::{ClientIp, Digest, Head};
+use tollgate_http::{ClientIp, Digest, Head, cookie_value, header_value};
 
+use crate::paths::{OTHER_METHOD, known_method};
 use crate::proxy::config::settings::{KeyPart, Settings};
 
 /// The client that is limited. A value of a header that looks like an address is not that address:
@@ -121,10 +122,10 @@ pub(crate) struct KeySource {
 }
 
 impl KeySource {
-    /// Returns the key of a request. A part that the request does not have just once is the
-    /// client's network.
+    /// Returns the key of a request. A part of which the request has no value, or different ones,
+    /// is the client's network.
     pub(crate) fn key(&self, head: Head<'_>, network: IpAddr) -> Key {
-        let of = |part| value(part, head).map_or(Key::Address(network), |value| self.digest(value));
+        let of = |part| value(part, head).map_or(Key::Address(network), |value| self.digest(&value));
         if let [part] = &self.parts[..] {
             return of(part);
         }
@@ -142,29 +143,14 @@ impl KeySource {
     }
 }
 
-/// Returns the value of a part, if a request has it just once. The address has none.
-fn value<'a>(part: &KeyPart, head: Head<'a>) -> Option<&'a [u8]> {
+/// Returns the value of a part, if a request has one. The address has none.
+fn value<'a>(part: &KeyPart, head: Head<'a>) -> Option<Cow<'a, [u8]>> {
     match part {
         KeyPart::Peer => None,
-        KeyPart::Header(name) => only(head.headers.get_all(name).iter().map(HeaderValue::as_bytes)),
-        KeyPart::Cookie(name) => {
-            let fields = head.headers.get_all(COOKIE).iter();
-            let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
-            only(pairs.filter_map(|pair| pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"=")))
-        }
-        // A client may make up methods.
-        KeyPart::Method => match head.method.as_str() {
-            "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH" | "TRACE" => {
-                Some(head.method.as_str().as_bytes())
-            }
-            _ => Some(b"other"),
-        },
+        KeyPart::Header(name) => header_value(head.headers, name).map(Cow::Borrowed),
+        KeyPart::Cookie(name) => cookie_value(head.headers, name),
+        KeyPart::Method => Some(known_method(head.method.as_str()).unwrap_or(OTHER_METHOD).as_bytes().into()),
     }
-}
-
-fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
-    let only = values.next()?;
-    values.next().is_none().then_some(only)
 }
 
 /// How the client of a request is found.

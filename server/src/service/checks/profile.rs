@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::path::Path;
 
 use hyper::StatusCode;
 use hyper::http::HeaderName;
@@ -11,10 +12,16 @@ use serde::Deserialize;
 use tollgate_http::ClientIp;
 use toml::Spanned;
 
+use super::notes::Notes;
 use super::{Check, Template, TemplatePart};
 use crate::settings::fault::unknown;
+use crate::settings::file;
 
-const PLACEHOLDERS: [&str; 5] = ["client", "method", "path", "host", "header:NAME"];
+const PLACEHOLDERS: [&str; 6] = ["client", "client/32..=64", "method", "path", "host", "header:NAME"];
+/// The most bytes of a domain.
+const DOMAIN: usize = 4 << 10;
+/// The most entries of a descriptor.
+const ENTRIES: usize = 64;
 
 /// A mistake, with its place in the text of the settings.
 pub(crate) type ProfileFault = (Range<usize>, String);
@@ -34,6 +41,7 @@ struct Profile {
     #[serde(default)]
     trust_proxy: Vec<Network>,
     client: Option<Spanned<String>>,
+    ipv6_prefix: Option<Spanned<u8>>,
     refuse: Option<Refusal>,
     descriptors: Vec<BTreeMap<Spanned<String>, Template>>,
     case_sensitive: Option<bool>,
@@ -59,12 +67,35 @@ impl Check {
         check.into_iter().map(named).collect()
     }
 
+    /// Returns the warnings of all profiles of a file of settings.
+    pub(crate) fn warnings_of(path: &Path) -> Result<Vec<String>, String> {
+        let text = file::read(path, file::MOST)?;
+        let checks = Check::all(&text).map_err(|(at, what)| file::place(path, &text, at.start, &what))?;
+        Ok(checks
+            .values()
+            .flat_map(Check::warnings)
+            .map(|what| format!("{}: {what}", path.display()))
+            .collect())
+    }
+
     fn of(name: String, profile: Spanned<Profile>) -> Result<Check, ProfileFault> {
         let at = profile.span();
-        let Profile { domain, from, trust_proxy, client, refuse, descriptors, case_sensitive } =
+        let Profile { domain, from, trust_proxy, client, ipv6_prefix, refuse, descriptors, case_sensitive } =
             profile.into_inner();
+        // A question with another number would have no decision.
+        if !(1..=DOMAIN).contains(&domain.len()) {
+            let (bytes, what) =
+                (domain.len(), format!("check.{name} needs a `domain` of 1 to {DOMAIN} bytes"));
+            return Err((at, format!("{what}, not {bytes}")));
+        }
         if descriptors.is_empty() || descriptors.iter().any(BTreeMap::is_empty) {
             return Err((at, format!("check.{name} needs `descriptors`, and each of them an entry")));
+        }
+        if let Some(long) = descriptors.iter().map(BTreeMap::len).find(|entries| *entries > ENTRIES) {
+            return Err((
+                at,
+                format!("check.{name} has a descriptor of {long} entries, the most is {ENTRIES}"),
+            ));
         }
         // In the order of the text.
         let ordered = |table: BTreeMap<Spanned<String>, Template>| {
@@ -73,15 +104,27 @@ impl Check {
             entries.into_iter().map(|(key, template)| (key.into_inner(), template)).collect()
         };
         let networks = |networks: Vec<Network>| networks.into_iter().map(|Network(it)| it).collect();
+        let descriptors: Vec<Vec<(String, Template)>> = descriptors.into_iter().map(ordered).collect();
+        let is_peer = client.as_ref().is_none_or(|client| client.get_ref() == "peer");
+        let mut parts = descriptors.iter().flatten().flat_map(|(_, template)| &template.0);
+        let has_client = parts.any(TemplatePart::is_of_client);
+        let client =
+            client.map_or(Ok(ClientIp::peer()), |client| of_client(&client, networks(trust_proxy)))?;
         Ok(Check {
             name,
             domain,
             from: networks(from),
-            client: client
-                .map_or(Ok(ClientIp::peer()), |client| of_client(&client, networks(trust_proxy)))?,
+            client: match ipv6_prefix {
+                None => client,
+                Some(bits) => {
+                    client.ipv6_prefix(*bits.get_ref()).map_err(|why| (bits.span(), why.to_string()))?
+                }
+            },
+            has_one_client: is_peer && has_client,
             refuse: refuse.map_or(StatusCode::TOO_MANY_REQUESTS, |Refusal(status)| status),
-            descriptors: descriptors.into_iter().map(ordered).collect(),
-            is_case_sensitive: case_sensitive.unwrap_or(true),
+            descriptors,
+            is_case_sensitive: case_sensitive.unwrap_or(false),
+            notes: Notes::default(),
         })
     }
 }
@@ -123,6 +166,13 @@ fn of_client(text: &Spanned<String>, proxies: Vec<IpNet>) -> Result<ClientIp, Pr
     client.map_err(|what| (text.span(), what))
 }
 
+/// The client of a placeholder such as `client/48`: a network of that many bits.
+fn network(placeholder: &str) -> Result<ClientIp, String> {
+    let bits = placeholder.strip_prefix("client/").and_then(|bits| bits.parse().ok());
+    let bits = bits.ok_or_else(|| unknown(placeholder, &PLACEHOLDERS))?;
+    ClientIp::peer().ipv6_prefix(bits).map_err(|why| format!("{placeholder:?}: {why}"))
+}
+
 impl TryFrom<String> for Template {
     type Error = String;
 
@@ -139,6 +189,7 @@ impl TryFrom<String> for Template {
                 ("method", _) => TemplatePart::Method,
                 ("path", _) => TemplatePart::Path,
                 ("host", _) => TemplatePart::Host,
+                (name, _) if name.starts_with("client/") => TemplatePart::Network(network(name)?),
                 (_, Some(name)) => TemplatePart::Header(
                     name.try_into().map_err(|_| format!("{name:?} is no name of a header"))?,
                 ),

@@ -70,3 +70,30 @@ fn a_file_that_may_have_been_cut_is_a_mistake() {
     // Without `--demo` and without an upstream there is nothing to serve.
     folder.check("shadow = true\n", "").assert_mistake("", "no upstream is named");
 }
+
+/// A client chooses the headers of its requests, so it chooses its count.
+#[test]
+fn a_profile_of_headers_alone_is_warned_of() {
+    let folder = Folder::new();
+    let limits =
+        "domain: edge\ndescriptors:\n- {key: api_key, rate_limit: {unit: hour, requests_per_unit: 3}}\n";
+    let limits = folder.write("edge.yaml", limits);
+    let header = "{ api_key = \"{header:x-api-key}\" }";
+    for (client, descriptors, parts) in [
+        ("X-Real-IP", header.to_owned(), &["check.api: each descriptor has a header", "{client}"][..]),
+        ("X-Real-IP", format!("{header}, {{ ip = \"{{client}}\" }}"), &[]),
+        ("peer", "{ ip = \"{client}\" }".to_owned(), &["check.api: client = \"peer\"", "X-Real-IP"]),
+        ("peer", "{ path = \"{path}\" }".to_owned(), &[]),
+    ] {
+        let profile = format!(
+            "[check.api]\ndomain = \"edge\"\nfrom = []\nclient = \"{client}\"\ndescriptors = [{descriptors}]\n"
+        );
+        let checks = folder.write("checks.toml", &profile);
+        for (strict, code) in [("", 0), ("--strict", i32::from(!parts.is_empty()))] {
+            let ended = tollgate(&format!("check {limits} --config {checks} {strict}"));
+            assert_eq!(ended.code, Some(code), "{profile} {strict}: {}", ended.error);
+            assert_eq!(ended.out.contains("warning: "), !parts.is_empty(), "{}", ended.out);
+            assert!(parts.iter().all(|part| ended.out.contains(part)), "{}", ended.out);
+        }
+    }
+}

@@ -54,10 +54,45 @@ fn a_cookie_is_a_key_in_each_of_its_forms() {
     // HTTP/2 may send each cookie as a field of its own.
     let reply = Http2::connect(proxy.address).get_with("/", &[("cookie", "a=1"), ("cookie", "session=x")]);
     assert_eq!(reply.status, 429);
+    // Each spelling that a server takes for `x` or for `y`.
+    let asked = [
+        (HERE, "Cookie: session=   x\r\n"),
+        (HERE, "Cookie: session =\"x\"\r\n"),
+        (HERE, "Cookie: session=%78\r\nCookie: \r\n"),
+        (HERE, "Cookie: session=y; session=\r\n"),
+    ];
+    assert_eq!(statuses(&proxy, asked), [429; 4]);
     // A client without it, or with two, is its address.
     let asked =
         [(HERE, ""), (HERE, "Cookie: session=v; session=w\r\n"), (ELSEWHERE, "Cookie: a=session=1\r\n")];
     assert_eq!(statuses(&proxy, asked), [200, 429, 200]);
+}
+
+/// HTTP/2 has no spaces around a value (RFC 9113, 8.2.1), and an upstream of HTTP/1.1 trims them.
+#[test]
+fn spaces_and_empty_lines_make_no_other_key() {
+    let proxy = Proxy::start("--limit 1/h --key header:x-key");
+    let connection = Http2::connect(proxy.address);
+    let second = |values: &[&str]| {
+        let headers: Vec<_> = values.iter().map(|value| ("x-key", *value)).collect();
+        connection.get_with("/", &headers).status
+    };
+    assert_eq!(second(&["k1"]), 200);
+    for values in [&[" k1 "][..], &["k1  "], &["\tk1"], &["k1", ""], &["k1", "k1"]] {
+        assert_eq!(second(values), 429, "{values:?}");
+    }
+    let asked = [
+        (ELSEWHERE, "X-Key:    k1  \r\n"),
+        (ELSEWHERE, "X-Key: k1\r\nX-Key:\r\n"),
+        // Neither is a value.
+        (HERE, "X-Key:\r\n"),
+        (HERE, "X-Key:\r\nX-Key: \t\r\n"),
+        (HERE, ""),
+    ];
+    assert_eq!(statuses(&proxy, asked), [429, 429, 200, 429, 429]);
+    let proxy = Proxy::start("--limit 1/h --key header:authorization");
+    let asked = ["Bearer k1", "bearer k1", "Bearer    k1"].map(|value| format!("Authorization: {value}\r\n"));
+    assert_eq!(asked.map(|header| ask(&proxy, HERE, "/", &header).status), [200, 429, 429]);
 }
 
 #[test]
