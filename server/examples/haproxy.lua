@@ -20,8 +20,9 @@ core.register_action("limit", { "http-req" }, function(txn)
     local question = QUESTION:format(get:req_hdr("host"), get:pathq(), get:method(), get:src())
     local answer = answer_to(question)
     local status = answer:match("^HTTP/1%.1 (%d+)")
-    local names = { ["200"] = "allowed", ["429"] = "refused" }
-    txn:set_var("txn.limit_answer", names[status] or "none")
+    -- An answer of 4xx is a refusal. It may be that of a head which the client has made too long.
+    local names = { ["2"] = "allowed", ["4"] = "refused" }
+    txn:set_var("txn.limit_answer", status and names[status:sub(1, 1)] or "none")
     local headers = { ratelimit = "limit", ["ratelimit-policy"] = "limit_policy", ["retry-after"] = "limit_wait" }
     for name, value in answer:gmatch("\r\n([%w-]+): ([^\r]*)") do
         local variable = headers[name:lower()]

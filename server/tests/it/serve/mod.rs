@@ -13,3 +13,4 @@ mod protobuf;
 mod proxies;
 mod restart;
 mod scripts;
+mod walk;

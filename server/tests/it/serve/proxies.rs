@@ -13,6 +13,7 @@ use tollgate_testing::wire::{Connection, Message};
 
 use super::client::{PATIENCE, Service};
 use super::envoy::example;
+use super::walk;
 
 /// A text of an example, and the text that takes its place.
 type Change = (&'static str, &'static str);
@@ -23,6 +24,8 @@ struct Recipe {
     command: &'static [&'static str],
     /// A longer deadline of its questions, for a busy machine.
     patience: Change,
+    /// The changes by which a header of the client reaches the check, as the pages say.
+    key: &'static [Change],
     /// The change by which it is closed while the service is away.
     close: Change,
     /// The statuses of a closed proxy while the service is stopped, and when it is gone.
@@ -33,6 +36,10 @@ const NGINX: Recipe = Recipe {
     files: &["nginx.conf"],
     command: &["nginx", "-p", ".", "-c", "nginx.conf", "-g", "daemon off; pid nginx.pid; error_log stderr;"],
     patience: ("100ms", "20s"),
+    key: &[(
+        "X-Real-IP $remote_addr;",
+        "X-Real-IP $remote_addr; proxy_set_header X-Api-Key $http_x_api_key;",
+    )],
     close: ("error_page 500 502 503 504 =200 /_open;", ""),
     closed: [500, 500],
 };
@@ -41,6 +48,10 @@ const HAPROXY: Recipe = Recipe {
     files: &["haproxy.cfg", "haproxy.lua"],
     command: &["haproxy", "-db", "-f", "haproxy.cfg"],
     patience: ("DEADLINE = 0.05", "DEADLINE = 20"),
+    key: &[
+        ("X-Real-IP: %s", "X-Real-IP: %s\\r\\nX-Api-Key: %s"),
+        ("get:src()", "get:src(), get:req_hdr(\"x-api-key\")"),
+    ],
     close: ("#http-request return status 503", "http-request return status 503"),
     closed: [503, 503],
 };
@@ -49,6 +60,7 @@ const CADDY: Recipe = Recipe {
     files: &["Caddyfile"],
     command: &["caddy", "run", "--adapter", "caddyfile", "--config", "Caddyfile"],
     patience: ("100ms", "20s"),
+    key: &[],
     close: ("reverse_proxy @away 127.0.0.1:9000", ""),
     closed: [504, 502],
 };
@@ -58,6 +70,7 @@ const ENVOY: Recipe = Recipe {
     files: &["envoy-http.yaml"],
     command: &["envoy", "-c", "envoy-http.yaml", "--use-dynamic-base-id", "--concurrency", "1"],
     patience: ("timeout: 0.1s", "timeout: 20s"),
+    key: &[("{exact: x-forwarded-for}", "{exact: x-forwarded-for}, {exact: x-api-key}")],
     close: ("failure_mode_allow: true", "failure_mode_allow: false"),
     closed: [503, 503],
 };
@@ -85,9 +98,15 @@ fn spellings(address: SocketAddr) -> [String; 3] {
 }
 
 impl Proxy {
-    /// Starts the service and the proxy, with a change of its files.
-    fn start(recipe: &Recipe, change: Option<Change>) -> Proxy {
-        let checks = example("checks.toml");
+    /// Starts the service and the proxy, with changes of its files. Each check asks for a key too.
+    fn start(recipe: &Recipe, changes: &[Change]) -> Proxy {
+        let folder = tempfile::tempdir().expect("a folder");
+        let checks = folder.path().join("checks.toml");
+        let text = fs::read_to_string(example("checks.toml")).expect("the example");
+        let path = "  { path = \"{path}\" },\n";
+        assert!(text.contains(path));
+        let key = format!("{path}  {{ api_key = \"{{header:x-api-key}}\" }},\n");
+        fs::write(&checks, text.replace(path, &key)).expect("it is written");
         let options = ["--config", checks.to_str().expect("UTF-8")];
         let service = Service::of_the_example(&options);
         let (address, upstream) = (own_address(), Upstream::answering(OK));
@@ -96,13 +115,12 @@ impl Proxy {
         for (from, to) in [(8_000, address), (9_000, upstream.address), (8_080, service.http_address())] {
             ports.extend(spellings(SocketAddr::from(([127, 0, 0, 1], from))).into_iter().zip(spellings(to)));
         }
-        let folder = tempfile::tempdir().expect("a folder");
         let text_of = |name| fs::read_to_string(example(name)).expect("the example");
-        let (from, to) = change.unwrap_or_default();
-        assert!(recipe.files.iter().any(|name| text_of(name).contains(from)), "{from}");
+        for (from, _) in changes {
+            assert!(recipe.files.iter().any(|name| text_of(name).contains(from)), "{from}");
+        }
         for name in recipe.files {
-            let text = text_of(name);
-            let text = if from.is_empty() { text } else { text.replace(from, to) };
+            let text = changes.iter().fold(text_of(name), |text, (from, to)| text.replace(from, to));
             let text = ports.iter().fold(text, |text, (from, to)| text.replace(from, to));
             let admin = if *name == "Caddyfile" { "{\n\tadmin off\n}\n" } else { "" };
             fs::write(folder.path().join(name), format!("{admin}{text}")).expect("it is written");
@@ -144,7 +162,7 @@ impl Drop for Proxy {
 }
 
 fn a_limit_is_told_and_its_end_is_a_429_with_a_time(recipe: &Recipe) {
-    let proxy = Proxy::start(recipe, Some(recipe.patience));
+    let proxy = Proxy::start(recipe, &[recipe.patience]);
     let answer = proxy.ask(1, "GET /", "");
     let told = |answer: &Message, name| answer.header(name).unwrap_or_default().to_owned();
     assert!(told(&answer, "ratelimit").contains(";r=599;t="), "{answer:?}");
@@ -164,17 +182,19 @@ fn a_limit_is_told_and_its_end_is_a_429_with_a_time(recipe: &Recipe) {
 }
 
 fn no_spelling_of_a_path_passes_its_limit(recipe: &Recipe) {
-    let proxy = Proxy::start(recipe, Some(recipe.patience));
+    let proxy = Proxy::start(recipe, &[recipe.patience]);
+    walk::spellings(proxy.address);
     let long = format!("/login?{}", "a".repeat(7_900));
-    let spellings = ["/%6cogin", "//login", "/a/../login", "/./login?a", &long];
-    assert_eq!(spellings.map(|path| proxy.get(path)), [200; 5]);
-    assert_eq!(spellings.map(|path| proxy.get(path)), [429; 5]);
-    // A proxy may refuse such bytes by itself.
-    assert!([400, 429].contains(&proxy.ask(1, "GET /login?\u{c3}\u{a9}\u{ff}", "").status));
+    assert_eq!(proxy.get(&long), 429);
+}
+
+fn no_value_passes_a_limit(recipe: &Recipe) {
+    let proxy = Proxy::start(recipe, &[&[recipe.patience], recipe.key].concat());
+    walk::values(proxy.address);
 }
 
 fn a_header_of_a_client_hides_nothing(recipe: &Recipe) {
-    let proxy = Proxy::start(recipe, Some(recipe.patience));
+    let proxy = Proxy::start(recipe, &[recipe.patience]);
     let forged = |number| {
         format!(
             "X-Real-IP: 192.0.2.{number}\r\nX-Forwarded-For: 192.0.2.{number}\r\nX-Original-URI: /free\r\n\
@@ -196,8 +216,8 @@ fn a_header_of_a_client_hides_nothing(recipe: &Recipe) {
 }
 
 fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says(recipe: &Recipe) {
-    for (change, [stopped, gone]) in [(None, [200, 200]), (Some(recipe.close), recipe.closed)] {
-        let mut proxy = Proxy::start(recipe, change);
+    for (changes, [stopped, gone]) in [(&[][..], [200, 200]), (&[recipe.close], recipe.closed)] {
+        let mut proxy = Proxy::start(recipe, changes);
         proxy.service.freeze();
         assert_eq!(proxy.get("/"), stopped, "stopped");
         proxy.service.signal("-CONT");
@@ -226,6 +246,7 @@ macro_rules! tests {
     ($($recipe:ident in $module:ident),*) => {
         $(tests!($recipe in $module: a_limit_is_told_and_its_end_is_a_429_with_a_time
             no_spelling_of_a_path_passes_its_limit
+            no_value_passes_a_limit
             a_header_of_a_client_hides_nothing
             a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says);)*
     };

@@ -1,9 +1,16 @@
 //! Spellings of `/login` that real servers take for `/login`.
 //!
 //! `accepted.txt` has the spellings of a search, beside the name of the server that accepts each.
-//! The tests here repeat the search, so the list has all of them and no others. A test of
-//! `paths.rs` reads the same list, and checks that the proxy finds the route of each. Tests of
-//! `features/exempt.rs` read it, and check that the allow list takes none for another.
+//! The tests here repeat the search, so the list has all of them and no others. Those beside the
+//! word `listed` were found in other ways. It is the one list on which all parts are tried:
+//!
+//! | part | test |
+//! |---|---|
+//! | the proxy | here, and those of `proxy/limits/prefixes` |
+//! | its allow list | `features/exempt.rs` |
+//! | the layer | here |
+//! | the checks over HTTP | `serve/walk.rs`, and those of `service/checks` |
+//! | the recipes of nginx, HAProxy, Caddy and Envoy | `serve/walk.rs`, by `scripts/behind-proxies` |
 
 mod search;
 mod servers;
@@ -12,9 +19,9 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use crate::support::{Connection, Folder, Proxy};
-use servers::{Server, axum_server, express, stripping};
+use servers::{Server, axum_server, express, limited_axum_server, stripping};
 
-const ACCEPTED: &str = include_str!("accepted.txt");
+pub(crate) const ACCEPTED: &str = include_str!("accepted.txt");
 
 /// Returns the spellings in the list that a server takes for `/login`.
 fn accepted(server: &str) -> BTreeSet<String> {
@@ -84,6 +91,29 @@ fn searched(server: &Server) {
     assert!(wrong.is_empty(), "in accepted.txt, but {} refuses them: {wrong:#?}", server.name);
     assert!(!list.is_empty());
     limited(server);
+}
+
+/// Returns the spellings of the list that are answered with 200 once `/login` is used up.
+fn passed(at: SocketAddr) -> Vec<&'static str> {
+    let mut client = Client::new(at);
+    let statuses = [0; 6].map(|_| client.get("/login").0);
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+    let list = ACCEPTED.lines().filter_map(|line| Some(line.split_once(' ')?.1));
+    list.filter(|spelling| client.get(spelling).0 == 200).collect()
+}
+
+#[test]
+fn no_spelling_passes_the_proxy() {
+    let folder = Folder::new();
+    let config = folder.write("tollgate.toml", "[[route]]\nprefix = \"/login\"\nlimit = \"5/h burst 5\"\n");
+    let options = format!("--demo --limit none --config {config}");
+    assert_eq!(passed(Proxy::on("127.0.0.1:0", &options).address), [""; 0]);
+}
+
+/// The layer limits what a handler is reached by.
+#[test]
+fn no_spelling_passes_the_layer() {
+    assert_eq!(passed(limited_axum_server().at), [""; 0]);
 }
 
 #[test]

@@ -11,6 +11,8 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tollgate::{Quota, RateLimiter};
+use tollgate_http::{RateLimitLayer, key_fn};
 
 const EXPRESS: &str = "express@5.3.0";
 
@@ -63,13 +65,21 @@ pub(crate) fn express() -> Result<Server, String> {
 /// Starts a server with one route for `/login` as it is written, and one that captures a path. axum
 /// decodes the captured path.
 pub(crate) fn axum_server() -> Server {
+    serve("axum", routes())
+}
+
+/// Starts the same server under the layer: 5 requests an hour.
+pub(crate) fn limited_axum_server() -> Server {
+    let limiter = RateLimiter::new(Quota::per_hour(5));
+    let layer = RateLimitLayer::builder(limiter).key(key_fn(|_| Some(()))).build();
+    serve("axum", routes().layer(layer))
+}
+
+fn routes() -> Router {
     async fn captured(Captured(name): Captured<String>) -> (StatusCode, &'static str) {
         answer(&format!("/{name}"))
     }
-    serve(
-        "axum",
-        Router::new().route("/login", get(|| async { answer("/login") })).route("/{name}", get(captured)),
-    )
+    Router::new().route("/login", get(|| async { answer("/login") })).route("/{name}", get(captured))
 }
 
 /// Starts a server that strips parameters, decodes, takes a backslash for a slash, and resolves
