@@ -264,12 +264,16 @@ impl Arithmetic for Places {
     /// No decision depends on the time: the clock stands.
     fn engine(self, (): (), _: Clock, initial: Option<u64>) -> ((), Engine) {
         let stands = Clock::from_fn(|| Duration::ZERO);
-        ((), engine_of(WindowLayout::places(self.limit()), stands, initial))
+        let engine = engine_of(WindowLayout::places(self.limit().max(1)), stands, initial);
+        if self == Places::BLOCKED {
+            // A limit like any other, so that plans and counts go on.
+            engine.source.put_limit(0, &engine.clock);
+        }
+        ((), engine)
     }
 
     fn in_force((): (), source: &LiveTerms) -> Places {
-        // At most 2^20.
-        Places::new(source.limit() as u32)
+        Places::of_limit(source.limit())
     }
 
     fn check(self, (): (), _: &LiveTerms) -> Result<(), InvalidRule> {
@@ -286,7 +290,7 @@ impl Arithmetic for Places {
     }
 
     fn under((): (), plan: &PlanTerms, _: &LiveTerms) -> Places {
-        Places::new(plan.capacity as u32)
+        Places::of_limit(plan.capacity)
     }
 }
 

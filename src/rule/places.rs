@@ -47,6 +47,29 @@ use crate::rule::window_layout::{MAX_PLACES, WindowError};
 pub struct Places(u32);
 
 impl Places {
+    /// A pause: each request for a place is refused, until another limit is set. Places in use stay
+    /// and come back.
+    ///
+    /// A key under a [plan](crate::Plan) has the limit of its plan, also in a pause. As a plan this
+    /// shuts some keys out. [`limit`](Places::limit) is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Places, RateLimiter, Reason};
+    ///
+    /// let uploads = RateLimiter::<String, _>::new(Places::new(2));
+    /// let hold = uploads.key("ada").hold()?;
+    /// uploads.set_rule(Places::BLOCKED)?;
+    /// let denied = uploads.key("ada").hold().unwrap_err();
+    /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::Blocked, None));
+    /// hold.settle(0);
+    /// uploads.set_rule(Places::new(2))?;
+    /// assert_eq!(uploads.peek("ada").remaining(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const BLOCKED: Places = Places(0);
+
     /// Returns a limit, from 1 to 2^20. [`try_new`](Self::try_new) is for numbers that come in at
     /// run time.
     ///
@@ -83,7 +106,14 @@ impl Places {
         }
     }
 
-    /// Returns the most places of a key that are in use at a grant.
+    /// Returns the limit of a word.
+    pub(crate) fn of_limit(limit: u64) -> Places {
+        // At most 2^20.
+        Places(limit as u32)
+    }
+
+    /// Returns the most places of a key that are in use at a grant; 0 in a
+    /// [pause](Places::BLOCKED).
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.0
@@ -92,6 +122,9 @@ impl Places {
 
 impl fmt::Display for Places {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} places", self.0)
+        match self.0 {
+            0 => f.write_str("no places"),
+            limit => write!(f, "{limit} places"),
+        }
     }
 }

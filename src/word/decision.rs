@@ -265,6 +265,10 @@ impl Denied {
 
     #[cold]
     pub(crate) fn too_many<P: Refill>(asked: u64, outcome: TakeOutcome, reading: Reading<P>) -> Denied {
+        // A window or places, blocked by a limit of 0 that is a count like any other.
+        if reading.refill.capacity() == 0 {
+            return Denied::blocked(asked);
+        }
         let remaining = reading.refill.available(outcome.level, outcome.lag);
         Denied { reason: Reason::TooMany, remaining, asked, retry: None }
     }

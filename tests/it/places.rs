@@ -111,6 +111,36 @@ fn another_limit_is_set_and_planned() {
 }
 
 #[test]
+fn places_are_paused_and_go_on() {
+    let is_blocked = |limiter: &RateLimiter<u64, Places>| {
+        let denied = limiter.try_acquire(&1).unwrap_err();
+        assert_eq!((denied.reason(), denied.retry_after(), denied.remaining()), (Reason::Blocked, None, 0));
+        assert_eq!((limiter.rule(), limiter.peek(&1).retry_after()), (Places::BLOCKED, None));
+    };
+    for limiter in both(3) {
+        let most = limiter.plan(Places::new(9)).unwrap();
+        let hold = limiter.key(&1).n(2).hold().unwrap();
+        limiter.set_rule(Places::BLOCKED).unwrap();
+        is_blocked(&limiter);
+        assert!(limiter.try_acquire_n(&1, 0).is_ok() && limiter.try_acquire(&2).is_err());
+        assert!(!limiter.remove(&1) && !limiter.contains(&2));
+        assert_eq!(limiter.key(&1).under(&most).peek().remaining(), 7);
+        hold.settle(0);
+        is_blocked(&limiter);
+        limiter.set_rule(Places::new(2)).unwrap();
+        assert!(limiter.try_acquire_n(&1, 2).is_ok() && limiter.try_acquire(&1).is_err());
+        let shut = limiter.plan(Places::BLOCKED).unwrap();
+        let denied = limiter.key(&3).under(&shut).try_acquire().unwrap_err();
+        assert_eq!((denied.reason(), denied.retry_after()), (Reason::Blocked, None));
+    }
+    let limiter = RateLimiter::<u64, _>::new(Places::BLOCKED);
+    is_blocked(&limiter);
+    limiter.set_rule(Places::new(1)).unwrap();
+    assert!(limiter.try_acquire(&1).is_ok() && limiter.try_acquire(&1).is_err());
+    assert_eq!(Places::BLOCKED.to_string(), "no places");
+}
+
+#[test]
 fn a_place_is_undone_with_the_others() {
     let (calls, [places, _]) = (RateLimiter::<u64>::new(Quota::per_hour(1)), both(2));
     assert!(all_of((places.key(&1), calls.key(&1))).try_acquire().is_ok());

@@ -28,12 +28,12 @@ impl FlightWord {
     /// used up.
     ///
     /// Each share admits at least one request: else a limit of 1 would admit only the highest
-    /// priority.
+    /// priority. A limit of 0 is a pause, and admits none.
     #[inline]
     pub(crate) fn entered(self, share: u16) -> Option<FlightWord> {
         let most = (u64::from(self.limit()) * u64::from(share)) >> 8;
         // The count is below a limit, so it does not carry.
-        (u64::from(self.count()) < most.max(1)).then(|| FlightWord(self.0 + 1))
+        (u64::from(self.count()) < most.max(u64::from(self.limit() > 0))).then(|| FlightWord(self.0 + 1))
     }
 
     /// Returns the state with another limit. The requests in flight stay.
@@ -48,6 +48,7 @@ mod tests {
 
     #[test]
     fn no_share_admits_more_than_the_limit_and_each_admits_one() {
+        assert!(FlightWord::new(0).entered(256).is_none());
         for limit in 1..300 {
             for share in [1, 64, 128, 192, 230, 255, 256] {
                 let mut word = FlightWord::new(limit);

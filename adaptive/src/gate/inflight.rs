@@ -117,19 +117,32 @@ impl Inflight {
         Some(Duration::from_nanos(nanos))
     }
 
-    /// Sets the limit. Requests in flight stay.
+    /// Sets the limit. Requests in flight stay. 0 is a pause: no request is admitted until another
+    /// limit is set.
     ///
     /// A limit that adapts goes on from the new one: falls from before do not count. A longer
     /// [target](Inflight::target) stays in force.
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if the limit is 0, or outside of the floor and the ceiling of a limit that
-    /// adapts.
+    /// [`InvalidLimit`] if a limit that adapts would be outside of its floor and its ceiling. It
+    /// has no pause.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_adaptive::Inflight;
+    ///
+    /// let limit = Inflight::fixed(2);
+    /// limit.set_limit(0)?;
+    /// assert_eq!(limit.try_enter().unwrap_err().to_string(), "no request is admitted: the limit is 0");
+    /// limit.set_limit(2)?;
+    /// assert!(limit.try_enter().is_ok());
+    /// # Ok::<(), tollgate_adaptive::InvalidLimit>(())
+    /// ```
     pub fn set_limit(&self, limit: u32) -> Result<(), InvalidLimit> {
         match &self.control {
             None => {
-                InvalidLimit::check("a limit", limit, (1, u32::MAX.into()))?;
                 self.word.put_limit(limit);
                 Ok(())
             }

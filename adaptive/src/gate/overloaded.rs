@@ -10,7 +10,8 @@ use crate::count::word::FlightWord;
 #[must_use]
 pub struct Overloaded {
     limit: u32,
-    /// 0 for a new key without room: any other refusal is beside a request in flight.
+    /// 0 for a new key without room, and in a pause: any other refusal is beside a request in
+    /// flight.
     in_flight: u32,
 }
 
@@ -31,7 +32,8 @@ impl Overloaded {
         self.limit
     }
 
-    /// Returns the number of requests in flight; 0 for a new key without room.
+    /// Returns the number of requests in flight; 0 for a new key without room, and perhaps in a
+    /// pause.
     ///
     /// Of a key it is at least the limit: a look just after the refusal may have counted others.
     #[must_use]
@@ -43,7 +45,7 @@ impl Overloaded {
     /// with requests in flight.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.in_flight == 0
+        self.in_flight == 0 && self.limit > 0
     }
 }
 
@@ -51,9 +53,10 @@ impl Error for Overloaded {}
 
 impl fmt::Display for Overloaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.in_flight {
-            0 => f.write_str("no room for a new key"),
-            count => write!(f, "{count} requests are in flight, and the limit is {}", self.limit),
+        match (self.in_flight, self.limit) {
+            (0, 0) => f.write_str("no request is admitted: the limit is 0"),
+            (0, _) => f.write_str("no room for a new key"),
+            (count, limit) => write!(f, "{count} requests are in flight, and the limit is {limit}"),
         }
     }
 }

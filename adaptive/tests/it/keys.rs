@@ -253,7 +253,17 @@ fn a_refusal_of_a_key_says_why() {
         ["2 requests are in flight, and the limit is 2", "no room for a new key"]
     );
     assert_eq!(limiter.stats().refused_full, 1);
+    limiter.set_rule(Places::BLOCKED).unwrap();
+    assert_eq!(
+        limiter.try_enter(&1).unwrap_err().to_string(),
+        "2 requests are in flight, and the limit is 0"
+    );
     drop(flights);
+    let paused = limiter.try_enter(&1).unwrap_err();
+    assert_eq!(
+        (paused.is_full(), paused.to_string()),
+        (false, "no request is admitted: the limit is 0".into())
+    );
 }
 
 /// A clone has the same counts, and the same limit.
