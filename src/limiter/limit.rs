@@ -280,7 +280,7 @@ impl<R: Rule> Limit<R> {
     /// assert_eq!(counter.peek().remaining(), 3);
     /// assert_eq!(
     ///     counter.set_rule(hour.with_limit(16)?).unwrap_err().to_string(),
-    ///     "a limit of 16 is over the bound of 14 tokens that there is room for: build with headroom"
+    ///     "a limit of 16 is over the bound of 14 tokens that there is room for"
     /// );
     /// assert_eq!(
     ///     counter.set_rule(Window::per_day(5)).unwrap_err().to_string(),

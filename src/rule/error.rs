@@ -6,8 +6,10 @@ use std::fmt;
 use crate::rule::layout::{MAX_BURST, QuotaError, RawQuota};
 use crate::rule::window_layout::WindowError;
 
-/// A rule that cannot be held, a text that is none, or a number of keys that is too large. The
-/// message names the given value and the bound.
+/// A rule that cannot be held, a text that is none, or a number of keys that is too large.
+///
+/// The message names the given value and the bound, to the writer of a rule's text: an advised text
+/// in it can be read. The debug form, which `unwrap` prints, adds the method that helps a caller.
 ///
 /// # Examples
 ///
@@ -57,6 +59,16 @@ impl InvalidRule {
         if keys > most { Err(InvalidRule(Cause::ManyKeys(keys, most))) } else { Ok(()) }
     }
 
+    /// Returns the method that helps a caller.
+    fn method(&self) -> Option<&'static str> {
+        match &self.0 {
+            Cause::Quota(flaw) => flaw.method(),
+            Cause::Window(flaw) => flaw.method(),
+            Cause::Text(error) => error.is_other.then_some("AnyRule reads quotas and windows"),
+            Cause::Another(_) | Cause::ManyKeys(..) => None,
+        }
+    }
+
     /// Returns the error of a window for words that count another one.
     pub(super) fn another_window(window: &dyn fmt::Display, built: &dyn fmt::Display) -> InvalidRule {
         let sentence =
@@ -73,6 +85,8 @@ pub(super) struct TextError {
     pub(super) form: &'static str,
     /// The reason: a part and the form that it should have, or a number and its bound.
     pub(super) fault: Box<str>,
+    /// Whether it is of another type than the one that was asked for.
+    pub(super) is_other: bool,
 }
 
 impl fmt::Display for TextError {
@@ -90,7 +104,12 @@ impl Error for InvalidRule {}
 
 impl fmt::Debug for InvalidRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InvalidRule").field(&self.to_string()).finish()
+        let mut form = f.debug_tuple("InvalidRule");
+        form.field(&self.to_string());
+        if let Some(method) = self.method() {
+            form.field(&method);
+        }
+        form.finish()
     }
 }
 
@@ -136,26 +155,20 @@ impl fmt::Display for QuotaError {
                 f,
                 "{quota} leaves one word a time range below the bound of 2^46 ns (19.5 hours) or 64 fill times"
             ),
-            QuotaError::BurstTooWide(burst, most) => write!(
-                f,
-                "a burst of {burst} is over the bound of {most} tokens that there is room for: build with headroom"
-            ),
+            QuotaError::BurstTooWide(burst, most) => {
+                write!(f, "a burst of {burst} is over the bound of {most} tokens that there is room for")
+            }
             QuotaError::RangeTooShort(RawQuota { tokens, nanos, .. }) => write!(
                 f,
                 "{tokens} tokens every {nanos} ns leave the word as it was built a time range below the bound of \
-                 2^46 ns (19.5 hours) or 64 fill times: build with headroom"
+                 2^46 ns (19.5 hours) or 64 fill times"
             ),
             QuotaError::TickTooCoarse(burst, least) => write!(
                 f,
-                "a burst of {burst} is under the bound of {least} tokens, 128 ticks of the word as it was built: \
-                 build with headroom"
+                "a burst of {burst} is under the bound of {least} tokens, 128 ticks of the word as it was built"
             ),
             QuotaError::PlanTickTooCoarse(quota) => {
-                write!(
-                    f,
-                    "a tick of the limiter is worth more than 1/128 of {quota}: build with headroom, or by the \
-                     fastest quota with the others as plans"
-                )
+                write!(f, "a tick of the limiter is worth more than 1/128 of {quota}")
             }
             QuotaError::PlanFillsTooSlowly(quota) => {
                 write!(f, "{quota} takes longer to fill than 1/64 of the limiter's time range")
@@ -172,6 +185,19 @@ impl fmt::Display for RawQuota {
 }
 
 impl QuotaError {
+    /// Returns the method that helps a caller.
+    fn method(self) -> Option<&'static str> {
+        match self {
+            QuotaError::BurstTooWide(..) | QuotaError::RangeTooShort(_) | QuotaError::TickTooCoarse(..) => {
+                Some("build with headroom")
+            }
+            QuotaError::PlanTickTooCoarse(_) => {
+                Some("build with headroom, or by the fastest quota with the others as plans")
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the fault without its numbers: the only text that a panic in a constant can have.
     pub(super) const fn sentence(self) -> &'static str {
         match self {

@@ -22,19 +22,13 @@ impl FromStr for Quota {
     fn from_str(text: &str) -> Result<Quota, InvalidRule> {
         quota_text::read(text).map_err(|fault| {
             let form = if quota_text::is_strict(text) { STRICT } else { QUOTA };
-            let fault = match kind_of_window(text) {
-                _ if window_text::read(text).is_ok() => {
-                    "it is a window: parse it as Window or AnyRule".to_owned()
-                }
-                Some((word, kind)) if word == kind => {
-                    format!("{kind:?} is a word of windows, which Window and AnyRule read")
-                }
-                Some((word, kind)) => {
-                    format!("{word:?} is not {kind:?}, a word of windows, which Window and AnyRule read")
-                }
-                None => fault,
+            let (fault, is_other) = match kind_of_window(text) {
+                _ if window_text::read(text).is_ok() => ("it is a window".to_owned(), true),
+                Some((word, kind)) if word == kind => (format!("{kind:?} is a word of windows"), true),
+                Some((word, kind)) => (format!("{word:?} is not {kind:?}, a word of windows"), true),
+                None => (fault, false),
             };
-            error(text, form, fault).into()
+            TextError { is_other, ..error(text, form, fault) }.into()
         })
     }
 }
@@ -45,11 +39,11 @@ impl FromStr for Window {
 
     fn from_str(text: &str) -> Result<Window, InvalidRule> {
         window_text::read(text).map_err(|fault| {
-            let fault = match quota_text::read(text) {
-                Ok(_) => format!("it is a quota: parse it as Quota or AnyRule, or say {ANY_KIND}"),
-                Err(_) => fault,
+            let (fault, is_other) = match quota_text::read(text) {
+                Ok(_) => (format!("it is a quota: a window says {ANY_KIND}"), true),
+                Err(_) => (fault, false),
             };
-            error(text, WINDOW, fault).into()
+            TextError { is_other, ..error(text, WINDOW, fault) }.into()
         })
     }
 }
@@ -78,5 +72,5 @@ fn kind_of_window(text: &str) -> Option<(&str, &'static str)> {
 }
 
 fn error(text: &str, form: &'static str, fault: String) -> TextError {
-    TextError { text: text.into(), form, fault: fault.into() }
+    TextError { text: text.into(), form, fault: fault.into(), is_other: false }
 }

@@ -255,7 +255,7 @@ impl Window {
     /// assert_eq!(
     ///     error,
     ///     "a limit of 5000 leaves 3 sub-windows of 20m, under the bound of 4: tokens would come back up to 20m \
-    ///      late. Say granularity 20m if that is meant, or take Quota::at_most(5000, 1h)"
+    ///      late. Say \"5000/h sliding 20m\", or \"at most 5000/h burst 500\""
     /// );
     /// ```
     pub fn try_sliding(self) -> Result<Window, InvalidRule> {
@@ -282,7 +282,8 @@ impl Window {
     /// let error = Window::per(5_000, hour).granularity(minute).unwrap_err().to_string();
     /// assert_eq!(
     ///     error,
-    ///     "a limit of 5000 leaves 3 sub-windows of 20m, over the bound of 1m: take Quota::at_most(5000, 1h)"
+    ///     "a limit of 5000 leaves 3 sub-windows of 20m, over the bound of 1m: say \"5000/h sliding 20m\", or \
+    ///      \"at most 5000/h burst 500\""
     /// );
     /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```

@@ -1,9 +1,11 @@
 //! The sentences of the errors of a window.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::rule::layout::MAX_BURST;
 use crate::rule::period::Period;
+use crate::rule::rate::Quota;
 use crate::rule::utc_offset::UtcOffset;
 use crate::rule::window_layout::WindowError;
 
@@ -23,21 +25,21 @@ impl fmt::Display for WindowError {
             }
             WindowError::NoGranularity => f.write_str("a granularity of 0 ns is under the bound of 1 ns"),
             WindowError::FewSubWindows(limit, nanos, subs) => {
-                let (period, sub) = (Period(nanos), Period(nanos.div_ceil(subs)));
+                let sub = Period(nanos.div_ceil(subs));
                 write!(
                     f,
                     "a limit of {limit} leaves {subs} sub-windows of {sub:#}, under the bound of 4: tokens would come \
-                     back up to {sub:#} late. Say granularity {sub:#} if that is meant, or take \
-                     Quota::at_most({limit}, {period:#})"
-                )
+                     back up to {sub:#} late. Say "
+                )?;
+                advise(f, limit, nanos, sub)
             }
             WindowError::CoarseSubWindows(limit, nanos, subs, longest) => {
-                let (period, sub, longest) = (Period(nanos), Period(nanos.div_ceil(subs)), Period(longest));
+                let (sub, longest) = (Period(nanos.div_ceil(subs)), Period(longest));
                 write!(
                     f,
-                    "a limit of {limit} leaves {subs} sub-windows of {sub:#}, over the bound of {longest:#}: take \
-                     Quota::at_most({limit}, {period:#})"
-                )
+                    "a limit of {limit} leaves {subs} sub-windows of {sub:#}, over the bound of {longest:#}: say "
+                )?;
+                advise(f, limit, nanos, sub)
             }
             WindowError::NoLayout(limit, nanos) => {
                 let period = Period(nanos);
@@ -57,15 +59,35 @@ impl fmt::Display for WindowError {
             WindowError::FewOrManyPlaces(limit) => {
                 write!(f, "a limit of {limit} places is out of the bounds from 1 to 2^20")
             }
-            WindowError::LimitTooWide(limit, most) => write!(
-                f,
-                "a limit of {limit} is over the bound of {most} tokens that there is room for: build with headroom"
-            ),
+            WindowError::LimitTooWide(limit, most) => {
+                write!(f, "a limit of {limit} is over the bound of {most} tokens that there is room for")
+            }
         }
     }
 }
 
+/// Writes the texts of rules for a limit that leaves few sub-windows.
+fn advise(f: &mut fmt::Formatter<'_>, limit: u64, nanos: u64, sub: Period) -> fmt::Result {
+    let (period, burst) = (Period(nanos), limit / 10);
+    write!(f, "\"{limit}/{period} sliding {sub:#}\"")?;
+    match Quota::at_most(limit, Duration::from_nanos(nanos)).try_burst(burst) {
+        Ok(_) => write!(f, ", or \"at most {limit}/{period} burst {burst}\""),
+        Err(_) => Ok(()),
+    }
+}
+
 impl WindowError {
+    /// Returns the method that helps a caller.
+    pub(super) fn method(self) -> Option<&'static str> {
+        match self {
+            WindowError::FewSubWindows(..) | WindowError::CoarseSubWindows(..) => {
+                Some("see Window::granularity and Quota::at_most")
+            }
+            WindowError::LimitTooWide(..) => Some("build with headroom"),
+            _ => None,
+        }
+    }
+
     /// Returns the fault without its numbers: the only text that a panic in a constant can have.
     pub(super) const fn sentence(self) -> &'static str {
         match self {

@@ -6,7 +6,7 @@ use crate::rule::period::{Period, parts, read_count, read_period};
 use crate::rule::quota_text::check_case;
 use crate::rule::utc_offset::UtcOffset;
 use crate::rule::window::{Kind, Window};
-use crate::rule::window_layout::{MONTH, WindowError, check};
+use crate::rule::window_layout::{MONTH, check};
 
 /// Writes the [text form](Window#text).
 impl fmt::Display for Window {
@@ -75,7 +75,9 @@ fn read_words(text: &str) -> Result<Window, String> {
     }
     let (nanos, kind) = match (period.as_str(), kind) {
         ("month", Kind::Utc(offset)) => (MONTH, Kind::Month(offset)),
-        ("month", _) => return Err(WindowError::MonthWithoutEdges.to_string()),
+        ("month", _) => {
+            return Err(format!("a civil month is a fixed window by the calendar: {limit}/month fixed utc"));
+        }
         (period, kind) => (read_period(period)?, kind),
     };
     let made = check(limit, nanos.into()).and_then(|()| Window { limit, top: limit, nanos, kind }.check());

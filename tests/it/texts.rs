@@ -51,10 +51,10 @@ fn a_text_that_is_no_quota_says_what_is_wrong_with_it() {
             ("100/s bursts 50", "\"bursts\" is not \"burst\""),
             ("100/s Burst 50", "\"Burst\" is not \"burst\""),
             ("10/s burst 5 burst 6", "\"5 burst 6\" is not a whole number under 2^64"),
-            ("5/15m sliding", "it is a window: parse it as Window or AnyRule"),
-            ("5/month fixed utc", "it is a window: parse it as Window or AnyRule"),
-            ("5/m sliding burst 3", "\"sliding\" is a word of windows, which Window and AnyRule read"),
-            ("5/d Fixed", "\"Fixed\" is not \"fixed\", a word of windows, which Window and AnyRule read"),
+            ("5/15m sliding", "it is a window"),
+            ("5/month fixed utc", "it is a window"),
+            ("5/m sliding burst 3", "\"sliding\" is a word of windows"),
+            ("5/d Fixed", "\"Fixed\" is not \"fixed\", a word of windows"),
             ("At most 5/h burst 1", "\"At most\" is not \"at most\""),
             ("0/s", "a quota of 0 tokens grants nothing: the least is 1"),
             ("1/0s", "a period of 0 ns has no rate: the least is 1 ns"),
@@ -90,8 +90,8 @@ fn a_text_that_is_no_window_says_what_is_wrong_with_it() {
             ("/s fixed", "there is no count before the \"/\""),
             ("x/s fixed", "\"x\" is not a whole number under 2^64"),
             ("10/", "there is no period after the \"/\""),
-            ("100/m", &format!("it is a quota: parse it as Quota or AnyRule, or say {kinds}")),
-            ("100/s burst 200", &format!("it is a quota: parse it as Quota or AnyRule, or say {kinds}")),
+            ("100/m", &format!("it is a quota: a window says {kinds}")),
+            ("100/s burst 200", &format!("it is a quota: a window says {kinds}")),
             ("100/month", &format!("it does not say {kinds}")),
             ("100/m slide", &format!("\"slide\" is not {kinds}")),
             ("5/d Fixed", "\"Fixed\" is not \"fixed\""),
@@ -100,7 +100,7 @@ fn a_text_that_is_no_window_says_what_is_wrong_with_it() {
             ("5/m sliding burst 3", "a window has no burst: leave \"burst\" out"),
             ("5/m fixed utc 3", "\"3\" is one word too many"),
             ("5/m weighted 3", "\"3\" is one word too many"),
-            ("5/month fixed", "a civil month is a fixed window by the calendar: say utc"),
+            ("5/month fixed", "a civil month is a fixed window by the calendar: 5/month fixed utc"),
             ("5/h sliding 0s", "a granularity of 0 ns is under the bound of 1 ns"),
             ("0/m fixed", "a limit of 0 tokens grants nothing: the least is 1"),
             ("5/100us fixed", "a window of 100000 ns is under the bound of 1 ms"),
@@ -230,4 +230,36 @@ fn an_error_of_serde_is_that_of_the_text() {
     assert!(error::<AnyRule>("\"7/fortnight\"").starts_with(&refused::<AnyRule>("7/fortnight")));
     assert!(error::<Quota>("5").contains(QUOTA) && error::<Window>("5").contains(WINDOW));
     assert!(error::<AnyRule>("5").contains(RULE));
+}
+
+/// The texts that an error advises, in quotes or after a colon, are read as rules.
+#[test]
+fn each_advised_text_is_read() {
+    let mut random = Random(1);
+    let mut advised = 0;
+    let mut read = |text: &str, error: &str| {
+        let said = &error[error.find(text).expect("it names the text") + text.len()..];
+        let said = said.split_once(": ").expect("it has a fault").1;
+        let quoted = said.split('"').skip(1).step_by(2).filter(|text| text.contains('/'));
+        let colon = said.rsplit_once(": ").map(|(_, end)| end).filter(|end| end.contains("/month"));
+        for text in quoted.chain(colon) {
+            assert!(text.parse::<AnyRule>().is_ok(), "{error}: {text:?} is not read");
+            advised += 1;
+        }
+        assert!(!error.contains("::") && !error.contains("headroom"), "{error}");
+    };
+    for text in ["5000/h sliding", "5000/h sliding 1m", "1000000/m sliding", "5/month fixed", "5/month"] {
+        read(text, &text.parse::<AnyRule>().unwrap_err().to_string());
+    }
+    for _ in 0..10_000 {
+        let limit = 1 + random.below(1 << random.below(40));
+        let period = 1_000_000 + random.below(1 << random.below(58));
+        let longest =
+            if random.below(2) == 0 { String::new() } else { format!(" {}ns", random.below(period) + 1) };
+        let text = format!("{limit}/{period}ns sliding{longest}");
+        if let Err(error) = text.parse::<AnyRule>() {
+            read(&text, &error.to_string());
+        }
+    }
+    assert!(advised > 1_000, "{advised}");
 }

@@ -86,7 +86,7 @@ fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
         ("1/d fixed utc+15", far("utc+15")),
         (
             "1000/m sliding 14s",
-            "a limit of 1000 leaves 4 sub-windows of 15s, over the bound of 14s: take Quota::at_most(1000, 1m)".into(),
+            "a limit of 1000 leaves 4 sub-windows of 15s, over the bound of 14s: say \"1000/m sliding 15s\", or \"at most 1000/m burst 100\"".into(),
         ),
         ("1/month sliding", "a civil month is a fixed window by the calendar: say utc".into()),
         (
@@ -257,7 +257,7 @@ fn a_limiter_of_windows_has_shadow_mode_hooks_and_a_janitor() {
     for error in [limiter.plan(over).map(drop), limiter.clone().set_rule(over)] {
         assert_eq!(
             error.unwrap_err().to_string(),
-            "a limit of 1000 is over the bound of 2 tokens that there is room for: build with headroom"
+            "a limit of 1000 is over the bound of 2 tokens that there is room for"
         );
     }
     // Another window is another count.
@@ -379,7 +379,7 @@ fn another_limit_of_a_window_is_checked() {
     assert_eq!(
         window.with_limit(1_000_000).unwrap_err().to_string(),
         "a limit of 1000000 leaves 1 sub-windows of 1m, under the bound of 4: tokens would come back up to 1m late. \
-         Say granularity 1m if that is meant, or take Quota::at_most(1000000, 1m)"
+         Say \"1000000/m sliding 1m\", or \"at most 1000000/m burst 100000\""
     );
 }
 
