@@ -62,6 +62,8 @@ impl<T: RequestAt + ?Sized> TokenSet for T {}
 ///   The other limits are then taken and undone.
 /// * A panic of the user's code (a hook, a function of plans, a key's `Hash`, `Eq` or `ToKey`)
 ///   leaves no limit taken: the takes before it are undone, and the panic goes on in the caller.
+/// * No verb waits for several limits, and none takes a [`Hold`](crate::Hold) of them. The recipe
+///   [A client of a language model](crate::_recipes#a-client-of-a-language-model) does both.
 /// * A limit that is named twice is taken twice. Name it once with the sum for a right
 ///   `retry_after`.
 ///

@@ -278,6 +278,9 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
 
     /// Takes the tokens for a cost that is not yet known, [settled](Hold::settle) when it is.
     ///
+    /// It does not wait: a caller that waits takes the tokens by a waiting verb, and corrects the
+    /// cost by [`refund`](Self::refund), or by `n(0).hold()` and `settle`.
+    ///
     /// It is also the way for a cost above the burst: `hold()` of one token, then `settle(n)`. The
     /// rest is owed, up to [`max_debt`](crate::LimitBuilder::max_debt), before the next token is
     /// granted. Of a window a shortfall is counted above the limit, as far as the word has room,

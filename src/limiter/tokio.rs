@@ -19,7 +19,8 @@ fn timer(wait: Duration) -> Sleep {
 }
 
 impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
-    /// Waits for the tokens in this task, and takes them.
+    /// Waits for the tokens in this task, and takes them. A grant is no [`Hold`](crate::Hold): see
+    /// [`hold`](Ask::hold) for a cost that is not yet known.
     ///
     /// The first poll takes a place in line. Tasks are served first come, first served, at any
     /// number of tasks. Tokio's timer wakes each task when its tokens are due, at most a

@@ -233,3 +233,22 @@ fn a_caller_that_is_turned_away_holds_up_no_others() {
         }
     }
 }
+
+/// Without debt no caller is promised a token: a pause stops those in line, too, for as long as it
+/// lasts. It may end early.
+#[test]
+fn a_pause_stops_callers_in_line_that_are_promised_nothing() {
+    let quota = Quota::per_second(100).burst(1);
+    for pause in [1_000 * MS, 10_000 * MS, 24 * HOUR] {
+        for (limiter, mock) in limiters(quota, Some(0)) {
+            let mut callers = Callers::new(mock);
+            (0..21).for_each(|_| callers.join(limiter.key(&7)));
+            limiter.set_rule(Quota::BLOCKED).unwrap();
+            callers.run_until(pause);
+            assert_eq!((callers.order(), callers.most_polls <= 3), (vec![0], true));
+            limiter.set_rule(quota).unwrap();
+            callers.run_until(pause + 190 * MS);
+            assert_eq!(callers.order(), Vec::from_iter(0..21), "after {pause} ns");
+        }
+    }
+}

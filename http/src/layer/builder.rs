@@ -262,15 +262,24 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     /// a `Cache-Control`. For gRPC the closure begins with
     /// [`grpc_response`](Refusal::grpc_response).
     ///
+    /// The body of axum's `(StatusCode, Json(value)).into_response()` streams, and the compiler
+    /// refuses it (E0277). Hand on the text of the value, and name its type.
+    ///
     /// # Examples
     ///
     /// ```
+    /// use http::header::{CONTENT_TYPE, HeaderValue};
     /// use tollgate_http::RateLimitLayer;
     /// use tollgate::{Quota, RateLimiter};
     ///
     /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1)))
     ///     .shared()
-    ///     .reject_with(|refusal| refusal.response(format!("the limit is {}\n", refusal.policy().rule())))
+    ///     .reject_with(|refusal| {
+    ///         let text = format!(r#"{{"limit":"{}"}}"#, refusal.policy().rule());
+    ///         let mut response = refusal.response(text);
+    ///         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    ///         response
+    ///     })
     ///     .build();
     /// # let _ = layer;
     /// ```

@@ -55,8 +55,11 @@ impl KeyLines {
         let (turn, _) = self.with_line(id, |line, bank| {
             bank.look_at_turn(line, &waits, false, Waker::noop(), &mut Wakes::default())
         });
-        if turn == LineTurn::Served {
-            *locked(&self.granted) += 1;
+        match turn {
+            LineTurn::Served => *locked(&self.granted) += 1,
+            // The line of the removed bucket turns its callers away.
+            LineTurn::Joins | LineTurn::Behind => panic!("caller {index} stands in the line of another key"),
+            _ => {}
         }
     }
 
