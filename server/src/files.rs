@@ -100,6 +100,9 @@ pub(crate) const UNREAD: &str = "not read, since only names in .yaml and .yml wi
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.take(MOST_PATHS + 1).map(|entry| Ok(entry?.path()));
     let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
+    if paths.len() > MOST_PATHS {
+        return Err(io::Error::other(format!("it has more than {MOST_PATHS} paths")));
+    }
     paths.sort_unstable();
     Ok(paths)
 }

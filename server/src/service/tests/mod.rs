@@ -9,6 +9,7 @@ mod messages;
 mod model;
 mod reload;
 mod rules;
+mod saved;
 mod settings;
 mod several;
 mod statistics;

@@ -185,6 +185,11 @@ fn more_files_than_are_looked_at_are_an_error() {
     fs::create_dir_all(&deep).unwrap();
     let error = source(&root(&folder), &[]).load().unwrap_err();
     assert_eq!(error, "more than 10000 paths, or more than 16 folders inside each other");
+    // Hidden names may stand before all others.
+    let folder = folder_of(&[("a.yaml", SHOP)]);
+    (0..10_000).for_each(|number| write(&folder.path(&format!(".{number}")), ""));
+    let error = source(&root(&folder), &[]).load().unwrap_err();
+    assert_eq!(error, format!("cannot list {}: it has more than 10000 paths", root(&folder).display()));
 }
 
 /// Below the folder, a name of YAML that cannot be read is an error, and any other is named. No
