@@ -35,10 +35,17 @@ pub(crate) fn check_kind(found: &Metadata) -> io::Result<()> {
     Err(io::Error::other(format!("it is {told}, and no file")))
 }
 
+/// Returns whether a path is a descriptor that was handed to this process, as a shell does for `|`
+/// and `<(...)`. Its writer is there, so a read comes to an end.
+fn is_handed(path: &Path) -> bool {
+    ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|begin| path.starts_with(begin))
+}
+
 /// Reads the bytes of a file that has `most` bytes or fewer.
 pub(crate) fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    let file = if is_handed(path) { File::open(path)? } else { open(path)? };
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > most {
         true => Err(io::Error::other(format!("it is over the bound of {most} bytes"))),
         false => Ok(bytes),
@@ -79,4 +86,32 @@ pub(crate) fn place(path: &Path, text: &str, at: usize, what: &str) -> String {
         false => char.to_string(),
     };
     format!("{}:{line}:{column}: {}", path.display(), what.chars().map(printable).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_of_a_shell_is_read_and_a_named_one_is_refused() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"text").unwrap();
+        drop(writer);
+        let handed = format!("/dev/fd/{}", reader.as_raw_fd());
+        assert_eq!(read(Path::new(&handed), 4).as_deref(), Ok("text"));
+        let folder = tempfile::tempdir().unwrap();
+        let named = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&named).status().unwrap().success());
+        // Also behind a link.
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&named, &link).unwrap();
+        for path in [named, link] {
+            let told = format!("cannot read {}: it is a named pipe, and no file", path.display());
+            assert_eq!(read(&path, 4), Err(told));
+        }
+    }
 }
