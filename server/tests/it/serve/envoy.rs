@@ -279,6 +279,21 @@ fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() 
     }
 }
 
+/// The retries of a route are for answers of an upstream, and this filter answers itself.
+#[test]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
+fn a_refusal_is_asked_for_once_whatever_a_route_retries() {
+    let edge = Edge::start(|text| {
+        let route = "route: &service {cluster: service}";
+        assert!(text.contains(route));
+        let on = "retry_on: \"retriable-4xx,resource-exhausted,retriable-status-codes\"";
+        let policy = format!("{{{on}, retriable_status_codes: [429], num_retries: 2}}");
+        text.replace(route, &format!("route: &service {{cluster: service, retry_policy: {policy}}}"))
+    });
+    assert_eq!(edge.statuses("/login", &[]), [200, 200, 200, 200, 200, 429, 429]);
+    edge.await_counter("rate_limit.edge.path_/login.total_hits", 7);
+}
+
 /// Sends a request of any bytes, and returns the status.
 fn status_of(at: SocketAddr, target: &[u8], headers: &[u8]) -> u16 {
     let mut stream = TcpStream::connect(at).expect("it listens");
