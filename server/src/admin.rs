@@ -69,8 +69,9 @@ pub(crate) async fn serve(listener: TcpListener, handler: impl Handler) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let member = crowd.enter().await;
-                tokio::spawn(converse(handler.clone(), stream, member));
+                if let Some(member) = crowd.enter(None).await {
+                    tokio::spawn(converse(handler.clone(), stream, member));
+                }
             }
             Err(_) => sleep(BACK_OFF).await,
         }

@@ -1,6 +1,8 @@
 //! Connections up to a number. For one more, the connection that was idle for longest is closed.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +18,16 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// A head that has begun at an unknown time: not each request reads the clock for its head.
 const BEGUN: u64 = 1;
 
+/// Returns the number of places from which on a client waits, or gets no more: all that one may
+/// have while half of all are free, and below that in proportion to the free ones.
+pub(crate) fn share(most: usize, taken: usize, each: usize) -> usize {
+    let (free, each) = (most.saturating_sub(taken), each.min(most));
+    if free > 0 && free >= most / 2 {
+        return each;
+    }
+    each.saturating_mul(2).saturating_mul(free).div_ceil(most.max(1)).min(each)
+}
+
 /// The connections of a listener.
 pub(crate) struct Crowd {
     state: Mutex<Members>,
@@ -26,8 +38,12 @@ pub(crate) struct Crowd {
 struct Members {
     most: usize,
     /// By their numbers: a newer one has a greater number.
-    members: BTreeMap<u64, Arc<Activity>>,
+    members: BTreeMap<u64, (Arc<Activity>, Owner)>,
+    owners: HashMap<IpAddr, usize>,
 }
+
+/// The address that has a [`share`] of the connections, or `None` if its server bounds that.
+pub(crate) type Owner = Option<IpAddr>;
 
 /// A place of a connection. A drop gives it back.
 pub(crate) struct Member {
@@ -61,7 +77,7 @@ pub(crate) struct Busy(Arc<Activity>);
 
 impl Crowd {
     pub(crate) fn new(most: usize) -> Arc<Crowd> {
-        let state = Mutex::new(Members { most, members: BTreeMap::new() });
+        let state = Mutex::new(Members { most, members: BTreeMap::new(), owners: HashMap::new() });
         Arc::new(Crowd { state, left: Notify::new() })
     }
 
@@ -77,42 +93,57 @@ impl Crowd {
     }
 
     /// Returns a place, if one is free.
-    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Member> {
+    pub(crate) fn try_enter(self: &Arc<Self>, owner: Owner) -> Option<Member> {
         let mut state = self.state();
         if state.members.len() >= state.most {
             return None;
         }
         let number = state.members.last_key_value().map_or(0, |(last, _)| last + 1);
         let activity = Arc::new(Activity::new());
-        state.members.insert(number, activity.clone());
+        state.members.insert(number, (activity.clone(), owner));
+        if let Some(owner) = owner {
+            *state.owners.entry(owner).or_default() += 1;
+        }
         Some(Member { crowd: self.clone(), number, activity, seat: None })
     }
 
     /// Waits for a place. While none is free, the connection that was idle for longest is asked to
-    /// leave, and the next one if it is not gone soon.
-    pub(crate) async fn enter(self: &Arc<Self>) -> Member {
+    /// leave, and the next one if it is not gone soon. An owner with its share gets the place of an
+    /// idle connection of its own, or else of an owner with more connections, or `None`.
+    pub(crate) async fn enter(self: &Arc<Self>, owner: Owner) -> Option<Member> {
         loop {
             let mut left = std::pin::pin!(self.left.notified());
             // From here on, no connection leaves unnoticed.
             left.as_mut().enable();
-            if let Some(member) = self.try_enter() {
-                return member;
+            if self.state().has_share(owner) {
+                let is_asked = self.dismiss_one(|_, of| of == owner)
+                    || self.dismiss_one(|state, of| state.held(of) > state.held(owner));
+                if !is_asked {
+                    return None;
+                }
+            } else if let Some(member) = self.try_enter(owner) {
+                return Some(member);
+            } else {
+                self.dismiss_one(|_, _| true);
             }
-            self.dismiss_one();
             let _ = timeout(AGAIN, left).await;
         }
     }
 
     /// Asks the connection to leave that was idle for longest, of those that were not asked yet.
-    fn dismiss_one(&self) {
+    /// Returns whether there is one.
+    fn dismiss_one(&self, is_candidate: impl Fn(&Members, Owner) -> bool) -> bool {
         let (state, now) = (self.state(), Instant::now());
-        let here = state.members.values().rev().filter(|member| !member.dismissed.load(Relaxed));
+        let of_owners = state.members.values().rev().filter(|(_, owner)| is_candidate(&state, *owner));
+        let here = of_owners.map(|(member, _)| member).filter(|member| !member.dismissed.load(Relaxed));
         // The last of several, which is the oldest one.
         let longest = here.max_by_key(|member| member.idle_at(now));
-        if let Some(member) = longest.filter(|member| !member.idle_at(now).is_zero()) {
+        let longest = longest.filter(|member| !member.idle_at(now).is_zero());
+        if let Some(member) = longest {
             member.dismissed.store(true, Relaxed);
             member.dismissal.notify_one();
         }
+        longest.is_some()
     }
 
     fn state(&self) -> MutexGuard<'_, Members> {
@@ -120,9 +151,28 @@ impl Crowd {
     }
 }
 
+impl Members {
+    fn held(&self, owner: Owner) -> usize {
+        owner.and_then(|owner| self.owners.get(&owner)).copied().unwrap_or(0)
+    }
+
+    fn has_share(&self, owner: Owner) -> bool {
+        self.held(owner) >= share(self.most, self.members.len(), self.most).max(1)
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
-        self.crowd.state().members.remove(&self.number);
+        let mut state = self.crowd.state();
+        if let Some((_, Some(owner))) = state.members.remove(&self.number)
+            && let Entry::Occupied(mut held) = state.owners.entry(owner)
+        {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
+        drop(state);
         self.crowd.left.notify_waiters();
     }
 }
@@ -228,7 +278,7 @@ mod tests {
         let mut tasks = Vec::new();
         let mut activities = Vec::new();
         for _ in 0..3 {
-            let member = crowd.enter().await;
+            let member = crowd.enter(None).await.unwrap();
             activities.push(member.activity.clone());
             tasks.push(connection(member));
             tokio::time::advance(Duration::from_secs(1)).await;
@@ -237,9 +287,9 @@ mod tests {
         let busy = activities[0].busy();
         drop(activities[1].busy());
         tokio::time::advance(Duration::from_secs(1)).await;
-        let newcomer = crowd.enter().await;
+        let newcomer = crowd.enter(None).await.unwrap();
         assert_eq!([0, 1, 2].map(|at| tasks[at].is_finished()), [false, false, true]);
-        let _another = crowd.enter().await;
+        let _another = crowd.enter(None).await.unwrap();
         assert_eq!([0, 1].map(|at| tasks[at].is_finished()), [false, true]);
         drop((busy, newcomer));
         assert_eq!(crowd.size(), (2, 3));
@@ -281,29 +331,58 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_does_not_leave_keeps_no_newcomer_out() {
         let crowd = Crowd::new(2);
-        let deaf = crowd.enter().await;
-        let leaves = connection(crowd.enter().await);
+        let deaf = crowd.enter(None).await.unwrap();
+        let leaves = connection(crowd.enter(None).await.unwrap());
         tokio::time::advance(Duration::from_secs(1)).await;
         let start = Instant::now();
-        let newcomer = crowd.enter().await;
+        let newcomer = crowd.enter(None).await.unwrap();
         assert!(start.elapsed() <= AGAIN * 2, "{:?}", start.elapsed());
         assert!(leaves.is_finished());
         drop((deaf, newcomer));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_owner_with_its_share_trades_with_itself_or_is_refused() {
+        let (crowd, owners) = (Crowd::new(9), [1, 2].map(|last| Some(IpAddr::from([192, 0, 2, last]))));
+        let mut members = Vec::new();
+        while let Some(member) = crowd.enter(owners[0]).await {
+            let busy = member.activity.busy();
+            members.push((member, busy));
+        }
+        assert_eq!(members.len(), 6, "two thirds");
+        let other = crowd.enter(owners[1]).await.expect("others have the rest");
+        // One of its own is idle now. It has a share of none while all are taken.
+        let (idle, busy) = members.remove(0);
+        drop(busy);
+        let leaves = connection(idle);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let newcomer = crowd.enter(owners[0]).await;
+        assert!(leaves.is_finished() && newcomer.is_some());
+        // The other has fewer, and one of the first is idle.
+        let leaves = connection(newcomer.expect("it is there"));
+        let second = crowd.enter(owners[1]).await.expect("it has its share");
+        let busy = [&other, &second].map(|member| member.activity.busy());
+        assert!(crowd.enter(owners[1]).await.is_none(), "one place is free, and two are its share");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let third = crowd.enter(owners[1]).await;
+        assert!(leaves.is_finished() && third.is_some());
+        drop((members, other, second, third, busy));
+        assert!(crowd.state().owners.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_newcomer_waits_while_all_are_busy_and_after_a_change_to_fewer() {
         let crowd = Crowd::new(2);
-        let members = [crowd.enter().await, crowd.enter().await];
+        let members = [crowd.enter(None).await.unwrap(), crowd.enter(None).await.unwrap()];
         let busy = members.each_ref().map(|member| member.activity.busy());
         let tasks = members.map(connection);
         let patience = Duration::from_secs(3_600);
-        assert!(timeout(patience, crowd.enter()).await.is_err());
+        assert!(timeout(patience, crowd.enter(None)).await.is_err());
         assert!(tasks.iter().all(|task| !task.is_finished()));
         drop(busy);
         crowd.set_most(1);
         tokio::time::advance(Duration::from_secs(1)).await;
-        let only = timeout(patience, crowd.enter()).await.expect("both were idle");
+        let only = timeout(patience, crowd.enter(None)).await.unwrap().expect("both were idle");
         assert!(tasks.iter().all(|task| task.is_finished()));
         drop(only);
     }

@@ -34,6 +34,8 @@ pub(crate) enum Closed {
     SlowReader,
     /// The connection was idle for longest, and left for a new one.
     Idle,
+    /// The address has its share of the connections, and all of them are busy.
+    Refused,
     /// The client sent a flood of HTTP/2 frames that ask for nothing.
     Flood,
 }

@@ -9,7 +9,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::crowd::{Crowd, Member};
+use super::crowd::{Crowd, Member, Owner};
 use super::open::{Closed, Door, Peer, Stream, open};
 use super::socket::{Listener, Socket};
 use super::threads::Threads;
@@ -73,6 +73,12 @@ pub(crate) trait Answer: Send + Sync + 'static {
     /// Takes a place for the address, or returns `None` if the connection is to be closed.
     fn admit(&self, address: IpAddr) -> Option<Self::Place>;
 
+    /// Returns the address that has a share of the connections.
+    fn owner(&self, address: IpAddr) -> Owner;
+
+    /// Notes a connection that is closed, since its owner has its share of busy ones.
+    fn refused(&self);
+
     /// Serves a connection to its end.
     fn converse(
         self: Arc<Self>,
@@ -115,8 +121,8 @@ pub(crate) async fn serve<A: Answer>(
                 let socket = listener.accept(server.patience().0).await;
                 newcomer = admitted(socket);
             }
-            match newcomer {
-                Some(_) => Some(connections.clients.enter().await),
+            match &newcomer {
+                Some((socket, _)) => Some(connections.clients.enter(server.owner(socket.peer)).await),
                 None => None,
             }
         };
@@ -124,14 +130,17 @@ pub(crate) async fn serve<A: Answer>(
             member = next => member,
             _ = &mut stop => break,
         };
-        if let (Some(member), Some(newcomer)) = (member, newcomer.take()) {
-            connect(member, newcomer);
+        match (member, newcomer.take()) {
+            (Some(Some(member)), Some(newcomer)) => connect(member, newcomer),
+            (Some(None), Some(_)) => server.refused(),
+            _ => (),
         }
     }
     connections.closing.store(true, Relaxed);
     let backlog = listener.into_backlog(server.patience().0);
     for newcomer in newcomer.into_iter().chain(backlog.filter_map(admitted)) {
-        let Some(member) = connections.clients.try_enter() else { break };
+        let owner = server.owner(newcomer.0.peer);
+        let Some(member) = connections.clients.try_enter(owner) else { break };
         connect(member, newcomer);
     }
     drain(&*server, draining).await

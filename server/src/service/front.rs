@@ -15,11 +15,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::Watcher;
 use tokio::time::{interval, sleep, timeout};
+use tollgate_http::ClientIp;
 use tonic::body::Body;
 
 use super::state::Service;
 use super::{grpc, http};
-use crate::net::crowd::{Activity, Member};
+use crate::net::crowd::{Activity, Member, Owner};
 use crate::net::open::{Closed, Door};
 use crate::net::serving::{Answer, Connections};
 use crate::net::socket::Socket;
@@ -163,6 +164,15 @@ impl Answer for Front {
 
     fn admit(&self, _: IpAddr) -> Option<()> {
         Some(())
+    }
+
+    /// Returns the address, or the network of one of IPv6, which one client has.
+    fn owner(&self, address: IpAddr) -> Owner {
+        Some(ClientIp::peer().group(address))
+    }
+
+    fn refused(&self) {
+        self.service.closed(Closed::Refused);
     }
 
     async fn converse(self: Arc<Self>, (socket, ()): (Socket, ()), member: Member, _watcher: Watcher) {

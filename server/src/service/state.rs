@@ -39,10 +39,11 @@ pub(crate) struct Service {
 }
 
 /// The faults for which a connection is closed, with their names in the metrics.
-const CLOSED: [(Closed, &str); 4] = [
+const CLOSED: [(Closed, &str); 5] = [
     (Closed::TlsHandshake, "tls_handshake"),
     (Closed::SlowReader, "slow_reader"),
     (Closed::Idle, "idle"),
+    (Closed::Refused, "refused"),
     (Closed::Flood, "flood"),
 ];
 

@@ -14,17 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::net::crowd::share;
 use crate::proxy::limits::keys::Key;
-
-/// Returns the number of places from which on a client waits, or gets no more: all that one may
-/// have while half of all are free, and below that in proportion to the free ones.
-pub(crate) fn share(most: usize, taken: usize, each: usize) -> usize {
-    let (free, each) = (most.saturating_sub(taken), each.min(most));
-    if free > 0 && free >= most / 2 {
-        return each;
-    }
-    each.saturating_mul(2).saturating_mul(free).div_ceil(most.max(1)).min(each)
-}
 
 /// The places of all clients, and the requests in line for one.
 pub(crate) struct Places(Mutex<Holders>);

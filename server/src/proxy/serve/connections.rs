@@ -21,7 +21,7 @@ use tollgate_http::ClientIp;
 
 use super::access::Line;
 use super::sockets::Sockets;
-use crate::net::crowd::{Activity, Member};
+use crate::net::crowd::{Activity, Member, Owner, share};
 use crate::net::open::{Closed, Door, Peer};
 use crate::net::serving::{Answer, Connections};
 use crate::net::socket::Socket;
@@ -32,7 +32,6 @@ use crate::proxy::forward::answers::{Body, Served};
 use crate::proxy::forward::attempts::Forward;
 use crate::proxy::forward::bodies::{Delivery, Download, End, Held};
 use crate::proxy::forward::grpc::{Reset, as_grpc, is_grpc};
-use crate::proxy::forward::places::share;
 use crate::proxy::limits::in_force::Limits;
 use crate::proxy::limits::keys::Client;
 use crate::proxy::pace::Patience;
@@ -255,6 +254,15 @@ impl Answer for Proxy {
         place.map(Some)
     }
 
+    /// Returns `None`: an address has its share by [`Proxy::admit`].
+    fn owner(&self, _: IpAddr) -> Owner {
+        None
+    }
+
+    fn refused(&self) {
+        self.counters.add(Event::ConnectionRefused);
+    }
+
     async fn converse(
         self: Arc<Self>,
         (socket, of_address): (Socket, Option<OfAddress>),
@@ -318,6 +326,7 @@ pub(crate) fn door(
             Closed::SlowReader => Event::SlowReader,
             Closed::Idle => Event::ConnectionIdle,
             Closed::Flood => Event::Flood,
+            Closed::Refused => Event::ConnectionRefused,
         });
     };
     Door {
