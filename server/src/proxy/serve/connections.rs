@@ -20,6 +20,7 @@ use tollgate_adaptive::{Enter, KeyFlight};
 use tollgate_http::ClientIp;
 
 use super::access::Line;
+use super::policies::tell_apart;
 use super::sockets::Sockets;
 use crate::net::crowd::{Activity, Member, Owner, share};
 use crate::net::open::{Closed, Door, Peer};
@@ -139,6 +140,9 @@ impl Proxy {
         let ends = self.connections.are_closing() || late || too_large;
         if ends && !is_multiplexed && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if response.body().served.is_some() {
+            tell_apart(response.headers_mut());
         }
         let served = response.body_mut().served.take().map(|served| *served).unwrap_or_default();
         let Served { flight, upstream, entered, used } = served;

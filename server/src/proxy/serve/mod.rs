@@ -4,5 +4,6 @@ mod access;
 pub(crate) mod connections;
 pub(crate) mod demo;
 pub(crate) mod introduce;
+mod policies;
 pub(crate) mod reload;
 pub(crate) mod sockets;

@@ -38,6 +38,23 @@ fn a_client_gets_its_burst_and_then_429_with_the_wait() {
     }
 }
 
+/// The upstream may be a service with a layer.
+#[test]
+fn a_limit_of_the_upstream_keeps_its_name_and_that_of_the_proxy_is_another() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 200 OK\r\nRateLimit-Policy: \"default\";q=9;w=9\r\nRateLimit: \"default\";r=8;t=1\r\n\
+         Content-Length: 0\r\n\r\n",
+    );
+    let reply = Proxy::over(&upstream.url(), "--limit 3/h").get("/");
+    let values = |name: &str| {
+        let of_name = reply.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        of_name.map(|(_, value)| &**value).collect::<Vec<_>>()
+    };
+    assert_eq!(values("ratelimit-policy"), ["\"default\";q=9;w=9", "\"default-2\";q=3;w=3600"]);
+    let [theirs, ours] = values("ratelimit")[..] else { panic!("{reply:?}") };
+    assert!(theirs == "\"default\";r=8;t=1" && ours.starts_with("\"default-2\";r=2;"), "{reply:?}");
+}
+
 #[test]
 fn a_refusal_of_an_unread_body_says_that_it_is_the_last() {
     let proxy = Proxy::start("--limit 1/h");
