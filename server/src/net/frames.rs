@@ -21,7 +21,7 @@ const BURST: u64 = 10_000;
 const A_SECOND: u64 = 1_000;
 const A_REQUEST: u64 = 4;
 /// The bytes that are sent to it for one more frame. The answer to a `PING` has 17.
-const BYTES: u64 = 128;
+const BYTES: u64 = 64;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The length of a frame's head.
@@ -172,6 +172,7 @@ impl<S: Io, F: Fn() + Send + Unpin> AsyncRead for Calm<S, F> {
         if self.frames.read(&buf.filled()[before..]) {
             return Poll::Ready(Ok(()));
         }
+        buf.set_filled(before);
         Poll::Ready(Err(self.end(cx)))
     }
 }
@@ -208,7 +209,10 @@ impl<S: Io, F: Fn() + Send + Unpin> AsyncWrite for Calm<S, F> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -271,6 +275,24 @@ mod tests {
         let call = [frame(HEADERS, 4, 40), frame(16, 0, 9), frame(8, 0, 4), frame(3, 0, 4)].concat();
         assert!((0..100_000).all(|_| frames.read(&call)));
         assert!((0..100_000).all(|_| frames.read(&frame(DATA, 0, 1))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_told_to_calm_down_and_is_counted_once() {
+        let (client, server) = tokio::io::duplex(1 << 20);
+        let counted = AtomicU64::new(0);
+        let mut calm = Calm::new(server, || {
+            counted.fetch_add(1, Relaxed);
+        });
+        let (mut answers, mut requests) = tokio::io::split(client);
+        let flood = [PREFACE, &frame(2, 0, 5).repeat(BURST as usize + 1)].concat();
+        requests.write_all(&flood).await.unwrap();
+        let read = calm.read_to_end(&mut Vec::new()).await;
+        assert_eq!(read.unwrap_err().to_string(), "a flood of HTTP/2 frames");
+        drop(calm);
+        let mut told = Vec::new();
+        answers.read_to_end(&mut told).await.unwrap();
+        assert_eq!((&*told, counted.load(Relaxed)), (CALM_DOWN, 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use hyper::Request;
+use hyper::client::conn::http2::handshake;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tonic::body::Body;
 
 use super::super::front::Protocol;
 use super::super::messages::{HealthCheckRequest, RateLimitResponse};
@@ -130,6 +134,22 @@ async fn http_answers_json_health_and_nothing_else() {
     let head = format!("GET /healthcheck HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "a".repeat(20 << 10));
     assert!(exchange(server.at, head.as_bytes()).await.starts_with("HTTP/1.1 431"), "a head has 16 KiB");
     assert_eq!(exchange(server.at, b"GET / HTTP/1.1\r\nHost:").await, "", "a head has 5 s");
+}
+
+/// hyper leaves the body of such an answer in, which ends the stream of a client.
+#[tokio::test]
+async fn an_answer_to_head_over_http2_has_no_body() {
+    let folder = shop();
+    let server = serve(Protocol::Http, &folder.path("shop.yaml"), &[]);
+    let io = TokioIo::new(TcpStream::connect(server.at).await.unwrap());
+    let (mut sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    for (path, status) in [("/healthcheck", 200), ("/nothing", 404)] {
+        let request = Request::head(format!("http://localhost{path}")).body(Body::empty()).unwrap();
+        let answer = sender.send_request(request).await.expect("an answer");
+        assert_eq!(answer.status(), status);
+        assert_eq!(answer.into_body().collect().await.expect("whole").to_bytes(), "");
+    }
 }
 
 #[tokio::test]
