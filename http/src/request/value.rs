@@ -71,7 +71,7 @@ fn without_scheme(credentials: &[u8]) -> &[u8] {
     space.map_or(credentials, |at| credentials[at..].trim_ascii_start())
 }
 
-/// Reads the value of a pair. Some servers keep quotes or escapes; then they know no credential with
+/// Reads the value of a pair. Some servers keep quotes or escapes, and know no credential that has
 /// them.
 fn of_cookie(value: &[u8]) -> Cow<'_, [u8]> {
     let value = value.trim_ascii();

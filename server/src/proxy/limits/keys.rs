@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ipnet::Ipv4Net;
 use tollgate::KeyBytes;
 use tollgate_adaptive::Priority;
 use tollgate_distributed::{SharedDigest, StoreKey};
-use tollgate_http::{ClientIp, Digest, Head, cookie_value, header_value};
+use tollgate_http::{Check, ClientIp, Digest, Head, KeyFrom, cookie_value, header_value};
 
 use crate::paths::{OTHER_METHOD, known_method};
 use crate::proxy::config::settings::{KeyPart, Settings};
@@ -157,6 +158,8 @@ fn value<'a>(part: &KeyPart, head: Head<'a>) -> Option<Cow<'a, [u8]>> {
 pub(crate) struct Keys {
     pub(crate) client: ClientIp,
     ipv4_prefix: u8,
+    /// No proxy is trusted, and it was not said yet that all clients of one are the same.
+    looks_for_proxy: AtomicBool,
 }
 
 impl Keys {
@@ -168,11 +171,21 @@ impl Keys {
             // The settings have valid networks only, so no proxy is forgotten.
             proxies => client.clone().xff_trusted(proxies.iter().copied()).unwrap_or(client),
         };
-        Keys { client, ipv4_prefix: settings.ipv4_prefix }
+        let looks_for_proxy = settings.trust_proxy.is_empty().into();
+        Keys { client, ipv4_prefix: settings.ipv4_prefix, looks_for_proxy }
     }
 
     /// Returns the client's address, and its network.
     pub(crate) fn client(&self, peer: IpAddr, head: Head<'_>) -> (IpAddr, IpAddr) {
+        if self.looks_for_proxy.load(Relaxed)
+            && self.client.check(head) == Some(Check::PeerIsProxy)
+            && self.looks_for_proxy.swap(false, Relaxed)
+        {
+            tracing::warn!(
+                "{peer} sends X-Forwarded-For or Forwarded, and `trust_proxy` is empty: if it is a proxy, all its \
+                 clients are one, so name its network there; this is said once"
+            );
+        }
         let address = self.client.address(head).unwrap_or(peer);
         let network = match self.client.group(address) {
             // More bits than an address has are no network.

@@ -193,3 +193,16 @@ fn limits_of_two_kinds_grant_together() {
     assert!(lines.iter().any(|line| line.starts_with(carried)), "{lines:?}");
     assert_eq!(["k", "o"].map(status), [429, 429]);
 }
+
+/// All clients of such a proxy are one, and its operator sees refusals alone.
+#[test]
+fn a_proxy_that_is_not_trusted_is_said_once() {
+    let of_client = "X-Forwarded-For: 192.0.2.1\r\n";
+    for (options, is_said) in [("", true), ("--trust-proxy 127.0.0.1", false)] {
+        let proxy = Proxy::start(&format!("--limit 9/h --access-log {options}"));
+        assert_eq!(statuses(&proxy, [(HERE, ""), (HERE, of_client), (HERE, of_client)]), [200; 3]);
+        let lines = [0; 3].map(|_| proxy.error());
+        let said = lines.iter().filter(|line| line.contains("127.0.0.1") && line.contains("trust_proxy"));
+        assert_eq!(said.count(), usize::from(is_said), "{lines:?}");
+    }
+}

@@ -96,7 +96,7 @@ impl Edge {
     }
 
     /// The status, the headers and the body of a response.
-    fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, String) {
+    pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> (u16, HeaderMap, String) {
         self.runtime.block_on(self.request(path, headers))
     }
 
@@ -178,6 +178,7 @@ fn a_limit_is_told_in_headers_and_its_end_is_a_429_with_a_time() {
         (429, &"5, 5;w=31536000;name=\"login\", 600;w=60".parse().expect("ASCII"))
     );
     assert!((1..=31_536_000).contains(&number(&headers, "retry-after")), "{headers:?}");
+    assert_eq!(headers["cache-control"], "no-store");
 }
 
 #[test]

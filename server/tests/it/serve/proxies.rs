@@ -179,6 +179,7 @@ fn a_limit_is_told_and_its_end_is_a_429_with_a_time(recipe: &Recipe) {
     assert!((1..=31_536_000).contains(&wait), "{answer:?}");
     assert!(told(&answer, "ratelimit").starts_with("\"login\";r=0;t="), "{answer:?}");
     assert_eq!(told(&answer, "ratelimit-policy"), "\"login\";q=5;w=31536000");
+    assert_eq!(told(&answer, "cache-control"), "no-store");
 }
 
 fn no_spelling_of_a_path_passes_its_limit(recipe: &Recipe) {

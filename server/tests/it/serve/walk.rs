@@ -1,9 +1,9 @@
 //! The walks of spellings and of values, against a limit that is used up.
 //!
-//! The spellings are those of `spellings/accepted.txt`, which the proxy, the layer and the checks are
-//! tried on as well. A request passes if the service behind the proxy answers it, and was asked for
-//! one of the spellings. A proxy may refuse it by itself, send its client to another spelling, or
-//! make another path of it: Envoy makes `/x/login` of `/x//../login`.
+//! The spellings are those of `spellings/accepted.txt`, which the proxy, the layer and the checks
+//! are tried on as well. A request passes if the service behind the proxy answers it, and was asked
+//! for one of the spellings. A proxy may refuse it by itself, send its client to another spelling,
+//! or make another path of it: Envoy makes `/x/login` of `/x//../login`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -126,5 +126,22 @@ mod envoy {
     #[ignore = "needs Envoy: scripts/behind-proxies"]
     fn no_spelling_of_a_path_passes_its_limit() {
         super::spellings(super::Edge::start(|text| text).address);
+    }
+
+    /// A client of IPv6 has a network of 64 bits.
+    #[test]
+    #[ignore = "needs Envoy: scripts/behind-proxies"]
+    fn addresses_of_one_network_are_one_client() {
+        let edge =
+            super::Edge::start(|text| text.replace("use_remote_address: true", "use_remote_address: false"));
+        let left = |address: &str| {
+            let (_, headers, _) = edge.get("/", &[("x-forwarded-for", address)]);
+            headers["x-ratelimit-remaining"].to_str().expect("ASCII").to_owned()
+        };
+        for (address, wanted) in
+            [("2001:db8::1", "599"), ("2001:db8::2", "598"), ("2001:db8:0:1::1", "599"), ("192.0.2.1", "599")]
+        {
+            assert_eq!(left(address), wanted, "{address}");
+        }
     }
 }
