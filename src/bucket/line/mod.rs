@@ -5,6 +5,9 @@
 //! leaves, all behind it move up, and the tokens at the end go back to the word. When tokens come
 //! back, all move up.
 //!
+//! When the bucket is lost, the callers that are not due join the line of the next one, in order:
+//! each leaves here once it has joined there, and that wakes the next one.
+//!
 //! A *position* is a virtual time in units, from the line's base tick on: the bucket earns one unit
 //! at each. A caller's *place* is a stretch of positions as long as its cost, and is due at its
 //! end. The stretches of the line are its *runs*: more than one only where a reservation or a

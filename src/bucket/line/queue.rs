@@ -1,6 +1,6 @@
 //! The callers of a line in order, by slots.
 //!
-//! A caller that has left leaves its slot, with 0 units. Slots are numbered anew once in a while.
+//! A caller that has left leaves its slot, of 0 units. Slots are numbered anew once in a while.
 
 use std::task::Waker;
 
@@ -15,8 +15,7 @@ pub(super) const UNSET: i64 = i64::MAX;
 pub(super) struct Node {
     /// Its number, above those of all callers before it.
     pub(super) id: u64,
-    /// 0 once it is gone.
-    units: u64,
+    is_gone: bool,
     /// Position for which the caller has set its timer.
     pub(super) armed: i64,
     pub(super) waker: Option<Waker>,
@@ -38,7 +37,7 @@ impl Queue {
 
     pub(crate) fn find(&self, id: u64) -> Option<usize> {
         let slot = self.nodes.binary_search_by_key(&id, |node| node.id).ok()?;
-        (self.nodes[slot].units > 0).then_some(slot)
+        (!self.nodes[slot].is_gone).then_some(slot)
     }
 
     pub(super) fn node(&mut self, slot: usize) -> &mut Node {
@@ -47,7 +46,7 @@ impl Queue {
 
     /// Returns the callers that wait, in order.
     pub(super) fn nodes(&mut self) -> impl Iterator<Item = &mut Node> {
-        self.nodes.iter_mut().filter(|node| node.units > 0)
+        self.nodes.iter_mut().filter(|node| !node.is_gone)
     }
 
     /// Adds a caller at the end, without a place.
@@ -56,7 +55,7 @@ impl Queue {
         if self.nodes.len() > 2 * self.waiting + self.runs.count() + AT_ONCE {
             self.number_anew();
         }
-        self.nodes.push(Node { id, units, armed: UNSET, waker: None });
+        self.nodes.push(Node { id, is_gone: false, armed: UNSET, waker: None });
         self.runs.push(units);
         self.waiting += 1;
     }
@@ -65,12 +64,12 @@ impl Queue {
         let mut live = 0;
         let next = self.nodes.iter().map(|node| {
             visit();
-            live += usize::from(node.units > 0);
+            live += usize::from(!node.is_gone);
             live
         });
         let slots: Vec<usize> = [0].into_iter().chain(next).collect();
-        self.nodes.retain(|node| node.units > 0);
-        self.runs.number_anew(&slots, self.nodes.iter().map(|node| node.units));
+        self.nodes.retain(|node| !node.is_gone);
+        self.runs.number_anew(&slots);
     }
 
     /// Removes the head, if it has a place that is due at `now`, or its number is at most `due`.
@@ -100,7 +99,7 @@ impl Queue {
     /// Leaves a slot without a caller, and returns the number and the waker that it had.
     fn vacate(&mut self, slot: usize) -> (u64, Option<Waker>) {
         let node = &mut self.nodes[slot];
-        node.units = 0;
+        node.is_gone = true;
         self.waiting -= 1;
         (node.id, node.waker.take())
     }
@@ -116,8 +115,8 @@ impl Queue {
     /// Returns the callers that wait, in order, with their costs and the ends of their places.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn places(&self) -> Vec<(u64, u64, Option<i64>)> {
-        let live = self.nodes.iter().enumerate().filter(|(_, node)| node.units > 0);
+        let live = self.nodes.iter().enumerate().filter(|(_, node)| !node.is_gone);
         let place = |slot| self.runs.is_placed(slot).then(|| self.runs.place_of(slot).1);
-        live.map(|(slot, node)| (node.id, node.units, place(slot))).collect()
+        live.map(|(slot, node)| (node.id, self.runs.units_of(slot), place(slot))).collect()
     }
 }

@@ -42,8 +42,12 @@ type Cursor = (usize, i64);
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     units: Sums,
-    /// Slot from which on callers have no place.
+    /// Slots of the head, and of the first caller without a place; the next slot if there is none.
+    head: usize,
     tail: usize,
+    /// Units of the callers with a place, and of those without.
+    placed_units: u64,
+    tail_units: u64,
     runs: VecDeque<Run>,
     /// Runs up to the last one with a caller.
     used: usize,
@@ -61,7 +65,7 @@ impl Runs {
 
     /// Returns the units of the callers without a place.
     pub(crate) fn tail_units(&self) -> u64 {
-        self.units.before(self.units.len()) - self.units.before(self.tail)
+        self.tail_units
     }
 
     /// Returns whether a caller has a place.
@@ -76,38 +80,33 @@ impl Runs {
 
     /// Returns the slot of the head.
     pub(crate) fn head(&self) -> Option<usize> {
-        self.next_from(0)
+        self.caller(self.head)
     }
 
     /// Returns the slot of the first caller without a place.
     pub(super) fn head_of_tail(&self) -> Option<usize> {
-        self.next_from(self.tail)
+        self.caller(self.tail)
     }
 
-    /// Returns the first slot of a caller from a slot on.
-    fn next_from(&self, slot: usize) -> Option<usize> {
-        let next = self.units.reach(self.units.before(slot));
-        (next < self.units.len()).then_some(next)
+    fn caller(&self, slot: usize) -> Option<usize> {
+        (slot < self.units.len()).then_some(slot)
     }
 
     /// Adds a caller at the end, without a place.
     pub(super) fn push(&mut self, units: u64) {
         self.units.push(units);
+        self.tail_units += units;
     }
 
-    /// Gives slots their new numbers, and takes the units of all callers.
-    pub(super) fn number_anew(&mut self, slots: &[usize], units: impl Iterator<Item = u64>) {
+    /// Gives slots their new numbers.
+    pub(super) fn number_anew(&mut self, slots: &[usize]) {
         for run in &mut self.runs {
             visit();
             run.first = slots[run.first];
         }
-        (self.tail, self.upto, self.loose) = (slots[self.tail], slots[self.upto], true);
-        self.units = Sums::default();
-        units.for_each(|units| self.units.push(units));
-    }
-
-    fn units_of(&self, slot: usize) -> u64 {
-        self.units.before(slot + 1) - self.units.before(slot)
+        let [head, tail, upto] = [self.head, self.tail, self.upto].map(|slot| slots[slot]);
+        (self.head, self.tail, self.upto, self.loose) = (head, tail, upto, true);
+        self.units.drop_zeros();
     }
 
     /// Takes a caller out. Those behind it in its run move up.
@@ -128,9 +127,18 @@ impl Runs {
     }
 
     fn subtract(&mut self, slot: usize) {
-        self.units.subtract(slot, self.units_of(slot));
+        let units = self.units.take(slot);
         if self.is_placed(slot) {
+            self.placed_units -= units;
             self.end_runs();
+        } else {
+            self.tail_units -= units;
+        }
+        if slot == self.head {
+            self.head = self.units.reach(0);
+        }
+        if slot == self.tail {
+            self.tail = self.units.reach(self.placed_units);
         }
     }
 
@@ -143,8 +151,11 @@ impl Runs {
 
     /// Looks for the last run with a caller: one has left, or has no place any more.
     fn end_runs(&mut self) {
-        let placed = self.units.before(self.tail);
-        self.used = if placed == 0 { 0 } else { self.run_of(self.units.reach(placed - 1)) + 1 };
+        self.used = match (self.placed_units, self.used) {
+            (0, _) => 0,
+            (_, 1) => 1,
+            (units, _) => self.run_of(self.units.reach(units - 1)) + 1,
+        };
         self.end_turn();
     }
 
@@ -159,7 +170,7 @@ impl Runs {
     pub(crate) fn pack(&mut self) {
         for _ in 0..AT_ONCE {
             if (self.packed, self.upto) == (0, 0) {
-                if !self.loose || self.used == 0 {
+                if !self.loose || self.used <= 1 {
                     return;
                 }
                 self.loose = false;
@@ -189,7 +200,7 @@ impl Runs {
 
     /// Returns the units of the first caller without a place.
     pub(crate) fn first_of_tail(&self) -> Option<u64> {
-        self.head_of_tail().map(|slot| self.units_of(slot))
+        self.head_of_tail().map(|slot| self.units.of(slot))
     }
 
     /// Returns the end of the first stretch of `units` behind all places that lies in one run.
@@ -221,13 +232,17 @@ impl Runs {
             self.runs[next].first = slot;
         }
         self.used = run + 1;
-        self.tail = slot + 1;
+        self.placed_units += units;
+        self.tail_units -= units;
+        self.tail = self.units.reach(self.placed_units);
     }
 
     /// Takes their places from all callers.
     pub(crate) fn displace(&mut self) {
         self.runs.clear();
-        (self.tail, self.used, self.packed, self.upto) = (0, 0, 0, 0);
+        (self.used, self.packed, self.upto) = (0, 0, 0);
+        self.tail_units += std::mem::take(&mut self.placed_units);
+        self.tail = self.head;
     }
 
     /// Adds a stretch that was taken from the word, where all others end.
@@ -247,7 +262,7 @@ impl Runs {
 
     /// Returns the units at the end of the last run that no caller needs.
     pub(crate) fn rest(&self) -> u64 {
-        match (self.tail_units(), self.cursor(), self.runs.back()) {
+        match (self.tail_units, self.cursor(), self.runs.back()) {
             (0, Some((run, from)), Some(last)) => {
                 let from = if run + 1 == self.runs.len() { from } else { last.start };
                 u64::try_from(last.end - from).unwrap_or(0)
@@ -301,7 +316,11 @@ impl Runs {
             run.first = upto;
             upto = self.units.reach(self.units.before(upto) + run.len()).min(tail);
         }
-        (self.packed, self.upto, self.used, self.tail) = (0, 0, self.runs.len(), upto);
+        (self.packed, self.upto, self.used) = (0, 0, self.runs.len());
+        let placed = self.units.before(upto);
+        self.tail_units += self.placed_units - placed;
+        self.placed_units = placed;
+        self.tail = self.units.reach(placed);
         self.end_runs();
     }
 
@@ -328,6 +347,11 @@ impl Runs {
         self.loose = true;
         self.pack();
         true
+    }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn units_of(&self, slot: usize) -> u64 {
+        self.units.of(slot)
     }
 
     /// Moves all positions back by `by`.
@@ -357,19 +381,22 @@ impl Runs {
     /// Returns the run and the end of a caller's place.
     pub(super) fn place_of(&self, slot: usize) -> Cursor {
         let run = self.run_of(slot);
-        (run, self.end_in(run, slot + 1))
+        if slot == self.head {
+            return (run, self.runs[run].start + self.units.of(slot).cast_signed());
+        }
+        (run, self.end_in(run, self.units.before(slot + 1)))
     }
 
-    /// Returns the end of the places in a run before a slot.
-    fn end_in(&self, run: usize, slot: usize) -> i64 {
-        let units = self.units.before(slot) - self.units.before(self.first_of(run));
+    /// Returns the position in a run behind `units` of all callers up to there.
+    fn end_in(&self, run: usize, units: u64) -> i64 {
+        let units = units - self.units.before(self.first_of(run));
         self.runs[run].start + units.cast_signed()
     }
 
     /// Returns the end of the last caller's place.
     fn cursor(&self) -> Option<Cursor> {
         match self.used.checked_sub(1) {
-            Some(run) => Some((run, self.end_in(run, self.tail))),
+            Some(run) => Some((run, self.end_in(run, self.placed_units))),
             None => self.runs.front().map(|run| (0, run.start)),
         }
     }
@@ -378,7 +405,7 @@ impl Runs {
     /// begins at `mark`.
     pub(crate) fn end_of_next(&self, mark: i64, units: u64) -> i64 {
         match self.next_fit(units) {
-            Some((_, end)) if self.tail_units() == 0 => end,
+            Some((_, end)) if self.tail_units == 0 => end,
             _ => self.end_of_tail(mark) + units.cast_signed(),
         }
     }
@@ -390,7 +417,7 @@ impl Runs {
             (Some(last), Some(cursor)) if last.end == mark => last.end - cursor.1.max(last.start),
             _ => 0,
         };
-        mark - rest + self.tail_units().cast_signed()
+        mark - rest + self.tail_units.cast_signed()
     }
 
     /// Returns the position of a caller's turn: to be served, or at the head to get a place.
@@ -399,10 +426,10 @@ impl Runs {
             return self.place_of(slot).1;
         }
         let Some((mark, _)) = sight.mark else { return sight.now };
-        let after = self.units.before(self.units.len()) - self.units.before(slot + 1);
+        let after = self.placed_units + self.tail_units - self.units.before(slot + 1);
         let end = self.end_of_tail(mark) - after.cast_signed();
         // The head gets a place as soon as the debt has room for it.
-        let room = mark + self.units_of(slot).cast_signed() - sight.debt;
+        let room = mark + self.units.of(slot).cast_signed() - sight.debt;
         if self.head() == Some(slot) { room.min(end) } else { end }
     }
 }

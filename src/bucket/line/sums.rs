@@ -4,6 +4,7 @@
 /// number of steps that is logarithmic in the numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
+    numbers: Vec<u64>,
     /// At `n - 1` the sum of the numbers up to the `n`th: as many of them as the lowest bit of `n`.
     tree: Vec<u64>,
 }
@@ -18,21 +19,34 @@ impl Sums {
         self.tree.len()
     }
 
+    pub(super) fn of(&self, slot: usize) -> u64 {
+        self.numbers[slot]
+    }
+
     /// Adds a number at the end.
     pub(crate) fn push(&mut self, units: u64) {
         let n = self.tree.len() + 1;
         let below = self.before(n - 1) - self.before(n - low_bit(n));
+        self.numbers.push(units);
         self.tree.push(below + units);
     }
 
-    /// Subtracts from the number of a slot.
-    pub(crate) fn subtract(&mut self, slot: usize, units: u64) {
+    /// Takes the number of a slot to 0, and returns it.
+    pub(crate) fn take(&mut self, slot: usize) -> u64 {
+        let units = std::mem::take(&mut self.numbers[slot]);
         let mut n = slot + 1;
         while let Some(sum) = self.tree.get_mut(n - 1) {
             visit();
             *sum -= units;
             n += low_bit(n);
         }
+        units
+    }
+
+    /// Drops each number that is 0.
+    pub(super) fn drop_zeros(&mut self) {
+        let numbers = std::mem::take(self).numbers;
+        numbers.into_iter().filter(|number| *number > 0).for_each(|number| self.push(number));
     }
 
     /// Returns the sum of the first `count` numbers.
