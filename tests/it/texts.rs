@@ -252,8 +252,8 @@ fn each_advised_text_is_read() {
         read(text, &text.parse::<AnyRule>().unwrap_err().to_string());
     }
     for _ in 0..10_000 {
-        let limit = 1 + random.below(1 << random.below(40));
-        let period = 1_000_000 + random.below(1 << random.below(58));
+        let [limit, period] = [40, 58].map(|bits| 1 << random.below(bits));
+        let (limit, period) = (1 + random.below(limit), 1_000_000 + random.below(period));
         let longest =
             if random.below(2) == 0 { String::new() } else { format!(" {}ns", random.below(period) + 1) };
         let text = format!("{limit}/{period}ns sliding{longest}");

@@ -2,8 +2,8 @@
 //! `Semaphore`.
 //!
 //! `cargo run --release --features waiting --bin storms`. All callers come to an empty bucket, and
-//! leave before any token is earned: in order, and in a random one. Four times the callers take four
-//! times the time, and some more for the logarithm of their number.
+//! leave before any token is earned: in order, and in a random one. Four times the callers take
+//! four times the time, and some more for the logarithm of their number.
 
 use std::future::pending;
 use std::hint::black_box;
@@ -44,7 +44,7 @@ fn storm<F: Future>(callers: usize, shuffled: bool, mut join: impl FnMut(usize) 
     [joins, leaves]
 }
 
-/// Returns the sums of the shortest times of the batches in some runs, each on a limiter of its own.
+/// Returns the sums of the shortest times of the batches in some runs, each on its own limiter.
 fn shortest(mut run: impl FnMut() -> [Vec<Duration>; 2]) -> [Duration; 2] {
     let mut best = run();
     for _ in 1..RUNS {
