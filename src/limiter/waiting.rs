@@ -175,6 +175,7 @@ impl<T: WaitsInLine> Waiter<T> {
                             };
                         }
                         LineTurn::Behind => {
+                            ticket.waits.version = version;
                             let until = *until;
                             return NextStep::Sets(Duration::from_nanos(self.left_until(until).min(BEHIND)));
                         }
