@@ -57,9 +57,9 @@ pub(super) fn of_miss(value: &str, asked: &str) -> Option<String> {
     }
 }
 
-/// Returns whether a text is a network of more than one address.
+/// Returns whether a text is a network, also one of a single address: `10.0.0.1/32` is no address.
 fn is_network(text: &str) -> bool {
-    text.parse::<IpNet>().is_ok_and(|network| network.prefix_len() < network.max_prefix_len())
+    text.parse::<IpNet>().is_ok()
 }
 
 /// Returns whether a text has white space at an end, or a character that no header has.

@@ -192,6 +192,9 @@ fn more_files_than_are_looked_at_are_an_error() {
     assert_eq!(error, format!("cannot list {}: it has more than 10000 paths", root(&folder).display()));
 }
 
+type Make<'a> = &'a dyn Fn(&Path);
+type Change<'a> = &'a dyn Fn(&Path, &str);
+
 /// Below the folder, a name of YAML that cannot be read is an error, and any other is named. No
 /// open waits: the load of a pipe would never end.
 #[test]
@@ -200,7 +203,7 @@ fn a_path_that_is_not_read_is_an_error_or_is_named() {
     let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let socket = |path: &Path| drop(UnixListener::bind(path).unwrap());
     let text = |path: &Path| write(path, &SHOP.replace("shop", "mall"));
-    let rows: [(&str, &dyn Fn(&Path), &str); 9] = [
+    let rows: [(&str, Make<'_>, &str); 9] = [
         ("d.yaml", &link, "No such file or directory (os error 2)"),
         ("d.yml", &pipe, "it is a named pipe, and no file"),
         ("d.yaml", &socket, "it is a socket, and no file"),
@@ -278,7 +281,7 @@ fn each_way_to_change_a_file_is_seen() {
         fs::create_dir(folder).unwrap();
         write(path, text);
     };
-    let rows: [(&str, &dyn Fn(&Path, &str)); 4] =
+    let rows: [(&str, Change<'_>); 4] =
         [("in place", &write), ("as rsync", &keep_time), ("mv", &rename), ("folder", &replace_folder)];
     for (name, change) in rows {
         let folder = Folder::new();
