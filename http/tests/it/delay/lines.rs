@@ -285,7 +285,8 @@ fn a_client_that_makes_up_keys_leaves_places_for_others() {
         request.extensions_mut().insert(IpAddr::from([192, 0, 2, 1]));
         request.headers_mut().insert("x-client", u16::from(last).into());
     };
-    let marks: [(DelayLayer, fn(u8, &mut Request<u64>), [usize; 3]); 4] = [
+    type Mark = fn(u8, &mut Request<u64>);
+    let marks: [(DelayLayer, Mark, [usize; 3]); 4] = [
         (by_timer(), peer, [512, 256, 128]),
         (by_timer().max_waiting(100), peer, [50, 25, 13]),
         (by_timer().owner(by_header), header, [512, 256, 128]),

@@ -38,12 +38,15 @@ pub(super) fn combined(line: &str) -> Option<LogLine<'_>> {
 fn host_and_client(front: &str) -> Option<(Option<&str>, &str)> {
     let mut words = front.split(' ');
     let (first, second) = (words.next()?, words.next()?);
+    if second == "-" {
+        return Some((None, first));
+    }
     let (name, port) = first.rsplit_once(':').unwrap_or((first, ""));
     let has_port = times::are_digits(port) && first.parse::<IpAddr>().is_err();
-    if second.parse::<IpAddr>().is_ok() || (has_port && second != "-") {
-        return Some((Some(if has_port { name } else { first }), second));
+    match has_port || second.parse::<IpAddr>().is_ok() {
+        true => Some((Some(if has_port { name } else { first }), second)),
+        false => Some((None, first)),
     }
-    Some((None, first))
 }
 
 /// `CLIENT:PORT [27/Nov/2026:03:10:00.123] FRONTEND .. {captured} "GET /path HTTP/1.1"`: the format
