@@ -27,7 +27,7 @@ use super::value::header_value;
 /// | constructor | the client |
 /// |---|---|
 /// | [`peer_from`](ClientIp::peer_from) | the other end of the connection |
-/// | [`header`](ClientIp::header) | the address in a header that is present once |
+/// | [`header`](ClientIp::header) | the address in a header with one value |
 /// | [`xff_trusted_by`](ClientIp::xff_trusted_by) | from the peer leftwards, the first untrusted |
 /// | [`xff_hops`](ClientIp::xff_hops) | the `n`-th address from the right |
 ///

@@ -276,6 +276,13 @@ fn a_single_header_is_there_once() {
     assert_eq!(client(&by, "192.0.2.1", &[(name, "203.0.113.9"), (name, "203.0.113.9")]), "203.0.113.9");
     assert_eq!(client(&by, "192.0.2.1", &[(name, "203.0.113.9"), (name, "1.1.1.1")]), "none");
     assert_eq!(client(&by, "192.0.2.1", &[(name, "203.0.113.9, 1.1.1.1")]), "none");
+    // Azure's gateway writes the port of the connection.
+    for text in ["203.0.113.9:50123", "203.0.113.9:50124", " 203.0.113.9 ", "::ffff:203.0.113.9"] {
+        assert_eq!(client(&by, "192.0.2.1", &[(name, text)]), "203.0.113.9", "{text}");
+    }
+    for text in ["2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:5678"] {
+        assert_eq!(client(&by, "192.0.2.1", &[(name, text)]), "2001:db8::1", "{text}");
+    }
     assert_eq!(client(&by, "192.0.2.1", &[]), "none");
     assert_eq!(by.stats().unreadable, 2);
 }
