@@ -33,6 +33,10 @@ const GRPC_HEAD: u32 = 128 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The most calls of a connection at a time.
 const STREAMS: u32 = 1_024;
+/// The most calls of a connection that were taken back before they were seen. A client of Envoy
+/// takes back its requests, and with this connection the calls of all others would end. The default
+/// of `h2` is 20.
+const TAKEN_BACK: usize = 32_768;
 /// A client that does not read its response is closed after this time.
 const SLOW_READER: Duration = Duration::from_secs(60);
 /// The longest silence of a connection of HTTP, and before the first call of one of gRPC.
@@ -120,6 +124,7 @@ impl Front {
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
             .max_concurrent_streams(STREAMS)
+            .max_pending_accept_reset_streams(TAKEN_BACK)
             .max_header_list_size(GRPC_HEAD);
         server
     }

@@ -25,7 +25,8 @@ use tokio::sync::Semaphore;
 
 use super::client::{PATIENCE, Service};
 use super::load::size;
-use crate::support::until;
+use crate::support::frames::{RESET, fields, frame, head};
+use crate::support::{Frames, until};
 
 /// An Envoy, the service that it asks, and an upstream that holds back `/jobs/held` until a permit.
 pub(super) struct Edge {
@@ -355,6 +356,28 @@ fn no_value_of_a_client_turns_a_limit_off() {
     assert!(told.keys().all(|status| [429, 400, 431].contains(status)), "{told:?}");
     // Envoy itself refuses control characters, and a path that is not ASCII.
     assert!(told[&429] > 300, "{told:?}");
+}
+
+/// Envoy ends the question of a request that its client takes back, on the connection that carries
+/// the questions of all.
+#[test]
+#[ignore = "needs Envoy: scripts/behind-proxies"]
+fn requests_that_are_taken_back_fail_no_question_of_others() {
+    let edge = Edge::start(|text| text.replace("timeout: 0.1s", "timeout: 10s"));
+    assert_eq!(edge.statuses("/login", &[]), [200, 200, 200, 200, 200, 429]);
+    let fields = fields("GET", "/", &[]);
+    let reset = |number| [head(number, 1, &fields), frame(RESET, 0, number, &8_u32.to_be_bytes())].concat();
+    let burst: Vec<u8> = (0..85).flat_map(|number| reset(2 * number + 1)).collect();
+    let told: Vec<u16> = (0..100)
+        .map(|_| {
+            let mut client = Frames::connect(edge.address, &[]);
+            // Envoy may close the connection before all is written.
+            let _ = client.try_write(&burst);
+            edge.get("/login", &[]).0
+        })
+        .collect();
+    let passed = told.iter().filter(|status| **status != 429).count();
+    assert_eq!(passed, 0, "of {}", told.len());
 }
 
 /// Each replica is stopped and started again, in turn, until enough requests have been answered.
