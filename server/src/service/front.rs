@@ -125,6 +125,8 @@ impl Front {
             .keep_alive_timeout(PING)
             .max_concurrent_streams(STREAMS)
             .max_pending_accept_reset_streams(TAKEN_BACK)
+            // It counts frames of calls that are over, as the rest of a message that was refused.
+            .max_local_error_reset_streams(None)
             .max_header_list_size(GRPC_HEAD);
         server
     }
