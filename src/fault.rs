@@ -115,6 +115,8 @@ pub(crate) enum Fault {
     UndoneAnywhere,
     /// An undone take leaves the start of the window that it began.
     StartStays,
+    /// A hold that is settled at 0 was no use: the window that it began begins anew.
+    UseForgotten,
     /// The excess of a hold comes back to whatever window there is now.
     ExcessAnyway,
     /// A window is evicted as soon as it is over.

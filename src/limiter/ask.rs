@@ -141,8 +141,11 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     ///   skew after `now`. So it does if `now` is a quarter of that time range ago, or more. Else
     ///   the earlier reading decides.
     /// * Waits count from the reading that decides.
-    /// * A reading of any age grants no token that is not there now. That holds also for one from
-    ///   before the clock was set back. The time since is not lost: later decisions earn it.
+    /// * A reading of any age grants no token that is not there now. The time since is not lost:
+    ///   later decisions earn it.
+    /// * After the clock was set back by more than the skew, a reading from before grants no more.
+    ///   After less it is as one of a core that is ahead: it earns the time in between, up to 4 s
+    ///   and once. Later decisions earn nothing until the clock is there again.
     /// * `now` must be a reading of this clock, never a future time. Up to the skew ahead of the
     ///   clock, such a time would grant tokens that are not earned yet.
     ///

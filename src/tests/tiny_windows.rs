@@ -62,10 +62,20 @@ fn try_word(tiny: &Tiny, word: u64, now: i64, part: i64) -> u64 {
             let left = Left { empty_at: 0, stamp: None };
             for began in [true, false] {
                 let before = u64::from(!began);
-                let undo = Give::Undo { units: n as u64, left, before, since: since as u64 };
-                let ours = undo.apply(&reading.refill, state, now as u64);
-                let theirs = spelled.undone(n, since, began);
-                assert_eq!(ours.map(State::word), theirs, "{n}, {since}, {began}: {}", context());
+                let (units, since_tick) = (n as u64, since as u64);
+                let undo = Give::Undo { units, left, before, since: since_tick };
+                let excess = Give::Excess { units, before, since: since_tick };
+                // The start moves if the take began the window, and was no use.
+                for (give, moves) in [(undo, began), (excess, false)] {
+                    let ours = give.apply(&reading.refill, state, now as u64);
+                    let theirs = spelled.undone(n, since, moves);
+                    assert_eq!(
+                        ours.map(State::word),
+                        theirs,
+                        "{n}, {since}, {began}, {moves}: {}",
+                        context()
+                    );
+                }
             }
         }
         steps += 10;

@@ -253,6 +253,11 @@ pub(crate) trait Refill: Copy {
         let spilt = if injected(Fault::AllUndone) { 0 } else { spilt };
         Balance { level: self.after_refund(balance.level, units.saturating_sub(spilt)), ..balance }
     }
+    /// Returns a balance as [`undone`](Refill::undone) does, of a take that was no use: its caller
+    /// was refused.
+    fn untaken(&self, balance: Balance, now: u64, units: u64, before: u64, since: u64) -> Balance {
+        self.undone(balance, now, units, before, since)
+    }
     /// Returns the units that can be taken on credit.
     fn credit(&self, balance: &Balance) -> u64 {
         balance.level.saturating_sub(self.min_level())

@@ -289,6 +289,19 @@ impl State {
         self.given(refill, view, refill.undone(view, now, need, before, since))
     }
 
+    /// Undoes a take as [`undo`](State::undo) does, of a caller that was refused.
+    pub(crate) fn untake(
+        self,
+        refill: &impl Refill,
+        now: u64,
+        need: u64,
+        before: u64,
+        since: u64,
+    ) -> Option<State> {
+        let view = self.at(refill, now);
+        self.given(refill, view, refill.untaken(view, now, need, before, since))
+    }
+
     /// Returns the mark: the virtual time at which the level was 0, the deepest debt. See
     /// [`Terms::empty_at`].
     ///

@@ -6,6 +6,7 @@
 //!
 //! No sum or shift of the hot path overflows (proofs at the lines).
 
+use crate::rule::counts::Counting;
 use crate::rule::gate::Gate;
 use crate::rule::layout::{Layout, MAX_BURST, RawQuota, Widths};
 #[cfg(test)]
@@ -64,7 +65,9 @@ impl Terms {
             backward_from: 0,
             gate: Gate::Counted,
         };
-        let back = at_least_2(ticks.ticks_in(JUMP_NANOS), range.div_ceil(64));
+        // The stamp of a window may wrap after 19.5 hours, of which an hour is more than a 64th.
+        let parts = if matches!(widths.counts.counting, Counting::Bucket) { 64 } else { 16 };
+        let back = at_least_2(ticks.ticks_in(JUMP_NANOS), range.div_ceil(parts));
         terms.backward_from = terms.skew_from() - back;
         terms
     }

@@ -323,14 +323,15 @@ pub(crate) enum Give {
     Refund(u64),
     /// `units`, if the bucket stands as their take left it.
     Cancel { units: u64, left: Left },
-    /// The part of `units` that the bucket would still hold without their take. They were taken at
-    /// tick `since`, when the level was `before`.
+    /// The part of `units` that the bucket would still hold without their take, whose caller was
+    /// refused. They were taken at tick `since`, when the level was `before`.
     ///
     /// No unit is given back where a later caller waits, because the time of that reservation was
     /// computed on top of this take. The same holds where the bucket may have been used since under
     /// another plan, because that plan spills at another level.
     Undo { units: u64, left: Left, before: u64, since: u64 },
-    /// As `Undo`, of the part of a take that its cost did not need. Later callers do not matter.
+    /// As `Undo`, of the part of a take that its cost did not need. The take was a use, and later
+    /// callers do not matter.
     Excess { units: u64, before: u64, since: u64 },
 }
 
@@ -346,7 +347,10 @@ impl Give {
                 if unsure && !state.stands(refill.terms(), now, left) {
                     return None;
                 }
-                state.undo(refill, now, units, before, since)
+                state.untake(refill, now, units, before, since)
+            }
+            Give::Excess { units, before, since } if injected(Fault::UseForgotten) => {
+                state.untake(refill, now, units, before, since)
             }
             Give::Excess { units, before, since } => state.undo(refill, now, units, before, since),
         }

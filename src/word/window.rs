@@ -361,11 +361,8 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
     }
 
     /// The stamp of the take tells its count, so this is exact. A take of an earlier window has no
-    /// count any more.
-    ///
-    /// A window from the first use that the undone take began belongs to the takes after it, whose
-    /// first is not known. It begins anew at the latest time that this can be, which is `now`.
-    fn undone(&self, balance: Balance, now: u64, units: u64, before: u64, since: u64) -> Balance {
+    /// count any more. A window from the first use keeps its start, and ends when no token is left.
+    fn undone(&self, balance: Balance, now: u64, units: u64, _: u64, since: u64) -> Balance {
         let (CountWidths { count, before: windows, .. }, level) = (self.counts, balance.level);
         // Whole ticks, not modulo the range. From the first use both are the end of a window.
         let age = now.wrapping_add(balance.lag).wrapping_sub(since);
@@ -373,13 +370,19 @@ impl<const COUNTING: u8> Refill for WindowTerms<COUNTING> {
         if age > windows.into() {
             return balance;
         }
-        let level = level - (self.count(level, age).min(units) << (age * u64::from(count)));
-        let began = self.is(FIRST_USE) && before == 0 && balance.lag < LENGTH;
-        let stamp = match began && !injected(Fault::StartStays) {
-            true => now & self.terms.mask,
-            false => balance.stamp,
-        };
-        Balance { level, stamp, ..balance }
+        Balance { level: level - (self.count(level, age).min(units) << (age * u64::from(count))), ..balance }
+    }
+
+    /// A window from the first use that the take began belongs to the takes after it, whose first
+    /// is not known. It begins anew at the latest time that this can be, which is `now`.
+    fn untaken(&self, balance: Balance, now: u64, units: u64, before: u64, since: u64) -> Balance {
+        let after = self.undone(balance, now, units, before, since);
+        let is_present = now.wrapping_add(balance.lag) == since || injected(Fault::UndoneAnywhere);
+        let began = self.is(FIRST_USE) && before == 0 && balance.lag < LENGTH && is_present;
+        match began && !injected(Fault::StartStays) {
+            true => Balance { stamp: now & self.terms.mask, ..after },
+            false => after,
+        }
     }
 
     fn credit(&self, balance: &Balance) -> u64 {

@@ -16,6 +16,7 @@ mod face;
 mod flood;
 mod hold;
 mod janitor;
+mod leaps;
 mod moments;
 mod options;
 mod plans;

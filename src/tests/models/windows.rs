@@ -343,6 +343,29 @@ fn an_undone_take_leaves_no_start_behind() {
     });
 }
 
+/// A window that a hold began ends a period later, also if the hold is settled at 0 after others
+/// took.
+#[test]
+fn a_hold_that_is_settled_at_nothing_leaves_the_start() {
+    explore("a window from the first use, a hold settled at 0", || {
+        let world = World::new(window(3));
+        let done = world.charge(1, None);
+        let receipt = Receipt::new(done.outcome, &done.reading, None);
+        world.pass(5);
+        assert!(world.take(1));
+        let held = Arc::new((world, receipt));
+        let settle: fn(&(Arc<World>, Receipt)) = |(world, receipt)| {
+            world.engine.settle(&world.word, None, Settle::Excess(receipt, 1));
+        };
+        run(&held, &[settle, |(world, _)| _ = world.take(1), |(world, _)| world.pass(4)]);
+        let (world, _) = &*held;
+        world.mock.advance(Duration::from_nanos(PERIOD - 1 - world.engine.clock.nanos()));
+        assert_eq!((world.left(), world.take(2)), (1, false), "the window is not over");
+        world.mock.advance(Duration::from_nanos(2 * PERIOD / FIRST_USE_TICKS));
+        assert!(world.take(3), "the window is over");
+    });
+}
+
 /// The excess of a hold comes back to its own window, or to none.
 #[test]
 fn a_hold_of_an_earlier_window_gives_nothing_back() {

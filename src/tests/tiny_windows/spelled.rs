@@ -53,13 +53,13 @@ impl Tiny {
     /// Returns the most ticks behind the stamp that are jitter, and those beyond that are a clock
     /// that was set back.
     ///
-    /// They are 4 s and 1 h in ticks, at most a 4096th and a 64th of the range, and at least 2.
+    /// They are 4 s and 1 h in ticks, at most a 4096th and a 16th of the range, and at least 2.
     pub(super) fn behind(&self) -> (i64, i64) {
         let ticks = |seconds: u64, part: i64| {
             (seconds * 1_000_000_000).div_ceil(self.tick_nanos()).min(part as u64).max(2)
         };
         let part = |of: i64| (self.range() + of - 1) / of;
-        (ticks(4, part(4_096)) as i64, ticks(3_600, part(64)) as i64)
+        (ticks(4, part(4_096)) as i64, ticks(3_600, part(16)) as i64)
     }
 
     pub(super) fn reading(&self, now: i64, part: i64) -> Reading {
@@ -222,7 +222,7 @@ impl<'a> Spelled<'a> {
     }
 
     /// Returns the word without the tokens of a take, which was counted in the window that had the
-    /// stamp, or the end, `since`, and perhaps began it.
+    /// stamp, or the end, `since`. `began`: it began the window, and was no use.
     pub(super) fn undone(mut self, tokens: i64, since: i64, began: bool) -> Option<u64> {
         let newest = self.now + self.lag();
         let before = self.counts;

@@ -1,6 +1,8 @@
 // promise: law, never-late
 //! Holds and moments from before.
 
+use std::collections::VecDeque;
+
 use super::*;
 
 /// A hold of an earlier window gives nothing back to the present one, by each handle and in windows
@@ -35,6 +37,60 @@ fn a_hold_of_an_earlier_window_gives_nothing_back() {
         mock.advance(5 * window.period());
         let holds = hold(3);
         assert_eq!((holds.map(|hold| hold.settle(1)), left()), ([0; 3], [4; 3]), "{text}");
+    }
+}
+
+/// A window from the first use that a hold began is over a period later, whatever the hold came to.
+/// It is over at once if no other caller took.
+#[test]
+fn a_window_is_over_a_period_after_a_hold_that_is_settled_at_nothing() {
+    let second = Duration::from_secs(1);
+    for (cost, taken) in [(0, 2), (1, 2), (0, 0)] {
+        let (clock, mock) = Clock::mock();
+        let window = Window::per_minute(5);
+        let counter = WindowCounter::builder(window).clock(clock.clone()).build();
+        let build = || RateLimiter::<u64, _>::builder(window).clock(clock.clone());
+        let [map, table] = [build().build(), build().max_keys(8).inline().unwrap().build()];
+        let [hold, of_map, of_table] =
+            [counter.ask().n(2).hold(), map.key(&1).n(2).hold(), table.key(&1).n(2).hold()];
+        let take = |n| [counter.try_acquire_n(n), map.try_acquire_n(&1, n), table.try_acquire_n(&1, n)];
+        mock.advance(10 * second);
+        assert!(take(taken).iter().all(Result::is_ok));
+        mock.advance(40 * second);
+        assert_eq!([hold, of_map, of_table].map(|hold| hold.unwrap().settle(cost)), [0; 3]);
+        let rest = 5 - taken - cost;
+        assert!(take(rest).iter().all(Result::is_ok), "the others came back");
+        // The window began at 0 s; that of the third row at 50 s.
+        let left = if taken + cost == 0 { 60 } else { 10 };
+        for denied in take(1).map(Result::unwrap_err) {
+            let wait = denied.retry_after().unwrap();
+            assert!(wait >= left * second && wait <= left * second + second / 100, "{wait:?} for {left} s");
+        }
+        mock.advance(left * second + second / 100);
+        assert!(take(5).iter().all(Result::is_ok));
+    }
+}
+
+/// Takes are as many as the limit allows beside holds that come to nothing, if all that is counted
+/// at any time is below the limit.
+#[test]
+fn holds_that_come_to_nothing_lengthen_no_window() {
+    let (clock, mock) = Clock::mock();
+    let counter = WindowCounter::builder(Window::per_minute(20)).clock(clock).build();
+    let mut holds = VecDeque::new();
+    for second in 0..3_600_u64 {
+        if second % 7 == 0 {
+            holds.push_back((second + 13, counter.ask().hold().expect("at most 18 are counted")));
+        }
+        while holds.front().is_some_and(|(until, _)| *until == second) {
+            let (_, hold) = holds.pop_front().expect("it was seen");
+            assert_eq!(hold.settle(0), 0);
+        }
+        // At most 16 in a window, and 2 are held.
+        if second % 4 == 0 {
+            assert!(counter.try_acquire().is_ok(), "at {second} s");
+        }
+        mock.advance(Duration::from_secs(1));
     }
 }
 
@@ -164,6 +220,18 @@ fn a_clock_that_is_set_back_counts_as_its_page_says() {
             let left = if unused { 5 } else { 0 };
             assert_eq!(counter.peek().remaining(), left, "{text}, {back} s back");
             assert_eq!(counter.try_acquire().is_ok(), unused, "{text}, {back} s back");
+        }
+    }
+    // An hour, also where the stamp of the word wraps after 19.5 hours.
+    for text in ["5/ms sliding", "5/ms fixed", "5/ms fixed utc", "5/ms weighted", "5/m fixed", "5/d fixed"] {
+        for (back, unused) in [(1, false), (4, false), (3_599, false), (hour, false), (hour + 10, true)] {
+            let (clock, mock) = Clock::mock();
+            mock.advance(Duration::from_secs(1_795_500_000));
+            let counter = WindowCounter::builder(text.parse().unwrap()).clock(clock).build();
+            assert!(counter.try_acquire_n(5).is_ok());
+            mock.rewind(Duration::from_secs(back));
+            let left = if unused { 5 } else { 0 };
+            assert_eq!(counter.peek().remaining(), left, "{text}, {back} s back");
         }
     }
     // A bucket: an hour, or a 64th of the range of its word, which is 18 minutes at the least.
