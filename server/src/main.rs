@@ -13,6 +13,7 @@ mod files;
 mod log;
 mod net;
 mod output;
+mod past;
 mod paths;
 mod proxy;
 mod replay;

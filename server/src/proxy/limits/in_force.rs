@@ -2,11 +2,12 @@
 
 use std::array;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -23,10 +24,10 @@ use super::hasher::KeyHasher;
 use super::keys::{Client, Key, KeySource, Keys};
 use super::limit::{Asked, Limit, Terms, Together};
 use super::limiter::{BuiltBy, KeyPlace, Limiter};
-use super::past::Past;
 use super::prefixes::Prefixes;
 use super::store::{Fleet, give_back};
 use super::tally::Tally;
+use crate::past::Left;
 use crate::proxy::config::settings::{Exemptions, Route, Settings};
 use crate::state_file::{SavedPart, Writer};
 
@@ -89,6 +90,8 @@ pub(crate) struct InForce {
     /// The places in `routes` of the routes of the settings.
     places: Vec<usize>,
     pub(crate) shadow: bool,
+    /// The limits that are gone, while the tokens that keys have used may count.
+    gone: Vec<(Arc<Limit>, Left<Limiter>)>,
 }
 
 impl InForce {
@@ -121,11 +124,18 @@ impl InForce {
             places.push(place);
         }
         let mut said = change.said;
-        let gone = |old: &&Arc<Limit>| {
-            old.name != "default" && settings.routes.iter().all(|route| route.name != old.name)
+        let is_gone = |old: &Limit| match &*old.name {
+            "default" => settings.limit.is_none(),
+            name => settings.routes.iter().all(|route| route.name != *name),
         };
-        let old = before.into_iter().flat_map(InForce::limits);
-        said.extend(old.filter(gone).map(|old| format!("limit {}: gone", old.name)));
+        let old = before.into_iter().flat_map(InForce::limits).filter(|old| is_gone(old));
+        let mut gone: Vec<_> = old.map(|old| (old.clone(), Left::of(old.limiter.clone()))).collect();
+        let said_gone = gone.iter().filter(|(old, _)| old.name != "default");
+        said.extend(said_gone.map(|(old, _)| format!("limit {}: gone", old.name)));
+        // A store keeps its own.
+        gone.retain(|(old, _)| old.limiter.shared().is_none() && moved.is_none());
+        let before_that = before.into_iter().flat_map(|before| &before.gone);
+        gone.extend(before_that.filter(|(old, left)| is_gone(old) && !left.is_over()).cloned());
         let routed = |limits| Routed::new(settings, before, &tally, limits);
         let in_force = InForce {
             keys: Keys::new(settings),
@@ -138,6 +148,7 @@ impl InForce {
             shadow: settings.shadow,
             tally,
             fleet,
+            gone,
         };
         Ok((in_force, said))
     }
@@ -192,24 +203,35 @@ struct Change<'a> {
 impl Change<'_> {
     /// Returns the limit of this name: the one of before if it can stay.
     fn limit(&mut self, name: &str, rule: AnyRule, cost: u64) -> Result<Arc<Limit>, String> {
-        let with = |past| -> Result<Arc<Limit>, String> {
+        let with = |left| -> Result<Arc<Limit>, String> {
             let limiter = Limiter::new(name, rule, self.key_place, self.fleet)?;
-            Ok(Arc::new(Limit { name: name.to_owned(), cost: Arc::new(cost.into()), limiter, past }))
+            Ok(Arc::new(Limit::new(name, cost, limiter, left)))
         };
-        let anew = || with(Arc::default());
-        let carried = |limit: &Limit| with(Past::of(limit.limiter.clone(), limit.past.clone()));
-        let known = |before: &'_ InForce| before.limits().find(|limit| limit.name == *name).cloned();
+        let anew = || with(Vec::new());
+        let carried = |limit: &Limit| with(limit.places());
+        // A limit that was gone is another one, of the same buckets.
+        let stay = |limit: Arc<Limit>| match limit.is_replaced() {
+            true => Arc::new(Limit::new(name, cost, limit.limiter.clone(), limit.past.left())),
+            false => limit,
+        };
+        let known = |before: &'_ InForce| {
+            let gone = before.gone.iter().map(|(limit, _)| limit);
+            before.limits().chain(gone).find(|limit| limit.name == *name).cloned()
+        };
         let has_other_room = self.fleet.is_none()
             && self.before.is_some_and(|before| before.key_place.most != self.key_place.most);
         let (limit, fate) = match (self.before.and_then(known), self.moved) {
             (None, _) => (anew()?, "new".to_owned()),
             (Some(_), Some(fate)) => (anew()?, fate.to_owned()),
-            (Some(limit), None) if limit.limiter.rule() == rule && !has_other_room => (limit, String::new()),
+            (Some(limit), None) if limit.limiter.rule() == rule && !has_other_room => {
+                let fate = if limit.is_replaced() { "new, tokens are kept" } else { "" };
+                (stay(limit), fate.to_owned())
+            }
             (Some(limit), None) => match limit.limiter.set_rule(rule) {
                 Ok(()) if has_other_room => {
                     (carried(&limit)?, "tokens are carried over to other buckets".to_owned())
                 }
-                Ok(()) => (limit, "tokens are kept".to_owned()),
+                Ok(()) => (stay(limit), "tokens are kept".to_owned()),
                 Err(why) if self.fleet.is_some() => (anew()?, format!("all buckets anew, since {why}")),
                 Err(why) => {
                     (carried(&limit)?, format!("tokens are carried over to other buckets, since {why}"))
@@ -281,7 +303,12 @@ impl Limits {
         let before = self.in_force();
         let hasher = before.key_place.hasher;
         let (after, said) = InForce::new(settings, fleet, hasher, Some(&before))?;
-        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(after);
+        // A request whose decision is void asks for the limits in force, and waits for them here.
+        let mut in_force = self.in_force.write().unwrap_or_else(PoisonError::into_inner);
+        let stays = |old: &&Arc<Limit>| after.limits().any(|limit| Arc::ptr_eq(limit, old));
+        before.limits().filter(|old| !stays(old)).for_each(|old| old.replace());
+        fence(SeqCst);
+        *in_force = Arc::new(after);
         Ok(said)
     }
 
@@ -289,6 +316,22 @@ impl Limits {
     pub(crate) async fn give_back(&self) {
         let in_force = self.in_force();
         give_back(in_force.limits().filter_map(|limit| limit.limiter.shared()).cloned()).await;
+    }
+}
+
+/// The place of a request whose limits were replaced.
+#[derive(Default)]
+pub(crate) struct Again(Mutex<Option<Box<Request<Incoming>>>>);
+
+impl Again {
+    #[cold]
+    fn put(&self, request: Request<Incoming>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(request));
+    }
+
+    /// Returns the request that is to ask the limits in force.
+    pub(crate) fn take(&self) -> Option<Request<Incoming>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().map(|request| *request)
     }
 }
 
@@ -301,11 +344,15 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Passes the request and its client to `forward` if its limits allow. An `async fn` would have
-    /// room for each argument twice, and its future is moved for each request.
+    /// Passes the request and its client to `forward` if its limits allow.
+    ///
+    /// A request whose limits were replaced before it was passed on is put into `again`, and its
+    /// response says nothing. An `async fn` would have room for each argument twice, and its future
+    /// is moved for each request.
     pub(crate) fn send<F, B>(
         self,
         mut request: Request<Incoming>,
+        again: &Again,
         forward: impl Fn(Client, Request<Incoming>) -> F + Clone,
     ) -> impl Future<Output = Response<B>>
     where
@@ -320,9 +367,15 @@ impl Asking<'_> {
             in_force.tally.note_exempt();
         }
         let keys = std::iter::once(&asked.key).chain(&asked.others);
-        limits.limits.iter().zip(keys).for_each(|(limit, key)| limit.past.carry(key, &limit.limiter));
+        limits.limits.iter().zip(keys).for_each(|(limit, key)| limit.carry(key));
         request.extensions_mut().insert(asked);
-        let passed = service_fn(move |request| forward(client, request).map(Ok::<_, Infallible>));
+        let passed = service_fn(move |request| {
+            if limits.are_replaced() {
+                again.put(request);
+                return Either::Left(ready(Ok(Response::new(B::from(Bytes::new())))));
+            }
+            Either::Right(forward(client, request).map(Ok::<_, Infallible>))
+        });
         let mut limited = limits.layer.layer(passed);
         let answer = match &limits.delay {
             None => Either::Left(limited.call(request)),
@@ -331,3 +384,6 @@ impl Asking<'_> {
         Either::Right(answer.map(|Ok(response)| response.map(|body| body.into_inner_or_else(B::from))))
     }
 }
+
+#[cfg(test)]
+mod tests;

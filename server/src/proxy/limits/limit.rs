@@ -3,7 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,8 +18,8 @@ use tollgate_http::{
 use super::hasher::KeyHasher;
 use super::keys::Key;
 use super::limiter::{BuiltBy, KeyPlace, Limiter};
-use super::past::Past;
 use super::tally::Tally;
+use crate::past::{Left, Moves, Past};
 use crate::proxy::config::settings::Ban;
 use crate::state_file::Writer;
 
@@ -49,23 +50,59 @@ pub(crate) struct Limit {
     pub(crate) cost: Arc<AtomicU64>,
     pub(crate) limiter: Limiter,
     /// The buckets that a reload has replaced by these.
-    pub(super) past: Arc<Past>,
+    pub(super) past: Past<Limiter>,
+    pub(super) moves: Moves,
+    /// Whether another limit is in force in its place, or none. Its decisions are void: the key may
+    /// have left.
+    is_replaced: AtomicBool,
 }
 
 impl Limit {
-    /// Writes the buckets of all keys. Those that are replaced come first: a key that goes over
-    /// meanwhile is saved twice, and not left out.
+    /// Returns a limit whose keys have left some places.
+    pub(super) fn new(name: &str, cost: u64, limiter: Limiter, left: Vec<Left<Limiter>>) -> Limit {
+        let past = Past::default();
+        left.into_iter().for_each(|left| past.put(left, Some(&limiter)));
+        let (name, cost) = (name.to_owned(), Arc::new(cost.into()));
+        Limit { name, cost, limiter, past, moves: Moves::default(), is_replaced: AtomicBool::default() }
+    }
+
+    /// Charges a key with its use in the buckets that these have replaced.
+    #[inline]
+    pub(super) fn carry(&self, key: &Key) {
+        self.past.carry(key, &self.limiter, &self.moves);
+    }
+
+    /// Returns the places in which keys of this limit may have used tokens.
+    pub(super) fn places(&self) -> Vec<Left<Limiter>> {
+        let mut places = self.past.left();
+        places.push(Left::of(self.limiter.clone()));
+        places
+    }
+
+    /// Makes the decisions of this limit void, before those that replace it.
+    pub(super) fn replace(&self) {
+        self.is_replaced.store(true, Relaxed);
+    }
+
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Relaxed)
+    }
+
+    /// Writes the buckets of all keys, and those that are replaced.
     pub(super) fn save(&self, to: &mut Writer) -> io::Result<()> {
-        let past = self.past.limiters();
-        for (index, limiter) in past.iter().chain([&self.limiter]).enumerate() {
-            if index == past.len() {
-                self.past.wait_for_carry();
+        let past = self.past.left();
+        let limiters: Vec<&Limiter> = past.iter().map(|left| &left.place).chain([&self.limiter]).collect();
+        let state = |limiter: &&Limiter| Some((limiter.rule(), limiter.save()?));
+        let saved: Vec<_> = match past[..] {
+            [] => limiters.iter().filter_map(state).collect(),
+            _ => {
+                let _still = self.moves.stop();
+                limiters.iter().filter_map(state).collect()
             }
-            let rule = limiter.rule();
-            if let Some((BuiltBy { rule: first, keys }, state)) = limiter.save() {
-                let keys = keys.map_or("none".to_owned(), |keys| keys.to_string());
-                to.put(&format!("{} | {first} | {keys} | {rule}", self.name), &state)?;
-            }
+        };
+        for (rule, (BuiltBy { rule: first, keys }, state)) in saved {
+            let keys = keys.map_or("none".to_owned(), |keys| keys.to_string());
+            to.put(&format!("{} | {first} | {keys} | {rule}", self.name), &state)?;
         }
         Ok(())
     }
@@ -88,7 +125,7 @@ impl Limit {
         before.restore(state)?;
         // The keys of an earlier rule are gone once their buckets are full.
         if before.has_keys() {
-            self.past.put(before);
+            self.past.put(Left::of(before), Some(&self.limiter));
         }
         Ok(())
     }
@@ -152,6 +189,17 @@ impl Together {
         let delay = |longest| DelayLayer::new(longest).max_waiting(terms.max_waiting).owner(owner);
         let delay = terms.delay.map(delay);
         Together { layer: layer.build(), delay, limits, terms }
+    }
+
+    /// Returns whether a decision of now is void: the limits in force are to be asked.
+    ///
+    /// A take is before the fence, and the flag after it; [`Limits::replace`] sets the flag before
+    /// its fence, and a key leaves after that. So a take that the leaving key has not seen is void.
+    ///
+    /// [`Limits::replace`]: super::in_force::Limits::replace
+    pub(super) fn are_replaced(&self) -> bool {
+        fence(SeqCst);
+        self.limits.iter().any(|limit| limit.is_replaced())
     }
 
     /// Up to `n` keys of each limit that were refused most, with how often, and the tokens left.

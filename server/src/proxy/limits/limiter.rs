@@ -170,39 +170,6 @@ impl Limiter {
         restored.map_err(|why| why.to_string())
     }
 
-    /// Forgets a key, and returns the tokens that were left to it, or `None` for a key that is not
-    /// known here.
-    pub(crate) fn forget(&self, key: &Key) -> Option<u64> {
-        let left = self.left(key);
-        let was_known = match self {
-            Limiter::Buckets(limiter, _) => limiter.remove(key),
-            Limiter::Windows(limiter, _) => limiter.remove(key),
-            Limiter::Shared(..) => false,
-        };
-        was_known.then_some(left)
-    }
-
-    /// Charges a new key with its use under another rule, which left it some of all tokens. A
-    /// bucket keeps the tokens left, and a window those used.
-    pub(crate) fn take_over(&self, key: &Key, left: u64, all: u64) {
-        let used = match self {
-            Limiter::Windows(..) => all.saturating_sub(left),
-            _ => self.rule().capacity().saturating_sub(left),
-        };
-        if left < all {
-            self.take(key, used);
-        }
-    }
-
-    /// Takes tokens of a key, as many of them as are left.
-    pub(crate) fn take(&self, key: &Key, tokens: u64) {
-        match self {
-            Limiter::Buckets(limiter, _) => drop(limiter.key(key).n(tokens).acquire_up_to()),
-            Limiter::Windows(limiter, _) => drop(limiter.key(key).n(tokens).acquire_up_to()),
-            Limiter::Shared(..) => {}
-        }
-    }
-
     pub(crate) fn left(&self, key: &Key) -> u64 {
         match self {
             Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),
@@ -240,6 +207,7 @@ fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::past::CountTable;
 
     const RULES: [&str; 2] = ["1/h burst 5", "5/h sliding"];
 

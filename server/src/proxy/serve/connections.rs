@@ -33,7 +33,7 @@ use crate::proxy::forward::answers::{Body, Served};
 use crate::proxy::forward::attempts::Forward;
 use crate::proxy::forward::bodies::{Delivery, Download, End, Held};
 use crate::proxy::forward::grpc::{Reset, as_grpc, is_grpc};
-use crate::proxy::limits::in_force::Limits;
+use crate::proxy::limits::in_force::{Again, Limits};
 use crate::proxy::limits::keys::Client;
 use crate::proxy::pace::Patience;
 use crate::settings::values::Address;
@@ -122,7 +122,13 @@ impl Proxy {
         // A refused request ends before: it moves no room for the state of one that goes on.
         let send =
             |client: Client, request| Box::pin(self.forward.send(&settings, peer, &asked, client, request));
-        let mut response = asking.send(request, send).await;
+        let again = Again::default();
+        let mut response = asking.send(request, &again, send).await;
+        while let Some(mut request) = again.take() {
+            let in_force = self.limits.in_force();
+            let asking = in_force.ask(peer.address, &mut request);
+            response = Box::pin(asking.send(request, &again, send)).await;
+        }
         if is_grpc && response.body().served.is_none() {
             response = as_grpc(response);
         }
