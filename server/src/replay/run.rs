@@ -53,7 +53,11 @@ impl Side {
     /// Decides on a request, and returns whether it is refused.
     fn decide(&mut self, at: Duration, request: &RateLimitRequest) -> bool {
         self.clock.advance(at.saturating_sub(self.reached));
+        let is_next_minute = at.as_secs() / 60 > self.reached.as_secs() / 60;
         self.reached = at;
+        if is_next_minute {
+            self.counts.sweep_if_tight();
+        }
         let options = DecisionOptions::default();
         let Ok(response) = decide(&self.loaded, &self.counts, &options, request, self.counts.now()) else {
             self.unlimited += 1;

@@ -40,6 +40,17 @@ impl Rules {
         own.filter(|name| !names.contains(name)).collect()
     }
 
+    /// Calls `see` with the place of each limit: its domain, and the key and the value of each
+    /// level as they are written. A level without a value has an empty one.
+    pub(crate) fn each_place<'a>(
+        &'a self,
+        mut see: impl FnMut(&'a str, &[(&'a str, &'a str)], &'a RuleLimit),
+    ) {
+        for (name, domain) in &self.domains {
+            domain.level.each_place(&mut Vec::new(), &mut |steps, limit| see(name, steps, limit));
+        }
+    }
+
     /// Returns whether no domain is loaded.
     pub(crate) fn is_empty(&self) -> bool {
         self.domains.is_empty()
@@ -129,6 +140,30 @@ impl Level {
     /// Returns each rule of this level.
     pub(super) fn each(&self) -> impl Iterator<Item = &Rule> {
         self.by_pattern.iter().map(|each| &each.rule).chain(self.keys.values().flat_map(Values::each))
+    }
+
+    fn each_place<'a>(
+        &'a self,
+        steps: &mut Vec<(&'a str, &'a str)>,
+        see: &mut impl FnMut(&[(&'a str, &'a str)], &'a RuleLimit),
+    ) {
+        let joined = self.by_pattern.iter().map(|each| ((each.pattern.text(), ""), &each.rule));
+        let of_keys = self.keys.iter().flat_map(|(key, values)| {
+            let by_pattern = values.by_pattern.iter().map(|each| (each.pattern.text(), &each.rule));
+            let exact = values.exact.iter().map(|(value, rule)| (&**value, rule));
+            let any = values.any.as_deref().map(|rule| ("", rule));
+            by_pattern.chain(exact).chain(any).map(|(value, rule)| ((&**key, value), rule))
+        });
+        for (step, rule) in joined.chain(of_keys) {
+            steps.push(step);
+            if let Some(limit) = &rule.limit {
+                see(steps, limit);
+            }
+            if let Some(below) = &rule.below {
+                below.each_place(steps, see);
+            }
+            steps.pop();
+        }
     }
 
     /// Returns the first wildcard that matches: of the two lists, the rule that was written first.
@@ -231,6 +266,11 @@ impl Unit {
     /// Returns the name in a configuration.
     pub(crate) fn text(self) -> &'static str {
         self.row().0
+    }
+
+    /// Returns the unit of such a name.
+    pub(crate) fn named(text: &str) -> Option<Unit> {
+        Unit::ALL.into_iter().find(|unit| unit.text() == text)
     }
 
     /// Returns the name of the protocol, in capitals.

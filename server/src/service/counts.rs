@@ -1,23 +1,28 @@
 //! The counts of the service, which outlive each configuration.
 //!
 //! The key of a count is a hash of the domain and the entries by a secret, and the rules are no
-//! part of it. So a reload moves no count, a raised limit has the difference at once, and an
-//! override shares the count of its rule. The secret is that of this process, or of a saved state.
+//! part of it. So a raised limit has the difference at once, and an override shares the count of
+//! its rule. A limit that a reload puts into other windows or another limiter finds the count of a
+//! key where the key has it. The secret is that of this process, or of a saved state.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 use tollgate::{AnyRule, Clock, Quota};
 
-use super::limiters::{CountKey, Hits, Tables, Taken, TextLimiter, Windows};
+use super::homes::{Home, LimitState};
+use super::key_room::KeyRoom;
+use super::limiters::{CountKey, Hits, Taken, TextLimiter, Windows};
 use super::loaded::{Counter, LoadedRules};
 use super::messages::DescriptorEntry;
+use super::places::{LimitPlaces, Path};
 use super::statistics::Statistics;
+use crate::past::Moves;
 use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
 
 /// The most texts with a limiter of their own: each takes some 90 KB.
@@ -40,15 +45,22 @@ impl Algorithm {
 /// The settings that hold for the life of the process.
 #[derive(Clone)]
 pub(crate) struct CountOptions {
-    /// Of each unit, for rules whose values are not all fixed.
+    /// Of all limits together.
     pub(crate) max_keys: usize,
     pub(crate) clock: Clock,
     pub(crate) algorithm: Algorithm,
 }
 
+impl CountOptions {
+    /// Returns the bound of a table, which is never reached: those of all are bounded together.
+    fn table(&self) -> usize {
+        self.max_keys.saturating_mul(2).saturating_add(1 << 20)
+    }
+}
+
 impl Default for CountOptions {
     fn default() -> CountOptions {
-        CountOptions { max_keys: 1 << 22, clock: Clock::new(), algorithm: Algorithm::default() }
+        CountOptions { max_keys: 1 << 21, clock: Clock::new(), algorithm: Algorithm::default() }
     }
 }
 
@@ -82,8 +94,14 @@ pub(crate) struct LimitCounts {
     /// A hasher with the secret.
     pub(super) hasher: SipHasher13,
     /// By the number of a unit in messages, from 1 on.
-    units: [Tables<Windows>; Unit::ALL.len()],
+    pub(super) units: [Arc<Windows>; Unit::ALL.len()],
     pub(super) texts: RwLock<HashMap<AnyRule, Arc<TextLimiter>>>,
+    /// The places of the rules that were loaded last.
+    pub(super) places: Mutex<LimitPlaces>,
+    pub(super) moves: Moves,
+    /// The state of all overrides, which have no places of their own.
+    pub(super) overrides: Arc<LimitState>,
+    pub(super) room: KeyRoom,
     pub(crate) statistics: Statistics,
 }
 
@@ -95,12 +113,17 @@ impl LimitCounts {
     }
 
     pub(super) fn by(hasher: SipHasher13, options: &CountOptions) -> LimitCounts {
-        let windows = |unit| Tables::of_unit(unit, options.max_keys, &options.clock);
+        let windows = |unit| Windows::of_unit(unit, options.table(), &options.clock);
         let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year, Unit::Week];
         LimitCounts {
             hasher,
-            units: units.map(|unit| windows(unit).expect("the word of each unit has room for MOST")),
+            units: units
+                .map(|unit| Arc::new(windows(unit).expect("the word of each unit has room for MOST"))),
             texts: RwLock::default(),
+            places: Mutex::default(),
+            moves: Moves::default(),
+            overrides: Arc::default(),
+            room: KeyRoom::new(options.max_keys),
             statistics: Statistics::default(),
             options: options.clone(),
         }
@@ -108,8 +131,11 @@ impl LimitCounts {
 
     /// Reads the wall clock.
     pub(crate) fn now(&self) -> UnixTime {
-        let seconds = &self.of(Unit::Second).fixed;
-        UnixTime(seconds.0.now().as_nanos() / 1_000_000_000)
+        UnixTime(self.nanos() / 1_000_000_000)
+    }
+
+    pub(super) fn nanos(&self) -> u64 {
+        self.of(Unit::Second).keys.now().as_nanos()
     }
 
     /// Returns the rules with the statistics and the limiters of their limits.
@@ -125,17 +151,49 @@ impl LimitCounts {
                 texts.len()
             ));
         }
-        {
-            // Overrides have the room that rules leave.
-            let mut limiters = self.texts.write().unwrap_or_else(PoisonError::into_inner);
-            limiters.retain(|text, _| texts.contains(text));
-            texts.into_iter().for_each(|text| {
-                limiters.entry(text).or_insert_with(|| self.new_text_limiter(text));
-            });
-        }
         let counter = |limit: &Arc<RuleLimit>| self.counter(limit);
-        let counters = rules.limits().map(counter).collect();
+        let mut counters: Box<[Counter]> = rules.limits().map(counter).collect();
+        let mut limits: Vec<_> = counters.iter().map(|counter| (None, self.home(counter))).collect();
+        rules.each_place(|domain, steps, limit| {
+            let path = Path::new(domain, steps, |texts| self.hash(texts));
+            limits[limit.id as usize].0 = Some(path);
+        });
+        let limits: Vec<_> =
+            limits.into_iter().map(|(path, home)| (path.expect("each limit has a place"), home)).collect();
+        let own: Vec<_> = limits.iter().map(|(path, _)| path.own).collect();
+        let states = self.places().replace(limits);
+        let shares = states.iter().zip(own).zip(rules.limits());
+        let counted = shares.filter(|(_, limit)| limit.amount != Amount::Unlimited);
+        let shares: Vec<_> = counted.map(|((state, own), limit)| (&state.share, own, limit.fixed)).collect();
+        self.room.divide(&shares);
+        counters.iter_mut().zip(states).for_each(|(counter, state)| counter.set_state(state));
         Ok(LoadedRules::new(rules, counters, &self.statistics))
+    }
+
+    pub(super) fn places(&self) -> MutexGuard<'_, LimitPlaces> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hash(&self, texts: &[&str]) -> u64 {
+        let mut hasher = self.hasher;
+        for text in texts {
+            hasher.write_u64(text.len() as u64);
+            hasher.write(text.as_bytes());
+        }
+        hasher.finish128().h1
+    }
+
+    pub(super) fn windows_home(&self, unit: Unit, requests: u32) -> Home {
+        Home::Windows(self.units[unit as usize - 1].clone(), requests)
+    }
+
+    /// Returns the home of the counts of a counter.
+    pub(super) fn home(&self, counter: &Counter) -> Option<Home> {
+        match counter {
+            Counter::Unlimited => None,
+            Counter::Window { unit, requests, .. } => Some(self.windows_home(*unit, *requests)),
+            Counter::Text { limiter, .. } => Some(Home::Text(limiter.clone())),
+        }
     }
 
     /// Returns the statistics, and the keys that are held, in the text format of Prometheus.
@@ -143,19 +201,21 @@ impl LimitCounts {
         let mut text = self.statistics.prometheus(in_milliseconds);
         let (keys, shared) = ("tollgate_serve_keys", "tollgate_serve_shared_total");
         let _ = writeln!(text, "# TYPE {keys} gauge");
-        let mut sum = 0;
         for unit in Unit::ALL {
-            let tables = self.of(unit);
-            let (fixed, open) = (tables.fixed.0.stats(), tables.open.0.stats());
-            let _ = writeln!(text, "{keys}{{unit=\"{}\"}} {}", unit.text(), fixed.keys + open.keys);
-            sum += fixed.shared + open.shared;
+            let _ = writeln!(text, "{keys}{{unit=\"{}\"}} {}", unit.text(), self.of(unit).keys.len());
         }
-        let _ = writeln!(text, "# TYPE {shared} counter\n{shared} {sum}");
+        let of_texts = self.all_texts().values().map(|limiter| limiter.table.stats().keys).sum::<usize>();
+        let _ = writeln!(text, "{keys}{{unit=\"limit\"}} {of_texts}");
+        let most = "tollgate_serve_keys_most";
+        let _ = writeln!(text, "# TYPE {most} gauge\n{most} {}", self.room.most);
+        let _ = writeln!(text, "# TYPE {shared} counter\n{shared} {}", self.room.shared());
         text
     }
 
     fn counter(&self, limit: &RuleLimit) -> Counter {
-        let mut counter = self.counter_of(&limit.amount, limit.fixed);
+        // The room of other texts is that of overrides.
+        self.text(&limit.amount).map(|text| self.any_text_limiter(text));
+        let mut counter = self.counter_of(&limit.amount);
         if let (Amount::Text(..), Counter::Text { least, is_charged_after, .. }) =
             (&limit.amount, &mut counter)
         {
@@ -164,12 +224,12 @@ impl LimitCounts {
         counter
     }
 
-    /// Returns the counter of an amount. That of an override shares the windows of a rule of the
-    /// same entries.
-    pub(super) fn counter_of(&self, amount: &Amount, is_fixed: bool) -> Counter {
+    /// Returns the counter of an amount.
+    pub(super) fn counter_of(&self, amount: &Amount) -> Counter {
+        let state = self.overrides.clone();
         match (amount, self.text(amount).and_then(|text| self.text_limiter(text))) {
-            (_, Some(limiter)) => Counter::Text { limiter, is_fixed, least: 0, is_charged_after: false },
-            (&Amount::Window { unit, requests }, None) => Counter::Window { unit, requests, is_fixed },
+            (_, Some(limiter)) => Counter::Text { limiter, state, least: 0, is_charged_after: false },
+            (&Amount::Window { unit, requests }, None) => Counter::Window { unit, requests, state },
             // The load has made the limiter of each text.
             (Amount::Unlimited | Amount::Text(..), None) => Counter::Unlimited,
         }
@@ -190,18 +250,26 @@ impl LimitCounts {
 
     /// Returns the limiter of a text; `None` if there are [`MAX_TEXTS`] others.
     pub(super) fn text_limiter(&self, text: AnyRule) -> Option<Arc<TextLimiter>> {
-        if let Some(known) = self.texts.read().unwrap_or_else(PoisonError::into_inner).get(&text) {
-            return Some(Arc::clone(known));
+        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner);
+        match texts.get(&text) {
+            Some(known) => Some(known.clone()),
+            None if texts.len() >= MAX_TEXTS => None,
+            None => {
+                drop(texts);
+                Some(self.any_text_limiter(text))
+            }
         }
-        let mut texts = self.texts.write().unwrap_or_else(PoisonError::into_inner);
-        if texts.len() >= MAX_TEXTS && !texts.contains_key(&text) {
-            return None;
-        }
-        Some(Arc::clone(texts.entry(text).or_insert_with(|| self.new_text_limiter(text))))
     }
 
-    fn new_text_limiter(&self, text: AnyRule) -> Arc<TextLimiter> {
-        Arc::new(TextLimiter::new(text, self.options.max_keys, &self.options.clock))
+    /// Returns the limiter of a text, however many there are.
+    pub(super) fn any_text_limiter(&self, text: AnyRule) -> Arc<TextLimiter> {
+        let mut texts = self.texts.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(TextLimiter::new(text, self.options.table(), &self.options.clock));
+        texts.entry(text).or_insert_with(new).clone()
+    }
+
+    pub(super) fn all_texts(&self) -> HashMap<AnyRule, Arc<TextLimiter>> {
+        self.texts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the key of a count. `shared` has the patterns that stand for entries.
@@ -230,7 +298,7 @@ impl LimitCounts {
         hasher.finish128().as_bytes()
     }
 
-    pub(super) fn of(&self, unit: Unit) -> &Tables<Windows> {
+    pub(super) fn of(&self, unit: Unit) -> &Windows {
         &self.units[unit as usize - 1]
     }
 
@@ -247,24 +315,29 @@ impl LimitCounts {
         let verb = if verb == Verb::Add && hits == 0 { Verb::Look } else { verb };
         match counter {
             Counter::Unlimited => None,
-            Counter::Window { unit, requests, is_fixed } => {
-                let windows = self.of(*unit).of(*is_fixed);
+            Counter::Window { unit, requests, state } => {
+                let key = self.place(counter, state, key, verb);
+                let windows = self.of(*unit);
                 let hits = match verb {
                     Verb::Add => windows.add(key, hits),
                     Verb::Look => windows.look(key, hits),
                     Verb::GiveBack => windows.give_back(key, hits),
                 };
+                self.begin(hits, key, verb);
                 Some(Counted::in_window(hits, *requests, *unit, now))
             }
-            Counter::Text { limiter, is_fixed, least, is_charged_after } => {
-                let table = limiter.tables.of(*is_fixed);
+            Counter::Text { limiter, state, least, is_charged_after } => {
+                let key = self.place(counter, state, key, verb);
+                let table = &limiter.table;
                 let (taken, hits) = match verb {
                     Verb::Add if *is_charged_after => (table.charge(key, hits), hits),
                     Verb::Add => (table.take(key, hits), hits),
                     Verb::Look => (table.look(key, hits.max(*least)), 0),
                     Verb::GiveBack => (table.give_back(key, hits), 0),
                 };
-                Some(Counted::by_text(limiter, taken, hits))
+                let counted = Counted::by_text(limiter, taken, hits);
+                self.begin(counted.hits, key, verb);
+                Some(counted)
             }
         }
     }

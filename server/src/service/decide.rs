@@ -254,14 +254,10 @@ impl<'a> Decision<'a> {
     fn find(&self, descriptor: &'a RateLimitDescriptor, replaced: &[&str]) -> Option<Found<'a>> {
         self.domain?;
         let hits = descriptor.hits_addend.unwrap_or_else(|| self.request.hits_addend.max(1).into());
-        let rule = self.rule(descriptor);
         let (rule, counter, shared) = match override_of(descriptor) {
-            Some(amount) => {
-                let is_fixed = rule.is_some_and(|rule| rule.fixed && rule.shared.is_empty());
-                (None, Cow::Owned(self.counts.counter_of(&amount, is_fixed)), &[][..])
-            }
+            Some(amount) => return Some(self.find_override(descriptor, &amount, hits)),
             None => {
-                let rule = rule?;
+                let rule = self.rule(descriptor)?;
                 let counter = self.loaded.counter(rule);
                 let is_replaced = rule.name.as_deref().is_some_and(|name| replaced.contains(&name));
                 if is_replaced && !matches!(counter, Counter::Unlimited) {
@@ -275,6 +271,18 @@ impl<'a> Decision<'a> {
             _ => self.counts.key(&self.request.domain, &descriptor.entries, shared),
         };
         Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })
+    }
+
+    /// Returns the limit of an override, which shares the count of its rule if both count in the
+    /// same table. Else it has a count of its own, which no reload of the rule takes along.
+    fn find_override(&self, descriptor: &'a RateLimitDescriptor, amount: &Amount, hits: u64) -> Found<'a> {
+        let mut counter = self.counts.counter_of(amount);
+        let key = self.counts.key(&self.request.domain, &descriptor.entries, &[]);
+        let rule = self.rule(descriptor).filter(|rule| rule.shared.is_empty());
+        let is_shared = rule.is_some_and(|rule| counter.share(self.loaded.counter(rule)));
+        let key = if is_shared { key } else { key.map(|byte| !byte) };
+        let is_negative = descriptor.is_negative_hits;
+        Found { rule: None, counter: Cow::Owned(counter), key, hits, is_negative }
     }
 
     #[inline]

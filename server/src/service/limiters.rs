@@ -1,9 +1,9 @@
-//! The limiters that count: two tables for each unit, and two for each text.
+//! The tables that count: one of each unit, and one of each text.
 
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Granted, InvalidRule, NotRestored, RateLimiter, Rule, Window};
+use tollgate::{AnyRule, Clock, Granted, InvalidRule, NotRestored, RateLimiter, Rule, Stats, Window};
 
 use crate::rules::tree::Unit;
 
@@ -54,52 +54,30 @@ pub(super) struct Hits {
     pub(super) after: u64,
 }
 
-/// The tables of a rule: no flood of values reaches a limit whose values are all fixed.
-pub(super) struct Tables<T> {
-    pub(super) fixed: T,
-    pub(super) open: T,
+/// Returns the builder of a table.
+fn table<R: Rule>(rule: R, max_keys: usize, clock: &Clock) -> HashedKeys<R> {
+    let builder = RateLimiter::builder(rule).hasher(HashedKey::default()).clock(clock.clone());
+    builder.max_keys(max_keys).build()
 }
 
-impl<T> Tables<T> {
-    fn new<R: Rule>(
-        rule: R,
-        max_keys: usize,
-        clock: &Clock,
-        table: impl Fn(HashedKeys<R>) -> T,
-    ) -> Tables<T> {
-        let builder = || RateLimiter::builder(rule).hasher(HashedKey::default()).clock(clock.clone());
-        // The keys of fixed values are at most those of the configurations.
-        Tables { fixed: table(builder().build()), open: table(builder().max_keys(max_keys).build()) }
-    }
-
-    /// Returns both tables, each with its name.
-    pub(super) fn named(&self) -> [(&'static str, &T); 2] {
-        [("fixed", &self.fixed), ("open", &self.open)]
-    }
-
-    #[inline]
-    pub(super) fn of(&self, is_fixed: bool) -> &T {
-        if is_fixed { &self.fixed } else { &self.open }
-    }
+/// The windows of a unit, which count past any limit.
+pub(super) struct Windows {
+    pub(super) keys: HashedKeys<Window>,
+    pub(super) unit: Unit,
 }
 
-impl Tables<Windows> {
-    pub(super) fn of_unit(unit: Unit, max_keys: usize, clock: &Clock) -> Result<Self, InvalidRule> {
+impl Windows {
+    pub(super) fn of_unit(unit: Unit, max_keys: usize, clock: &Clock) -> Result<Windows, InvalidRule> {
         let period = Duration::from_secs(unit.seconds().into());
         // The window from the first use, of which this is made, has no room for `MOST` in a second.
         let window = Window::try_per(1, period)?.utc().with_limit(MOST)?;
-        Ok(Tables::new(window, max_keys, clock, Windows))
+        Ok(Windows { keys: table(window, max_keys, clock), unit })
     }
-}
 
-/// Windows that count past any limit.
-pub(super) struct Windows(pub(super) HashedKeys<Window>);
-
-impl Windows {
     /// Adds hits to the count of a key.
     #[inline]
     pub(super) fn add(&self, key: CountKey, hits: u64) -> Hits {
-        match self.0.try_acquire_n(&key, hits) {
+        match self.keys.try_acquire_n(&key, hits) {
             Ok(granted) => {
                 let after = MOST - granted.remaining();
                 Hits { before: after - hits, after }
@@ -111,20 +89,20 @@ impl Windows {
     /// Adds hits to a count that reaches [`MOST`], and stops there.
     #[cold]
     fn add_up_to_most(&self, key: CountKey, hits: u64) -> Hits {
-        let granted: Granted = self.0.key(&key).n(hits).acquire_up_to();
+        let granted: Granted = self.keys.key(&key).n(hits).acquire_up_to();
         let before = MOST - granted.remaining() - granted.tokens();
         Hits { before, after: before.saturating_add(hits) }
     }
 
     /// Returns the count of a key with these hits, and adds none.
     pub(super) fn look(&self, key: CountKey, hits: u64) -> Hits {
-        let before = MOST - self.0.peek(&key).remaining();
+        let before = MOST - self.keys.peek(&key).remaining();
         Hits { before, after: before.saturating_add(hits) }
     }
 
     /// Calls a function with each key and its count.
     pub(super) fn each(&self, see: &mut dyn FnMut(CountKey, u64)) {
-        self.0.for_each(|key, seen| see(*key, MOST - seen.remaining()));
+        self.keys.for_each(|key, seen| see(*key, MOST - seen.remaining()));
     }
 
     /// Raises the count of a key to this one.
@@ -137,14 +115,15 @@ impl Windows {
 
     /// Takes hits from the count of a key, down to 0.
     pub(super) fn give_back(&self, key: CountKey, hits: u64) -> Hits {
-        self.0.refund(&key, hits);
+        self.keys.refund(&key, hits);
         self.look(key, 0)
     }
 }
 
 /// The limiter of a text, or of a unit and a number that are read as one.
 pub(crate) struct TextLimiter {
-    pub(super) tables: Tables<Box<dyn TextTable>>,
+    pub(super) rule: AnyRule,
+    pub(super) table: Box<dyn TextTable>,
     /// The tokens of a period, as `current_limit` tells them.
     pub(super) tokens: u32,
     /// The longest unit that is not longer than the period.
@@ -167,9 +146,10 @@ impl TextLimiter {
     pub(crate) fn new(rule: AnyRule, max_keys: usize, clock: &Clock) -> TextLimiter {
         let is_shorter = |unit: &Unit| u64::from(unit.seconds()) <= rule.period().as_secs();
         TextLimiter {
-            tables: match rule {
-                AnyRule::Quota(quota) => Tables::new(quota, max_keys, clock, |keys| Box::new(keys) as _),
-                AnyRule::Window(window) => Tables::new(window, max_keys, clock, |keys| Box::new(keys) as _),
+            rule,
+            table: match rule {
+                AnyRule::Quota(quota) => Box::new(table(quota, max_keys, clock)),
+                AnyRule::Window(window) => Box::new(table(window, max_keys, clock)),
             },
             tokens: u32::try_from(rule.tokens()).unwrap_or(u32::MAX),
             unit: Unit::ALL.into_iter().rev().find(is_shorter).unwrap_or(Unit::Second),
@@ -178,9 +158,20 @@ impl TextLimiter {
         }
     }
 
+    /// Returns the tokens that a key owes to its bucket, of a look at it.
+    pub(super) fn owed(&self, looked: Taken) -> u64 {
+        let AnyRule::Quota(quota) = self.rule else { return 0 };
+        if looked.remaining > 0 {
+            return 0;
+        }
+        let filling = looked.wait.as_nanos().saturating_mul(quota.tokens().into());
+        let missing = filling.div_ceil(quota.period().as_nanos().max(1));
+        u64::try_from(missing).unwrap_or(u64::MAX).saturating_sub(self.capacity)
+    }
+
     /// Takes a token of a key, and returns whether there was one.
     pub(crate) fn grants_one(&self, key: CountKey) -> bool {
-        self.tables.fixed.take(key, 1).is_granted
+        self.table.take(key, 1).is_granted
     }
 }
 
@@ -198,13 +189,24 @@ pub(super) trait TextTable: Send + Sync {
 
     fn give_back(&self, key: CountKey, hits: u64) -> Taken;
 
+    fn take_up_to(&self, key: CountKey, tokens: u64);
+
+    fn holds(&self, key: CountKey) -> bool;
+
+    fn forget(&self, key: CountKey);
+
+    /// Returns a reading of the clock, in nanoseconds.
+    fn now(&self) -> u64;
+
+    fn stats(&self) -> Stats;
+
+    /// Forgets the keys that have used nothing.
+    fn sweep(&self);
+
     /// Returns the state of all keys, for a later process.
     fn save(&self) -> Vec<u8>;
 
     fn restore(&self, state: &[u8]) -> Result<(), NotRestored>;
-
-    /// Returns the number of the keys that are held.
-    fn keys(&self) -> usize;
 
     /// Calls a function with each key and its remaining tokens.
     fn each(&self, see: &mut dyn FnMut(CountKey, u64));
@@ -252,16 +254,36 @@ impl<R: Rule> TextTable for HashedKeys<R> {
         self.look(key, 0)
     }
 
+    fn take_up_to(&self, key: CountKey, tokens: u64) {
+        let _: Granted = self.key(&key).n(tokens).acquire_up_to();
+    }
+
+    fn holds(&self, key: CountKey) -> bool {
+        self.contains(&key)
+    }
+
+    fn forget(&self, key: CountKey) {
+        self.remove(&key);
+    }
+
+    fn now(&self) -> u64 {
+        RateLimiter::now(self).as_nanos()
+    }
+
+    fn stats(&self) -> Stats {
+        RateLimiter::stats(self)
+    }
+
+    fn sweep(&self) {
+        self.evict_idle();
+    }
+
     fn save(&self) -> Vec<u8> {
         RateLimiter::save(self)
     }
 
     fn restore(&self, state: &[u8]) -> Result<(), NotRestored> {
         RateLimiter::restore(self, state)
-    }
-
-    fn keys(&self) -> usize {
-        self.stats().keys
     }
 
     fn each(&self, see: &mut dyn FnMut(CountKey, u64)) {

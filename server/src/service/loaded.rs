@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::homes::LimitState;
 use super::limiters::TextLimiter;
 use super::statistics::{Numbers, Statistics};
 use crate::rules::tree::{RuleLimit, Rules, Unit};
@@ -14,11 +15,11 @@ pub(super) enum Counter {
     Window {
         unit: Unit,
         requests: u32,
-        is_fixed: bool,
+        state: Arc<LimitState>,
     },
     Text {
         limiter: Arc<TextLimiter>,
-        is_fixed: bool,
+        state: Arc<LimitState>,
         /// The tokens that a request of 0 hits is refused without.
         least: u64,
         /// Hits that come after the fact may be owed.
@@ -27,6 +28,29 @@ pub(super) enum Counter {
 }
 
 impl Counter {
+    /// Sets the state, which a limit without counts does not need.
+    pub(super) fn set_state(&mut self, of: Arc<LimitState>) {
+        match self {
+            Counter::Window { state, .. } | Counter::Text { state, .. } => *state = of,
+            Counter::Unlimited => {}
+        }
+    }
+
+    /// Takes the state of a rule that counts in the same table, and returns whether it does.
+    pub(super) fn share(&mut self, rule: &Counter) -> bool {
+        let is_same = match (&*self, rule) {
+            (Counter::Window { unit, .. }, Counter::Window { unit: other, .. }) => unit == other,
+            (Counter::Text { limiter, .. }, Counter::Text { limiter: other, .. }) => {
+                Arc::ptr_eq(limiter, other)
+            }
+            _ => false,
+        };
+        if let (true, Counter::Window { state, .. } | Counter::Text { state, .. }) = (is_same, rule) {
+            self.set_state(state.clone());
+        }
+        is_same
+    }
+
     /// Returns the number and the unit that `current_limit` tells.
     pub(super) fn told(&self) -> (u32, Unit) {
         match self {

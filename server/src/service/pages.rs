@@ -66,7 +66,7 @@ pub(super) fn explanation(service: &Service, query: &str) -> Result<String, Stri
     };
     let descriptors = texts.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>()?;
     check(&request(&domain, &descriptors))?;
-    let (in_force, counts) = (service.in_force(), &service.counts);
+    let (in_force, counts) = (service.deciding(), &service.counts);
     let loaded = in_force.loaded.as_ref().ok_or_else(|| Problem::NotLoaded.to_string())?;
     let count = |limit: &RuleLimit, entries: &[(&str, &str)]| {
         let entries: Vec<_> = entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();

@@ -1,8 +1,10 @@
 //! The start and the end of the service.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::oneshot;
@@ -29,6 +31,8 @@ use crate::state_file::{Saver, StateFile, Writer};
 
 /// The most connections of a listener.
 const CONNECTIONS: usize = 10_000;
+/// From one sweep of keys to the next.
+const SWEEP: Duration = Duration::from_secs(1);
 /// The files of the process that are no connection of a client.
 const OWN_FILES: usize = 64 + admin::SOCKETS;
 
@@ -71,6 +75,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     tokio::spawn(admin::serve(listener, Pages(source.clone())));
     tokio::spawn(reload_at_each(hangups, source.clone()));
     source.watch().map_err(|error| format!("cannot start threads: {error}"))?;
+    sweep_each(SWEEP, service.clone()).map_err(|error| format!("cannot start threads: {error}"))?;
     let counted = service.clone();
     let merged = service.clone();
     let saver = file.map(|file| {
@@ -81,6 +86,17 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     let whole = serve(stops, &service, fronts).await;
     saver.into_iter().for_each(Saver::end);
     Ok(whole)
+}
+
+/// Forgets keys after each interval, until the process ends.
+fn sweep_each(interval: Duration, service: Arc<Service>) -> io::Result<()> {
+    let sweep = move || loop {
+        let began = Instant::now();
+        service.counts.sweep();
+        // Of many keys it takes a while: at most a tenth of one processor.
+        thread::sleep(interval.max(began.elapsed() * 10));
+    };
+    thread::Builder::new().name("keys".to_owned()).spawn(sweep).map(drop)
 }
 
 /// Listens at all addresses, and prints them.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 use tokio::sync::{Semaphore, watch};
@@ -95,8 +95,11 @@ impl Service {
     /// parts.
     pub(super) fn new(settings: ServeSettings, saved: &mut Vec<SavedPart>) -> Service {
         let ServeSettings { max_keys, algorithm, .. } = settings;
-        let counts =
-            LimitCounts::of_saved(saved, &CountOptions { max_keys, algorithm, ..CountOptions::default() });
+        let options = CountOptions { max_keys, algorithm, ..CountOptions::default() };
+        Service::of(settings, LimitCounts::of_saved(saved, &options))
+    }
+
+    pub(super) fn of(settings: ServeSettings, counts: LimitCounts) -> Service {
         let in_force = RwLock::new(Arc::new(Configured { settings, files: Files::default(), loaded: None }));
         let health = watch::Sender::new(Condition::NotServing);
         let (origin, room) = (Origin::now(), Arc::new(Semaphore::new(ROOM)));
@@ -109,7 +112,13 @@ impl Service {
         self.in_force.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts other settings and rules in force, for requests from now on.
+    /// Returns the settings and the rules for a decision. They stay in force while it is held.
+    pub(super) fn deciding(&self) -> RwLockReadGuard<'_, Arc<Configured>> {
+        self.in_force.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts other settings and rules in force, for requests from now on. It waits for the decisions
+    /// under those before: none of them uses a key that has moved.
     pub(super) fn set(&self, in_force: Configured) {
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
         self.check_health();
@@ -171,7 +180,7 @@ impl Service {
 
     fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
         check(request).map_err(Undecided::TooMany)?;
-        let in_force = self.in_force();
+        let in_force = self.deciding();
         let loaded = in_force.loaded.as_ref().ok_or(Undecided::Problem(Problem::NotLoaded))?;
         let options = &in_force.settings.decision;
         decide(loaded, &self.counts, options, request, self.counts.now()).map_err(Undecided::Problem)

@@ -1,14 +1,14 @@
 //! The counters of the service: of each limit, of each call, and of each load.
 //!
 //! A limit has its counters at hand. Names that come from requests are looked up in a map of at
-//! most [`MAX_NAMES`], each of at most [`MAX_LENGTH`] bytes: hits beyond it are counted under
-//! `other`.
+//! most [`MAX_NAMES`] and [`MAX_BYTES`], each of at most [`MAX_LENGTH`] bytes: hits beyond it are
+//! counted under `other`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -20,7 +20,9 @@ const MAX_NAMES: usize = 10_000;
 const MAX_UNMATCHED: usize = 1_000;
 /// The most bytes of a name that a request makes: a client chooses the length of its values.
 const MAX_LENGTH: usize = 256;
-/// The name of all hits, domains and keys beyond their number.
+/// The most bytes of such names together: each name is told six times.
+const MAX_BYTES: usize = 1 << 20;
+/// The name of all hits, domains and keys beyond these bounds.
 const OTHER: &str = "other";
 /// The names of the labels of all metrics.
 pub(super) const OWN_LABELS: [&str; 11] =
@@ -103,10 +105,15 @@ pub(crate) struct Statistics {
     of_rules: RwLock<ByName>,
     /// The names that requests made.
     of_requests: RwLock<ByName>,
+    /// The bytes of those names.
+    name_bytes: AtomicUsize,
+    /// The requests that were counted under `other`.
+    left_out: AtomicU64,
     unknown_domains: Mutex<HashMap<Box<str>, u64>>,
     /// By the hash of the domain and the keys.
     unmatched: RwLock<HashMap<u64, Unmatched>>,
     hasher: RandomState,
+    domain_bytes: AtomicUsize,
     loads: AtomicU64,
     load_errors: AtomicU64,
     global_shadow: AtomicU64,
@@ -151,7 +158,8 @@ impl Statistics {
         let domain = sanitized(domain);
         let domain = cut(&domain);
         let mut domains = self.unknown_domains.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = domains.len() < MAX_NAMES || domains.contains_key(domain);
+        let is_known = domains.contains_key(domain);
+        let has_room = is_known || has_room(domains.len(), &self.domain_bytes, domain);
         let count = domains.entry(if has_room { domain } else { OTHER }.into()).or_default();
         *count += 1;
         if *count == 1 {
@@ -201,11 +209,16 @@ impl Statistics {
         let unmatched = self.unmatched.read().unwrap_or_else(PoisonError::into_inner);
         unmatched.values().for_each(|each| each.is_told.store(false, Relaxed));
         let mut known = std::mem::take(&mut *rules);
+        let mut of_request = |name: &str| {
+            let numbers = requests.remove(name)?;
+            self.name_bytes.fetch_sub(name.len(), Relaxed);
+            Some(numbers)
+        };
         let mut of_rule = |name: &String| {
             let name: Box<str> = sanitized(name).into();
-            let numbers = rules.entry(name.clone()).or_insert_with(|| {
-                known.remove(&name).or_else(|| requests.remove(&name)).unwrap_or_default()
-            });
+            let numbers = rules
+                .entry(name.clone())
+                .or_insert_with(|| known.remove(&name).or_else(|| of_request(&name)).unwrap_or_default());
             Arc::clone(numbers)
         };
         names.iter().map(|name| name.as_ref().map(&mut of_rule)).collect()
@@ -231,10 +244,12 @@ impl Statistics {
         if let Some(known) = rules.get(name) {
             return Arc::clone(known);
         }
-        let is_full = names.len() >= MAX_NAMES && !names.contains_key(name);
+        let is_full = !names.contains_key(name) && !has_room(names.len(), &self.name_bytes, name);
+        self.left_out.fetch_add(is_full.into(), Relaxed);
         if is_full && !names.contains_key(OTHER) {
             tracing::warn!(
-                "requests made {MAX_NAMES} names of statistics: further ones are counted as `{OTHER}`"
+                "requests made {} names of statistics: further ones are counted as `{OTHER}`",
+                names.len()
             );
         }
         Arc::clone(names.entry(if is_full { OTHER } else { name }.into()).or_default())
@@ -288,6 +303,7 @@ impl Statistics {
             ("ratelimit_service_config_load_error", "", &self.load_errors),
             ("ratelimit_service_global_shadow_mode", "", &self.global_shadow),
             (errors, "{err_type=\"service_error\"}", &self.service_errors),
+            ("tollgate_serve_names_left_out_total", "", &self.left_out),
         ] {
             let _ = writeln!(text, "# TYPE {name} counter\n{name}{labels} {}", count.load(Relaxed));
         }
@@ -327,6 +343,13 @@ impl Statistics {
         let _ = writeln!(text, "{times}_sum{{{METHOD}}} {total}\n{times}_count{{{METHOD}}} {sum}");
         let _ = writeln!(text, "# TYPE {calls} counter\n{calls}{{{METHOD}}} {sum}");
     }
+}
+
+/// Returns whether there is room for one more name, and takes it. A lock is held meanwhile.
+fn has_room(names: usize, bytes: &AtomicUsize, name: &str) -> bool {
+    let has_room = names < MAX_NAMES && bytes.load(Relaxed) + name.len() <= MAX_BYTES;
+    bytes.fetch_add(if has_room { name.len() } else { 0 }, Relaxed);
+    has_room
 }
 
 /// Returns the labels of a name: its domain, its first two levels, and the levels below.

@@ -26,8 +26,10 @@ pub(super) type Answer = (i32, Vec<Status>, Option<[i64; 3]>);
 pub(super) struct Model {
     pub(super) rules: Vec<Rule>,
     pub(super) options: DecisionOptions,
-    /// The window and its count, by the key of the count.
-    pub(super) counts: HashMap<(String, bool, usize), (u64, i128)>,
+    /// The window and its count, by the key of the count and the unit.
+    pub(super) counts: HashMap<(String, usize), (u64, i128)>,
+    /// The unit in which the rules count a key.
+    pub(super) homes: HashMap<String, usize>,
     /// Total, over, near, within, shadow and negative hits.
     pub(super) statistics: HashMap<String, [u64; 6]>,
     pub(super) fault: Option<Fault>,
@@ -36,7 +38,8 @@ pub(super) struct Model {
 /// The limit of a descriptor.
 struct Found {
     amount: Amount,
-    key: (String, bool, usize),
+    key: (String, usize),
+    is_override: bool,
     hits: i128,
     rule: Rule,
     statistics: String,
@@ -59,6 +62,9 @@ impl Model {
             .map(|(found, descriptor)| {
                 let would_be = |found: &Found| match found.amount {
                     Amount::Window(unit, limit) => {
+                        if self.options.stops_when_over {
+                            self.carry(found, now);
+                        }
                         self.count(&found.key, unit, now) + found.hits > limit.into()
                     }
                     Amount::Unlimited => false,
@@ -91,11 +97,27 @@ impl Model {
         (code, statuses.clone(), self.options.headers.as_ref().and_then(|_| headers(&statuses)))
     }
 
-    fn count(&self, key: &(String, bool, usize), unit: usize, now: u64) -> i128 {
+    fn count(&self, key: &(String, usize), unit: usize, now: u64) -> i128 {
         self.counts
             .get(key)
             .filter(|(window, _)| *window == window_at(unit, now).0)
             .map_or(0, |(_, count)| *count)
+    }
+
+    /// The count of a key is in one unit for the rules: a reload that changes it takes it along.
+    fn carry(&mut self, found: &Found, now: u64) {
+        let (key, unit) = &found.key;
+        if found.is_override {
+            return;
+        }
+        if let Some(home) = self.homes.insert(key.clone(), *unit)
+            && home != *unit
+        {
+            let there = self.count(&(key.clone(), home), home, now);
+            let here = self.count(&found.key, *unit, now).max(there);
+            self.counts.remove(&(key.clone(), home));
+            self.counts.insert(found.key.clone(), (window_at(*unit, now).0, here));
+        }
     }
 
     fn status(
@@ -108,6 +130,7 @@ impl Model {
         let Amount::Window(unit, limit) = found.amount else {
             return (1, None, u32::MAX, None);
         };
+        self.carry(found, now);
         let before = self.count(&found.key, unit, now);
         let (window, mut reset) = window_at(unit, now);
         let limit = i128::from(limit);
@@ -184,7 +207,6 @@ impl Model {
             level = &rule.below;
         }
         let rule = path.last().filter(|rule| rule.limit.is_some());
-        let is_fixed = rule.is_some() && path.iter().all(|rule| rule.is_fixed());
         let as_asked = || descriptor.entries.iter().map(|entry| joined(&entry.key, &entry.value));
         let name = |parts: &mut dyn Iterator<Item = String>| {
             parts.fold("d".to_owned(), |name, part| name + "." + &part)
@@ -192,12 +214,16 @@ impl Model {
         if let Some(limit) = descriptor.limit
             && let Some(unit) = UNITS.iter().position(|(_, number, _)| *number == limit.unit)
         {
-            let is_fixed = is_fixed && !path.iter().any(|rule| rule.shares);
-            let key = (format!("{:?}", as_asked().collect::<Vec<_>>()), is_fixed, unit);
+            let is_shared = rule
+                .is_some_and(|rule| matches!(rule.limit, Some(Amount::Window(of, _)) if of == unit))
+                && !path.iter().any(|rule| rule.shares);
+            let own = if is_shared { "" } else { "override" };
+            let key = (format!("{:?}{own}", as_asked().collect::<Vec<_>>()), unit);
             let statistics = name(&mut as_asked());
             return Some(Found {
                 amount: Amount::Window(unit, limit.requests_per_unit),
                 key,
+                is_override: !is_shared,
                 hits,
                 rule: Rule::default(),
                 statistics,
@@ -211,9 +237,9 @@ impl Model {
                 .collect()
         };
         let unit = if let Some(Amount::Window(unit, _)) = rule.limit { unit } else { 0 };
-        let key = (format!("{:?}", of_level(&|level| level.shares)), is_fixed, unit);
+        let key = (format!("{:?}", of_level(&|level| level.shares)), unit);
         let statistics = name(&mut of_level(&|level| level.is_fixed() || !rule.detailed).into_iter());
-        Some(Found { amount: rule.limit?, key, hits, rule, statistics })
+        Some(Found { amount: rule.limit?, key, is_override: false, hits, rule, statistics })
     }
 }
 
