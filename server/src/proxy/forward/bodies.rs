@@ -69,14 +69,9 @@ impl Upload {
         self.fault.get().copied()
     }
 
-    /// Returns whether the proxy waits for the client.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.load(Relaxed)
-    }
-
     /// Returns the last instant at which the proxy did not wait for the upstream.
     pub(crate) fn last(&self) -> Instant {
-        if self.is_waiting() {
+        if self.waiting.load(Relaxed) {
             return Instant::now();
         }
         self.start + Duration::from_millis(self.last.load(Relaxed))

@@ -2,8 +2,7 @@
 //!
 //! The state is one number: 0 while the upstream answers; else the time at which one request may
 //! ask it, and [`ASKED`] while that request waits for the upstream. A response ends that in any
-//! case. The time of an upstream is bounded, and a request gives the right back that waits for its
-//! client.
+//! case. The time of an upstream is bounded, and a request whose body goes on gives the right back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

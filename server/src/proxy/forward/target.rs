@@ -21,7 +21,7 @@ use super::pool::{Answered, Pool};
 use crate::proxy::config::settings::{Settings, Upstream};
 use crate::proxy::counters::Event;
 
-/// The time after which a request whose client does not send its body gives the probe back.
+/// The time after which a request that still sends its body gives the probe back.
 const PROBE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Target {
@@ -63,8 +63,8 @@ impl Target {
     /// Sends a request, over a new connection if `fresh` is true, and waits for the head of the
     /// response. `upload` is the progress of a body that is on its way.
     ///
-    /// A client that keeps the upstream waiting for its body does not keep the probe: it is given
-    /// back after [`PROBE`], and another request asks meanwhile.
+    /// A request whose body is still on its way after [`PROBE`] gives the probe back, and another
+    /// one asks meanwhile: the client chooses how long that goes on.
     pub(crate) async fn ask(
         &self,
         fresh: bool,
@@ -94,7 +94,7 @@ impl Target {
                 }
                 // The client has sent a part meanwhile, or the proxy waits for the client.
                 Err(_) if last() + limit > Instant::now() => {
-                    probe.take_if(|_| upload.is_some_and(Upload::is_waiting));
+                    probe.take_if(|_| upload.is_some() && last() + PROBE / 2 > Instant::now());
                 }
                 Err(_) => {
                     tracing::warn!(upstream, "the upstream did not begin to respond in time");

@@ -234,13 +234,13 @@ fn a_response_that_ends_its_connection_fails_no_request_but_its_own() {
                 all.push(upstream.asked().await);
             }
             let is_bad = |asked: &Asked| asked.request.uri().path() == "/bad";
-            answer_at_length(all.iter_mut().find(|asked| is_bad(asked)).expect("one is bad"), 8 << 20);
+            answer_at_length(all.iter_mut().find(|asked| is_bad(asked)).expect("one is bad"), 2 << 20);
             // Each is sent again.
             let mut again = Vec::new();
             for _ in 0..21 {
                 again.push(upstream.asked().await);
             }
-            answer_at_length(again.iter_mut().find(|asked| is_bad(asked)).expect("one is bad"), 8 << 20);
+            answer_at_length(again.iter_mut().find(|asked| is_bad(asked)).expect("one is bad"), 2 << 20);
             again
         };
         let (bad, mut again) = tokio::select! {
