@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::terms::compile;
-use crate::word::decision::Granted;
+use crate::limiter::limit::TokenBucket;
+use crate::rule::rate::Quota;
+use crate::time::clock::Clock;
+use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Take;
@@ -29,4 +32,33 @@ fn a_full_bucket_is_full_in_no_time_by_any_count() {
             }
         }
     }
+}
+
+/// Decisions that tell the same are equal, at whatever moments and by whatever verb they were made.
+/// Those that print differently are not.
+#[test]
+fn decisions_that_print_the_same_are_equal() {
+    let (clock, mock) = Clock::mock();
+    let bucket = TokenBucket::builder(Quota::per_second(5).burst(2)).clock(clock).build();
+    let mut granted = Vec::new();
+    let mut denied = Vec::new();
+    for _ in 0..3 {
+        mock.advance(Duration::from_secs(1_000_003));
+        granted.push(bucket.try_acquire_n(2).unwrap());
+        denied.extend([bucket.try_acquire().unwrap_err(), bucket.ask().hold().unwrap_err()]);
+        denied.extend([1, 2].map(|n| bucket.try_acquire_n(n).unwrap_err()));
+        denied.push(bucket.try_acquire_n(3).unwrap_err());
+    }
+    let wait = denied[0].retry_after();
+    denied.push(Denied::from_parts(Reason::Empty, 1, 0, wait));
+    denied.extend([3, 4].map(|bound| Denied::over_debt(2, bound, 7)));
+    for one in &denied {
+        for two in &denied {
+            let print = |denied: &Denied| format!("{denied} {denied:?}");
+            assert_eq!(one == two, print(one) == print(two), "{one:?} {two:?}");
+        }
+    }
+    assert_eq!(denied[0], denied[1]);
+    assert!(granted.iter().all(|one| *one == granted[0]));
+    assert_ne!(granted[0], bucket.try_acquire_n(0).unwrap());
 }

@@ -1,6 +1,7 @@
 //! Results of a decision. Plain values: durations are computed when asked for.
 
 mod debug;
+mod equal;
 mod promised;
 pub(crate) mod snapshot;
 mod waits;
@@ -15,6 +16,9 @@ use crate::word::wait::{Wait, cut};
 
 /// Tokens were granted.
 ///
+/// Grants are equal that have the same tokens and the same waits, at whatever moments they were
+/// made.
+///
 /// # Examples
 ///
 /// ```
@@ -28,7 +32,7 @@ use crate::word::wait::{Wait, cut};
 /// assert_eq!(granted.reset_after(), Duration::from_millis(400));
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Granted {
     tokens: u64,
     remaining: u64,
@@ -165,6 +169,8 @@ impl Granted {
 
 /// Tokens were not granted, and none were taken.
 ///
+/// Refusals that print the same are equal, at whatever moments they were made.
+///
 /// # Examples
 ///
 /// ```
@@ -186,7 +192,7 @@ impl Granted {
 /// assert_eq!((denied.reason(), denied.retry_after()), (Reason::TooMany, None));
 /// # Ok::<(), tollgate::Denied>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[must_use]
 #[non_exhaustive]
 pub struct Denied {
@@ -352,6 +358,14 @@ impl Denied {
     pub fn asked(&self) -> u64 {
         self.asked
     }
+
+    /// Returns the bound in the message of a full debt or line; 0 if there is none.
+    fn bound(&self) -> u64 {
+        match self.reason {
+            Reason::Debt | Reason::Line => self.retry.map_or(0, |wait| wait.from),
+            _ => 0,
+        }
+    }
 }
 
 impl Error for Denied {}
@@ -365,7 +379,7 @@ impl fmt::Display for Denied {
             }
             Reason::Full => f.write_str("no room for a new key")?,
             // The debt of a limiter of another crate has no bound here.
-            Reason::Debt => match self.retry.map_or(0, |wait| wait.from) {
+            Reason::Debt => match self.bound() {
                 0 => f.write_str("too many tokens are promised already (max_debt)")?,
                 bound => write!(
                     f,
@@ -373,7 +387,7 @@ impl fmt::Display for Denied {
                     self.asked
                 )?,
             },
-            Reason::Line => match self.retry.map_or(0, |wait| wait.from) {
+            Reason::Line => match self.bound() {
                 0 => f.write_str("the line is full (max_waiting)")?,
                 waiting => write!(f, "the line is full: {waiting} callers wait (max_waiting)")?,
             },
