@@ -8,7 +8,7 @@
 //! reads as full buckets, because no bucket of it was charged. A charge, and so the making of the
 //! set before it, is ordered with insertions by the fences of [`protocol`](super::protocol).
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bucket::atomic::Bucket;
@@ -18,7 +18,7 @@ use crate::word::plan::PlanTerms;
 use crate::word::state::State;
 
 /// Number of buckets of a set.
-const BUCKETS: usize = 1024;
+pub(crate) const BUCKETS: usize = 1024;
 /// Number of plans that have a set. Keys without room under any other plan are denied.
 const PLANS: usize = 64;
 
@@ -69,6 +69,8 @@ pub(crate) struct OverflowBuckets {
     any_plan: AtomicBool,
     no_key: Bucket,
     plans: OnceLock<Box<PlanSets>>,
+    /// Most ticks in which a plan earns a unit; 0 if there is none.
+    slowest_unit: AtomicU64,
     /// A permanently full bucket, shown in place of one that is not made.
     full: Bucket,
 }
@@ -95,6 +97,7 @@ impl OverflowBuckets {
             any_plan: AtomicBool::new(false),
             no_key: Bucket::new(),
             plans: OnceLock::new(),
+            slowest_unit: AtomicU64::new(0),
             full: Bucket::new(),
         }
     }
@@ -107,11 +110,17 @@ impl OverflowBuckets {
     /// Returns the plan with its set. Plans of one quota, compiled before and after a change of the
     /// limiter's quota, have the same set.
     pub(crate) fn admit(&self, plan: PlanTerms) -> PlanTerms {
+        self.slowest_unit.fetch_max(plan.ticks_of_a_unit(), Relaxed);
         match self.set_of(plan.quota()) {
             // Below 64.
             Some(index) => plan.with_overflow_set(index as u8),
             None => plan,
         }
+    }
+
+    /// Returns the most ticks in which a plan earns a unit; 0 if there is none.
+    pub(crate) fn slowest_unit(&self) -> u64 {
+        self.slowest_unit.load(Relaxed)
     }
 
     /// Returns the number of a plan's set; `None` if all sets are of other plans.
@@ -179,12 +188,12 @@ impl OverflowBuckets {
         let _known = plans.known();
         self.set_any_plan();
         Self::made(&self.own);
-        self.sets_made().for_each(|set| take(&set[index(hash)]));
+        self.sets_made().for_each(|set| take(&set[number_of(hash)]));
     }
 
     /// Calls `see` with the state of each charged bucket of keys with this hash, under any plan.
     pub(crate) fn each_of(&self, hash: u32, see: impl FnMut(State)) {
-        let states = self.sets_made().map(|set| set[index(hash)].state());
+        let states = self.sets_made().map(|set| set[number_of(hash)].state());
         states.filter(|state| state.is_level()).for_each(see);
     }
 
@@ -205,7 +214,7 @@ impl OverflowBuckets {
             OverflowSet::Plan(index) => self.made_of_plan(index.into()),
             OverflowSet::None => return &self.full,
         };
-        &set[index(hash)]
+        &set[number_of(hash)]
     }
 
     /// Returns the bucket of all requests without a key.
@@ -226,11 +235,11 @@ impl OverflowBuckets {
             },
             OverflowSet::None => None,
         };
-        set.map_or(&self.full, |set| &set[index(hash)])
+        set.map_or(&self.full, |set| &set[number_of(hash)])
     }
 }
 
-/// Returns the index of the bucket in its set.
-fn index(hash: u32) -> usize {
+/// Returns the number of the bucket in its set.
+pub(crate) fn number_of(hash: u32) -> usize {
     (hash >> (u32::BITS - BUCKETS.ilog2())) as usize
 }

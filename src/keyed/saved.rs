@@ -2,8 +2,10 @@
 //!
 //! *Invariant:* a restored key never has more tokens than its saved word, because it gets an entry
 //! with that word, or the word is merged: into the bucket that the key has already, and without
-//! room into the bucket that it shares. A merged bucket lacks the tokens that either lacked.
+//! room into the bucket that it shares. A merged bucket lacks the tokens that either lacked. So any
+//! number of keys can be restored, into a limiter with room for fewer.
 
+use std::collections::HashSet;
 use std::hash::Hash;
 
 use crate::bucket::atomic::{Bucket, BucketRef};
@@ -11,12 +13,13 @@ use crate::bucket::engine::Engine;
 use crate::keyed::idle::IdleCheck;
 use crate::keyed::key::{EntryKey, KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
+use crate::keyed::overflow::{BUCKETS, number_of};
 use crate::keyed::protocol::{Entry, MAX_ROUNDS};
-use crate::keyed::store::{Store, StoreGuard};
+use crate::keyed::store::{FoundBucket, Store, StoreGuard};
 use crate::keyed::table::{AT_ONCE, Filling, Resumed, Set, hashes_of};
 use crate::rule::rate::Quota;
 use crate::sync::{Ordering, fence, yield_now};
-use crate::word::state::{Reading, State};
+use crate::word::state::{Origin, Reading, State};
 
 /// The identity of a held key: a table has its fingerprint only, and its set.
 #[derive(Clone, Copy)]
@@ -62,22 +65,18 @@ impl<K: Hash + Eq> Keyspace<K> {
 
     /// Calls `see` with each held key that says more than no key, and its word.
     pub(crate) fn each_in_use(&self, mut see: impl FnMut(Held<'_, K>, State)) {
-        let idle = IdleCheck::now(&self.engine);
-        let starts_full = self.engine.starts_full();
+        let in_use = self.in_use();
         self.each(|key, state| {
-            if !starts_full || !idle.is_idle(state) {
+            if in_use(state) {
                 see(key, state);
             }
         });
     }
 
-    /// Returns the number of keys for which there is room.
-    pub(crate) fn room(&self) -> usize {
-        match &self.store {
-            Store::Map(_) => self.store.max_keys(),
-            Store::Table(table) => table.slots_in_all(),
-        }
-        .saturating_sub(self.store.len())
+    /// Returns whether a word says more than no key, as of now.
+    pub(crate) fn in_use(&self) -> impl Fn(State) -> bool {
+        let (idle, starts_full) = (IdleCheck::now(&self.engine), self.engine.starts_full());
+        move |state| !starts_full || !idle.is_idle(state)
     }
 
     /// Restores a key of a map.
@@ -211,25 +210,108 @@ impl<K: Hash + Eq> Keyspace<K> {
         }
     }
 
+    /// Returns the most ticks in which a plan earns a unit; 0 if there is none.
+    pub(crate) fn slowest_unit(&self) -> u64 {
+        self.parts_if_made().map_or(0, |parts| parts.overflow.slowest_unit())
+    }
+
     /// Returns whether the shared buckets of the limiter's own rule have takes under any plan.
     pub(crate) fn any_plan(&self) -> bool {
         self.parts_if_made().is_some_and(|parts| parts.overflow.any_plan())
     }
 
-    /// Restores that the shared buckets of the limiter's own rule have takes under any plan.
-    pub(crate) fn resume_any_plan(&self) {
+    /// Restores that the shared buckets of the limiter's own rule have takes under any plan: these
+    /// words. Those of the `restored` plans have these takes already.
+    pub(crate) fn resume_any_plan(&self, words: &[Option<State>], restored: &[Quota]) {
         self.parts().overflow.set_any_plan();
+        self.each_shared(|plan, buckets| {
+            if plan.is_some_and(|plan| !restored.contains(&plan)) {
+                self.merge_all(buckets, words);
+            }
+        });
     }
 
-    /// Restores a bucket that keys without room share, by its number; all of them without one.
-    pub(crate) fn resume_shared(&self, plan: Option<Quota>, number: Option<usize>, state: State) {
-        let buckets = self.parts().overflow.made_for(plan);
-        match number {
-            Some(number) => buckets.get(number..=number).unwrap_or(&[]),
-            None => buckets,
+    fn merge_all(&self, buckets: &[Bucket], words: &[Option<State>]) {
+        for (bucket, word) in buckets.iter().zip(words) {
+            word.map(|word| merge(&self.engine, bucket, word));
         }
-        .iter()
-        .for_each(|bucket| _ = merge(&self.engine, bucket, state));
+    }
+
+    /// Returns the saved word of each bucket that keys without room share, from pairs of its number
+    /// and its word.
+    ///
+    /// By another hasher any of them may have been a key's. Each bucket then lacks as many tokens
+    /// as the one that lacks most. With the sum of all, a few restarts would empty each bucket.
+    pub(crate) fn shared_words(
+        &self,
+        same_hashes: bool,
+        words: impl Iterator<Item = (u64, State)>,
+    ) -> Vec<Option<State>> {
+        let mut shared = vec![None; BUCKETS];
+        if !same_hashes {
+            let (reading, plans) = (self.engine.read(), self.engine.has_plans());
+            let least = words.map(|(_, state)| state).reduce(|one, two| one.least(&reading, two, plans));
+            shared.fill(least);
+            return shared;
+        }
+        for (number, state) in words {
+            let word = usize::try_from(number).ok().and_then(|number| shared.get_mut(number));
+            word.into_iter().for_each(|word| *word = Some(state));
+        }
+        shared
+    }
+
+    /// Restores the buckets that keys without room share.
+    ///
+    /// A key among `sharers` has an entry, and may have taken the tokens from its bucket.
+    pub(crate) fn resume_shared(&self, plan: Option<Quota>, words: &[Option<State>], sharers: &HashSet<u64>) {
+        if words.iter().all(Option::is_none) {
+            return;
+        }
+        self.merge_all(self.parts().overflow.made_for(plan), words);
+        self.each_entry(|id, bucket, hashes| {
+            for hash in hashes.iter().filter(|_| sharers.contains(&id)) {
+                let found = words[number_of(*hash)].and_then(|word| merge(&self.engine, bucket, word));
+                // The thread that inserts it finds a level, and does not bring them.
+                if found == Some(State::FULL) {
+                    self.bring_debts(bucket, *hash);
+                }
+            }
+        });
+    }
+
+    /// Returns the numbers of the keys that have an entry.
+    pub(crate) fn held(&self) -> HashSet<u64> {
+        let mut held = HashSet::new();
+        self.each_entry(|id, _, _| _ = held.insert(id));
+        held
+    }
+
+    /// Returns the number of a key in a map, if it has an entry.
+    pub(crate) fn id(&self, key: KeyQuery<'_, K>) -> Option<u64>
+    where
+        K: ToKey<K>,
+    {
+        match self.entry(&self.store.pin(), key).origin() {
+            Some(Origin::Entry(id)) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Calls `see` with the number, the bucket and the hashes of each entry, and of those that come
+    /// or go. The number of a key in a table is its fingerprint.
+    fn each_entry(&self, mut see: impl FnMut(u64, FoundBucket<'_>, &[u32])) {
+        match &self.store {
+            Store::Map(buckets) => {
+                let Some(map) = buckets.if_made() else { return };
+                for (EntryKey { tag, .. }, bucket) in map.iter(&map.guard()) {
+                    see(tag.packed(), FoundBucket::Map(bucket), &[tag.hash]);
+                }
+            }
+            Store::Table(table) => table.held().for_each(|(fingerprint, held)| {
+                see(fingerprint, FoundBucket::Table(held), &shared_hashes(fingerprint));
+            }),
+        }
     }
 
     /// Returns the bucket of all requests without a key, if a call has needed it.

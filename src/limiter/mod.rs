@@ -28,6 +28,7 @@ mod saved;
 pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod state_bytes;
+mod state_parts;
 mod task;
 pub(crate) mod ticket;
 #[cfg(feature = "tokio")]

@@ -3,8 +3,8 @@
 //! *Invariant:* a state that is refused changes nothing, because it is read twice: once to check
 //! all of it, and once to restore it.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
-use std::time::Duration;
 
 use crate::bucket::atomic::Bucket;
 use crate::bucket::engine::Engine;
@@ -19,6 +19,7 @@ use crate::limiter::limit::Limit;
 use crate::limiter::rate_limiter::RateLimiter;
 use crate::limiter::rule::Rule;
 use crate::limiter::state_bytes::{Facts, Misfit, NotRestored, Reader, StoreKind, Writer};
+use crate::limiter::state_parts::{Part, read_parts, words_in};
 use crate::rule::gate::Gate;
 use crate::rule::rate::Quota;
 use crate::word::decision::snapshot::Snapshot;
@@ -28,22 +29,6 @@ use crate::word::verb::{Call, Take};
 
 /// The constant whose hash tells hashers apart.
 const PROBE: u64 = 0x746f_6c6c_6761_7465;
-
-/// A part of a state.
-enum Part<'a> {
-    /// A bucket that keys without room share: the plan, the number in the plan's set, the word.
-    Shared(Option<Quota>, usize, State),
-    /// The buckets of no plan have takes under any plan.
-    AnyPlan,
-    /// The bucket of the requests without a key.
-    NoKey(State),
-    One(State),
-    Key(&'a [u8], State),
-    /// The number of slots of a table, before its keys.
-    Slots(u64),
-    /// The words and fingerprints of up to [`AT_ONCE`] keys.
-    Fingerprints(&'a [[[u8; 8]; 2]], Set),
-}
 
 /// Returns the facts of a limiter, and a moment at which they are true.
 fn facts_and_moment(engine: &Engine, facts: impl Fn() -> Facts) -> (Facts, Reading, SavedAt) {
@@ -63,6 +48,17 @@ fn facts_of(engine: &Engine, kind: StoreKind, rule: &impl Rule, probe: u64) -> F
     Facts { kind, rule: rule.to_string(), layout, numbers, probe }
 }
 
+/// The limiter to which a state is restored.
+struct Destination<'a> {
+    /// The numbers of keys that have an entry, and are not in the state.
+    sharers: HashSet<u64>,
+    /// Whether the hasher is that of the save.
+    same_hashes: bool,
+    filling: Option<Filling<'a>>,
+    /// The words of shared buckets of no plan, and the plans that have others.
+    shared: (Vec<Option<State>>, Vec<Quota>),
+}
+
 /// A state that was opened: the way of its words, and the rest of it.
 struct Opened<'a> {
     resume: Resume,
@@ -71,9 +67,11 @@ struct Opened<'a> {
     reader: Reader<'a>,
 }
 
+/// `plan_unit`: the most ticks in which a plan earns a unit.
 fn opened<'a>(
     engine: &Engine,
     bytes: &'a [u8],
+    plan_unit: u64,
     facts: impl Fn() -> Facts,
 ) -> Result<Opened<'a>, NotRestored> {
     let (facts, reading, now) = facts_and_moment(engine, facts);
@@ -82,62 +80,9 @@ fn opened<'a>(
     if !saved.is_valid(&reading.refill) || slowest_fill > reading.refill.mask {
         return Err(NotRestored(Misfit::Entry));
     }
-    let plans = slowest_fill > 0 || engine.has_plans();
-    let resume = Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), plans);
+    let plan_unit = (slowest_fill > 0 || engine.has_plans()).then_some(plan_unit);
+    let resume = Resume::new(reading, now.unix, saved, engine.clock.is_by_calendar(), plan_unit);
     Ok(Opened { resume, slowest_fill, reader })
-}
-
-/// Reads the parts of a state in their order, and checks their words.
-///
-/// Keys come first: an entry that is made later brings the debts of the bucket that it shared.
-fn read_parts<'a>(
-    mut reader: Reader<'a>,
-    (kind, resume): (StoreKind, &Resume),
-    mut see: impl FnMut(Part<'a>) -> Result<(), NotRestored>,
-) -> Result<(), NotRestored> {
-    let invalid = NotRestored(Misfit::Entry);
-    let checked = |word: u64| {
-        let state = State::from_word(word);
-        if resume.accepts(state) { Ok(state) } else { Err(invalid.clone()) }
-    };
-    if kind == StoreKind::Table {
-        see(Part::Slots(reader.word()?))?;
-        for set in [Set::Primary, Set::Secondary] {
-            for keys in reader.pairs()?.chunks(AT_ONCE) {
-                see(Part::Fingerprints(keys, set))?;
-            }
-        }
-    } else {
-        for _ in 0..reader.word()? {
-            let state = checked(reader.word()?)?;
-            see(if kind == StoreKind::One { Part::One(state) } else { Part::Key(reader.text()?, state) })?;
-        }
-    }
-    for _ in 0..reader.word()? {
-        let [tokens, nanos, burst, buckets] = reader.words()?;
-        let quota = || Quota::try_per(tokens, Duration::from_nanos(nanos), burst);
-        let plan = if tokens == 0 { None } else { Some(quota().map_err(|_| invalid.clone())?) };
-        for _ in 0..buckets {
-            let [number, word] = reader.words()?;
-            let number = usize::try_from(number).map_err(|_| invalid.clone())?;
-            see(Part::Shared(plan, number, checked(word)?))?;
-        }
-    }
-    if reader.word()? != 0 {
-        see(Part::AnyPlan)?;
-    }
-    let no_key = reader.word()?;
-    if no_key != State::FULL.word() {
-        see(Part::NoKey(checked(no_key)?))?;
-    }
-    if reader.is_empty() { Ok(()) } else { Err(NotRestored(Misfit::Damaged)) }
-}
-
-/// Returns the fingerprints and words of keys of a table.
-fn words_in(keys: &[[[u8; 8]; 2]]) -> impl Iterator<Item = (u64, State)> {
-    keys.iter().map(|[word, fingerprint]| {
-        (u64::from_le_bytes(*fingerprint), State::from_word(u64::from_le_bytes(*word)))
-    })
 }
 
 /// Writes the buckets that keys without room share, and that of the requests without a key.
@@ -213,8 +158,9 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     /// Returns the state of all keys as bytes, for [`restore`](Self::restore) in a later process.
     ///
     /// It looks at every entry, and no decision waits for it. Each key is saved as it was at some
-    /// time during the call. The bytes are about 16 a key of a table, and 16 and the key of a map.
-    /// A key that says the same as a new one is left out.
+    /// time during the call. Beside keys that come and go these may be more than `max_keys`. The
+    /// bytes are about 16 a key of a table, and 16 and the key of a map. A key that says the same
+    /// as a new one is left out.
     ///
     /// * A [place](crate::Places) in use ends with its process: none is saved.
     /// * Callers that wait in line end with their process; the tokens that were promised to the
@@ -281,7 +227,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         writer.finish()
     }
 
-    /// Restores the keys of a [saved](Self::save) state, before the first decision.
+    /// Restores the keys of a [saved](Self::save) state, best before the first decision.
     ///
     /// The time since the save is earned, by the wall clock, and windows by the calendar go on. A
     /// wall clock that is behind the save earns nothing. One that is ahead earns as much as it is
@@ -294,12 +240,14 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     ///   are the store, [`headroom`](crate::Builder::headroom), debt and plans of the builder.
     /// * A key that was used before the call keeps those takes as well, as far as the debt has room
     ///   for them. So a state that is restored twice counts twice.
-    /// * A key that finds no room because others came in between counts for the bucket that it
-    ///   [shares](crate::WhenFull::Share). So it may be granted less.
+    /// * A key that finds no room counts for the bucket that it [shares](crate::WhenFull::Share),
+    ///   and may be granted less. There is no room if other keys came before the call, or with a
+    ///   smaller `max_keys`. The next decision on such a key is by [`WhenFull`](crate::WhenFull).
     ///
     /// # Errors
     ///
-    /// [`NotRestored`] says why the limiter cannot have this state. Nothing is changed then.
+    /// [`NotRestored`] says why the limiter cannot have this state. Nothing is changed then. Keys
+    /// without room are no reason.
     pub fn restore(&self, bytes: &[u8]) -> Result<(), NotRestored>
     where
         K: Clone,
@@ -307,67 +255,81 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         let keyspace = &self.inner.keyspace;
         keyspace.sweep_if_due();
         let facts = self.facts();
-        let Opened { resume, slowest_fill, reader } = opened(&keyspace.engine, bytes, || self.facts())?;
-        let mut keys = 0;
+        let Opened { resume, slowest_fill, reader } =
+            opened(&keyspace.engine, bytes, keyspace.slowest_unit(), || self.facts())?;
+        let mut shares = false;
         read_parts(reader, (facts.kind, &resume), |part| {
-            let (held, valid) = match part {
-                Part::Key(key, _) => (1, K::read(key).is_some()),
-                Part::Fingerprints(keys, _) => (
-                    keys.len(),
-                    words_in(keys)
-                        .all(|(fingerprint, state)| is_fingerprint(fingerprint) && resume.accepts(state)),
-                ),
-                _ => (0, true),
+            let valid = match part {
+                Part::Shared(_, buckets) => {
+                    shares |= !buckets.is_empty();
+                    true
+                }
+                Part::Key(key, _) => K::read(key).is_some(),
+                Part::Fingerprints(keys, _) => words_in(keys)
+                    .all(|(fingerprint, state)| is_fingerprint(fingerprint) && resume.accepts(state)),
+                _ => true,
             };
-            keys += held as u64;
             if valid { Ok(()) } else { Err(NotRestored(Misfit::Entry)) }
         })?;
-        let room = keyspace.room();
-        if keys > room as u64 {
-            return Err(NotRestored(Misfit::ManyKeys(keys, room)));
-        }
+        let same_hashes = Reader::probe(bytes) == Some(facts.probe);
         // Else a key of a slow plan would be evicted as full by the limiter's own rule.
         keyspace.engine.admit_plan(slowest_fill);
-        let same_hashes = Reader::probe(bytes) == Some(facts.probe);
-        let mut filling = None;
+        // A plan may have a larger burst: by a touch an idle key is told from a new one then.
+        let (plans, in_use) = (keyspace.engine.has_plans(), keyspace.in_use());
+        let word = |saved| resume.word(saved).filter(|state| plans || in_use(*state));
+        // Keys of this limiter that are not in the state may have shared a bucket then.
+        let sharers = if shares { keyspace.held() } else { HashSet::new() };
+        let mut to = Destination { sharers, same_hashes, filling: None, shared: Default::default() };
         read_parts(reader, (facts.kind, &resume), |part| {
-            self.restore_part(part, &resume, same_hashes, &mut filling);
+            self.restore_part(part, &word, &mut to);
             Ok(())
         })
     }
 
+    /// `word` returns the word of a saved one now; `None` if it says the same as no bucket.
     fn restore_part<'a>(
         &'a self,
         part: Part<'_>,
-        resume: &Resume,
-        same_hashes: bool,
-        filling: &mut Option<Filling<'a>>,
+        word: impl Fn(State) -> Option<State>,
+        to: &mut Destination<'a>,
     ) where
         K: Clone,
     {
         let keyspace = &self.inner.keyspace;
         match part {
-            Part::Shared(plan, number, state) => {
-                if let Some(state) = resume.word(state) {
-                    // By another hasher each of them may have been the key's.
-                    keyspace.resume_shared(plan, same_hashes.then_some(number), state);
+            Part::Shared(plan, buckets) => {
+                let pairs = buckets.iter().map(|pair| pair.map(u64::from_le_bytes));
+                let words = pairs.filter_map(|[at, saved]| Some((at, word(State::from_word(saved))?)));
+                let words = keyspace.shared_words(to.same_hashes, words);
+                keyspace.resume_shared(plan, &words, &to.sharers);
+                match plan {
+                    None => to.shared.0 = words,
+                    Some(plan) => to.shared.1.push(plan),
                 }
             }
-            Part::AnyPlan => keyspace.resume_any_plan(),
+            Part::AnyPlan => keyspace.resume_any_plan(&to.shared.0, &to.shared.1),
             Part::NoKey(state) | Part::One(state) => {
-                resume.word(state).into_iter().for_each(|state| keyspace.resume_no_key(state));
+                word(state).into_iter().for_each(|state| keyspace.resume_no_key(state));
             }
             Part::Key(key, state) => {
-                if let (Some(key), Some(state)) = (K::read(key), resume.word(state)) {
-                    keyspace.resume(KeyQuery::new(&self.inner.hasher, &key), state);
+                let Some(key) = K::read(key) else { return };
+                let query = KeyQuery::new(&self.inner.hasher, &key);
+                if !to.sharers.is_empty() {
+                    keyspace.id(query).map(|id| to.sharers.remove(&id));
+                }
+                if let Some(state) = word(state) {
+                    keyspace.resume(query, state);
                 }
             }
-            Part::Slots(slots) => *filling = keyspace.filling(slots),
+            Part::Slots(slots) => to.filling = keyspace.filling(slots),
             Part::Fingerprints(keys, set) => {
+                if !to.sharers.is_empty() {
+                    words_in(keys).for_each(|(key, _)| _ = to.sharers.remove(&key));
+                }
                 let mut saved = [(0, State::FULL); AT_ONCE];
-                let known = words_in(keys).filter_map(|(key, state)| Some((key, resume.word(state)?)));
+                let known = words_in(keys).filter_map(|(key, state)| Some((key, word(state)?)));
                 let len = saved.iter_mut().zip(known).map(|(saved, known)| *saved = known).count();
-                keyspace.resume_fingerprints(filling.as_ref(), &saved[..len], set);
+                keyspace.resume_fingerprints(to.filling.as_ref(), &saved[..len], set);
             }
         }
     }
@@ -431,7 +393,7 @@ impl<R: Rule> Limit<R> {
     ///
     /// [`NotRestored`] says why the bucket cannot have this state. Nothing is changed then.
     pub fn restore(&self, bytes: &[u8]) -> Result<(), NotRestored> {
-        let Opened { resume, reader, .. } = opened(&self.engine, bytes, || self.facts())?;
+        let Opened { resume, reader, .. } = opened(&self.engine, bytes, 0, || self.facts())?;
         let mut found = None;
         read_parts(reader, (StoreKind::One, &resume), |part| {
             if let Part::One(state) = part {

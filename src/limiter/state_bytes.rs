@@ -48,8 +48,8 @@ impl StoreKind {
 /// A saved state that a limiter cannot take. The limiter is as it was.
 ///
 /// The message says the reason: bytes that are cut, damaged, of another version or of no state; or
-/// a state of another rule, of words with other room, of another store, or by another hasher; or
-/// more keys than there is room for.
+/// a state of another rule, of words with other room, of another store, or by another hasher. A
+/// state that fits is restored in any case: keys without room [share](crate::WhenFull::Share).
 ///
 /// # Examples
 ///
@@ -76,8 +76,6 @@ pub(super) enum Misfit {
     Rule(Box<str>, Box<str>),
     Layout,
     Hasher,
-    /// The saved keys, and those that there is room for.
-    ManyKeys(u64, usize),
     /// A key that its type does not read, or a word that the rule does not have.
     Entry,
 }
@@ -100,9 +98,6 @@ impl fmt::Display for NotRestored {
             Misfit::Hasher => f.write_str(
                 "the state is of a table under another hasher: a table needs the hasher of the save, with its keys",
             ),
-            Misfit::ManyKeys(keys, room) => {
-                write!(f, "the state has {keys} keys, and the limiter has room for {room}")
-            }
             Misfit::Entry => f.write_str("the state has a key or a word that the limiter cannot have"),
         }
     }

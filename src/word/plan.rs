@@ -159,6 +159,11 @@ impl PlanTerms {
         self.ticks(0, self.capacity)
     }
 
+    /// Returns the ticks in which the plan surely earns a unit.
+    pub(crate) fn ticks_of_a_unit(&self) -> u64 {
+        self.ticks(0, 1)
+    }
+
     /// Returns the least number of ticks after `tick` that earn `units`; `LONG` if it does not fit.
     fn ticks(&self, tick: i64, units: u64) -> u64 {
         ticks_to_earn(self.factor, self.shift, tick, units)

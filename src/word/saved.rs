@@ -44,15 +44,22 @@ pub(crate) struct Resume {
     reading: Reading,
     /// Ticks since the save; below 0 if the calendar of the words was set back.
     elapsed: i64,
-    /// Units that a plan may have earned more by ticks that count from another beginning: it rounds
-    /// its units down at each tick.
-    rounded: u64,
+    /// The ticks in which the slowest plan earns a unit, if a plan may have earned one more: by
+    /// ticks that count from another beginning, since it rounds its units down at each tick.
+    rounded: Option<u64>,
 }
 
 impl Resume {
     /// `by_calendar`: the ticks count from a fixed time, which the save has in common with the
-    /// reading. `plans`: a key may be under a plan.
-    pub(crate) fn new(reading: Reading, unix: u64, saved: SavedAt, by_calendar: bool, plans: bool) -> Resume {
+    /// reading. `plan_unit`: the ticks in which the slowest plan earns a unit, if a key may be
+    /// under one.
+    pub(crate) fn new(
+        reading: Reading,
+        unix: u64,
+        saved: SavedAt,
+        by_calendar: bool,
+        plan_unit: Option<u64>,
+    ) -> Resume {
         let now = SavedAt::new(&reading, unix);
         let elapsed = match by_calendar {
             true => now.tick.wrapping_sub(saved.tick).cast_signed(),
@@ -60,7 +67,7 @@ impl Resume {
             false => reading.refill.ticks.between(saved.phase, unix.saturating_sub(saved.unix), now.phase),
         };
         let moved = reading.tick.wrapping_sub(saved.tick) != elapsed.cast_unsigned();
-        Resume { reading, elapsed, rounded: (plans && moved).into() }
+        Resume { reading, elapsed, rounded: plan_unit.filter(|_| moved) }
     }
 
     /// Returns whether a saved word can be one of the limiter.
@@ -90,11 +97,17 @@ impl Resume {
         let age = if age < -longest { 0 } else { age };
         let stamp = tick.wrapping_sub(age.min(longest).cast_unsigned());
         let word = State::pack(terms, saved.stored(terms), stamp);
-        match terms.widths.counts.counting {
-            Counting::Bucket => {
-                Some(State::pack(terms, saved.stored(terms).saturating_sub(self.rounded), stamp))
+        match (terms.widths.counts.counting, self.rounded) {
+            (Counting::Bucket, Some(unit)) => {
+                // A level is not below the deepest debt, so its time begins later.
+                let most = age.min(longest).saturating_add_unsigned(terms.max_skew()).max(0);
+                Some(match saved.stored(terms).checked_sub(1) {
+                    Some(level) => State::pack(terms, level, stamp),
+                    None => State::pack(terms, 0, stamp.wrapping_add(unit.min(most.cast_unsigned()))),
+                })
             }
-            Counting::Places => None,
+            (Counting::Bucket, None) => Some(word),
+            (Counting::Places, _) => None,
             _ => {
                 let forgotten = self.windows().idle_from(word, &self.reading) <= self.reading.nanos();
                 (age < longest && !forgotten).then_some(word)
@@ -118,10 +131,25 @@ impl State {
     /// `plans`: either may be under a plan that earns less than the terms. Then nothing is earned
     /// from the earlier stamp to the later one.
     pub(crate) fn merged(self, reading: &Reading, other: State, plans: bool) -> State {
+        self.beside(reading, other, plans, Takes::OfBoth)
+    }
+
+    /// Returns a bucket that never has more tokens than either of two. `plans` is as in
+    /// [`merged`](State::merged).
+    pub(crate) fn least(self, reading: &Reading, other: State, plans: bool) -> State {
+        self.beside(reading, other, plans, Takes::OfEither)
+    }
+
+    fn beside(self, reading: &Reading, other: State, plans: bool, takes: Takes) -> State {
         let Reading { refill: terms, tick, .. } = reading;
         if !self.is_level() {
             return other;
         }
+        let left = |one: u64, two: u64| match takes {
+            // Below 2^59.
+            Takes::OfBoth => (one + two).saturating_sub(terms.capacity),
+            Takes::OfEither => one.min(two),
+        };
         match terms.widths.counts.counting {
             Counting::Bucket if plans => {
                 let ahead = |state: State| match state.passed(terms, *tick) {
@@ -129,20 +157,32 @@ impl State {
                     passed => (terms.mask - passed).cast_signed() + 1,
                 };
                 let later = if ahead(self) > ahead(other) { self } else { other };
+                let now = if ahead(later) > 0 { later.word() } else { *tick };
                 let [one, two] = [self, other].map(|state| state.stored(terms).min(terms.capacity));
-                State::pack(terms, (one + two).saturating_sub(terms.capacity), later.word())
+                match takes {
+                    // Below the deepest debt nothing is told: the level is as low as can be now.
+                    Takes::OfBoth if one + two < terms.capacity => State::pack(terms, 0, now),
+                    _ => State::pack(terms, left(one, two), later.word()),
+                }
             }
             Counting::Bucket => {
                 let (one, two) = (reading.view(self), reading.view(other));
                 let later = if one.lag > two.lag { one } else { two };
-                // Below 2^59.
-                let level = (one.level + two.level).saturating_sub(terms.capacity);
-                Balance { level, ..later }.initialized(terms)
+                Balance { level: left(one.level, two.level), ..later }.initialized(terms)
             }
             Counting::Places => self,
-            _ => WindowTerms::<ANY>::of(*reading, None).refill.merged(self, other, *tick),
+            _ => WindowTerms::<ANY>::of(*reading, None).refill.beside([self, other], *tick, takes),
         }
     }
+}
+
+/// The takes that two words tell together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// They are takes of one bucket.
+    OfBoth,
+    /// They are takes of one bucket or of another one.
+    OfEither,
 }
 
 impl WindowTerms<ANY> {
@@ -156,21 +196,23 @@ impl WindowTerms<ANY> {
         }
     }
 
-    /// Returns a window in which the tokens of two are used.
-    fn merged(&self, one: State, two: State, now: u64) -> State {
-        let (one, two) = (self.view(one, now), self.view(two, now));
+    /// Returns a window in which the tokens of two are used, or as many as in either.
+    fn beside(&self, words: [State; 2], now: u64, takes: Takes) -> State {
+        let [one, two] = words.map(|word| self.view(word, now));
         let by_stamp = |view: &Balance| (view.level > 0, view.lag);
         let (late, early) = if by_stamp(&one) >= by_stamp(&two) { (one, two) } else { (two, one) };
         let first_use = self.counts.counting == Counting::FirstUse;
         let behind = if first_use { 0 } else { late.lag.saturating_sub(early.lag) };
-        let (mut level, early) = (late.level, self.shifted(early.level, behind));
+        let levels = [late.level, self.shifted(early.level, behind)];
+        let (mut level, mut used) = (0, 0);
+        // The newest first: without room for all of them, the oldest are left out.
         for age in 0..=self.counts.before.into() {
-            let used = match self.counts.counting {
-                Counting::Weighted => self.count(level, age),
-                _ => self.sum(level),
-            };
-            let more = self.count(early, age).min(self.counts.most().saturating_sub(used));
-            level += more << (age * u64::from(self.counts.count));
+            let [one, two] = levels.map(|level| self.count(level, age));
+            let count = if takes == Takes::OfBoth { one + two } else { one.max(two) };
+            let count = count.min(self.counts.most().saturating_sub(used));
+            level |= count << (age * u64::from(self.counts.count));
+            // Each count of a weighted window has room of its own.
+            used += if self.counts.counting == Counting::Weighted { 0 } else { count };
         }
         Balance { level, ..late }.initialized(self.terms())
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::insert::FREE_IN_PRIMARY;
 use super::set::{LATCH, Slot, SlotRef, USED, hashes_of};
 use super::two_choice::{Choice, FILLING, NO_KEY, OPEN, Table};
+use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::Engine;
 use crate::sync::Ordering;
 use crate::word::state::State;
@@ -50,15 +51,22 @@ impl Table {
     /// Calls `see` with the fingerprint, the set and the word of each held slot, in the order of
     /// the slots.
     pub(crate) fn each(&self, mut see: impl FnMut(u64, Set, State)) {
-        for slot in &self.slots {
-            let fingerprint = slot.fingerprint.load(Ordering::Acquire) & !LATCH;
-            let state = slot.bucket.state();
+        for (fingerprint, held) in self.held() {
+            let state = held.state();
             // Else the slot passes to another key.
-            if fingerprint > USED && state.is_level() && slot.has(fingerprint) {
-                let set = if self.is_at_home(slot, fingerprint) { Set::Primary } else { Set::Secondary };
+            if state.is_level() {
+                let set = if self.is_at_home(held.slot, fingerprint) { Set::Primary } else { Set::Secondary };
                 see(fingerprint, set, state);
             }
         }
+    }
+
+    /// Returns the slots that have a key, or are getting or losing one, with its fingerprint.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (u64, SlotRef<'_>)> {
+        self.slots.iter().filter_map(|slot| {
+            let fingerprint = slot.fingerprint.load(Ordering::Acquire) & !LATCH;
+            (fingerprint > USED).then_some((fingerprint, SlotRef { slot, fingerprint }))
+        })
     }
 
     /// Returns the right to fill the table with keys of one that had this number of slots; `None`

@@ -190,8 +190,8 @@ fn a_table_answers_as_a_map_whatever_its_slots_were() {
     }
 }
 
-/// The keys of a state find other slots in a table of another size. Without room for all of them
-/// it is refused.
+/// The keys of a state find other slots in a table of another size. It is restored also without
+/// room for all of them.
 #[test]
 fn a_state_is_restored_in_a_table_of_another_size() {
     for before in [Slots::New, Slots::Swept] {
@@ -215,13 +215,7 @@ fn a_state_is_restored_in_a_table_of_another_size() {
             assert_eq!(restored.answers, saved.answers, "{slots:?} into {before:?}, {keys} keys");
 
             (0..PLACES).for_each(|key| saved.take(50 + key, 1));
-            let held = saved.limiter.len();
-            let error = restored.limiter.restore(&saved.limiter.save());
-            let told = format!("the state has {held} keys, and the limiter has room for ");
-            match keys - PLACES >= held as u64 {
-                true => assert_eq!(error, Ok(())),
-                false => assert!(error.expect_err("no room").to_string().starts_with(&told)),
-            }
+            assert_eq!(restored.limiter.restore(&saved.limiter.save()), Ok(()), "{keys} keys");
         }
     }
 }
