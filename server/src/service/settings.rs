@@ -213,7 +213,7 @@ rows! {
     "", "algorithm fixed_window|token_bucket", "fixed_window", "how `unit` and `requests_per_unit` count": |to, v, _| {
         choice(v, &Algorithm::NAMES).map(|it| to.algorithm = it)
     };
-    "", "max-keys N", "4194304", "the most keys of each unit; further ones share":
+    "", "max-keys N", "2097152", "the most keys of all limits; further ones share":
         |to, v, _| number(v, 1_024, 1 << 28).map(|it| to.max_keys = it);
     "TOLLGATE_STATE", "state FILE", "", "the counts outlive a restart in this file":
         |to, v, folder| { to.state = Some(folder.join(v)); Ok(()) };

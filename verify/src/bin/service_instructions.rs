@@ -12,6 +12,9 @@ use std::hint::black_box;
 
 use prost::Message;
 
+#[allow(dead_code, reason = "the server uses the rest")]
+#[path = "../../../server/src/past.rs"]
+mod past;
 #[path = "../../../fuzz/src/rules.rs"]
 mod rules;
 #[path = "../../../fuzz/src/service.rs"]
