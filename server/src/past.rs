@@ -1,8 +1,8 @@
 //! The places that keys leave by a change of the rules, until their counts have come over.
 //!
-//! *Invariant:* the count of a key is in one place. A key is charged in its new place before the old
-//! one forgets it. So a caller that does not find it in the old place finds the charge in the new
-//! one. No caller decides in an old place any more, or its decision is void.
+//! *Invariant:* the count of a key is in one place. A key is charged in its new place before the
+//! old one forgets it. So a caller that does not find it in the old place finds the charge in the
+//! new one. No caller decides in an old place any more, or its decision is void.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
