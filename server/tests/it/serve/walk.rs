@@ -19,10 +19,14 @@ const LONGEST: usize = 60 << 10;
 
 /// The answer to a request. There is none if the connection is closed.
 fn answer(to: SocketAddr, target: &str, headers: &[u8]) -> Option<Message> {
-    let mut connection = Connection::connect_from([127, 0, 0, 1], to);
     let line = format!("GET {target} HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n");
+    answer_to(to, &[line.as_bytes(), headers, b"\r\n"].concat())
+}
+
+fn answer_to(to: SocketAddr, head: &[u8]) -> Option<Message> {
+    let mut connection = Connection::connect_from([127, 0, 0, 1], to);
     // A proxy may close the connection before it has the whole head.
-    let _ = connection.try_write([line.as_bytes(), headers, b"\r\n"].concat());
+    let _ = connection.try_write(head);
     connection.reply("GET").ok().flatten().map(|(answer, _)| answer)
 }
 
@@ -50,7 +54,8 @@ pub(super) fn spellings(to: SocketAddr) {
     }
 }
 
-/// Checks that no value of a header, a cookie or a query passes.
+/// Checks that no value of a header, a cookie or a query passes, nor a method, nor a request
+/// without a host.
 pub(super) fn values(to: SocketAddr) {
     use_up(to);
     let of_length = |length| vec![b'k'; length];
@@ -67,6 +72,14 @@ pub(super) fn values(to: SocketAddr) {
         heads.push((String::new(), b"X-Api-Key: k\r\n".repeat(lines)));
         let different = (0..lines).map(|line| format!("X-Api-Key: k{line}\r\n"));
         heads.push((String::new(), different.collect::<String>().into_bytes()));
+    }
+    for line in ["POST /login HTTP/1.1", "MADEUP /login HTTP/1.1", "OPTIONS http://edge/login HTTP/1.1"] {
+        let head = format!("{line}\r\nHost: edge\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        assert!(answer_to(to, head.as_bytes()).is_none_or(|answer| answer.status != 200), "{line}");
+    }
+    for line in ["GET /login HTTP/1.0", "GET http://edge/login HTTP/1.0"] {
+        let head = format!("{line}\r\n\r\n");
+        assert!(answer_to(to, head.as_bytes()).is_none_or(|answer| answer.status != 200), "{line}");
     }
     let passes =
         |(query, headers): &&(String, Vec<u8>)| status(to, &format!("/login{query}"), headers) == 200;
