@@ -63,8 +63,8 @@ fn the_wait_that_is_told_is_that_of_the_limit_that_refuses_for_longest() {
             let is_ok = |_: &usize| ask_all(&service, &["a", "b"], "").overall_code() == Pass;
             (0..asked).filter(is_ok).count()
         };
-        // Unless counting stops at a refusal, those of the hour use up the day, and those of the day
-        // the next hour.
+        // Unless counting stops at a refusal, those of the hour use up the day. Those of the day
+        // use up the next hour.
         assert_eq!(passes(30), 20, "{limits:?} {stops}");
         service.clock.advance(Duration::from_secs(3_600));
         assert_eq!(passes(54), if stops { 4 } else { 0 }, "{limits:?} {stops}");
