@@ -103,3 +103,27 @@ fn a_wait_has_its_bounds() {
     let proxy = Proxy::start("--limit 1/h --delay 1h --shadow");
     assert_eq!(proxy.statuses("/"), [200; 3]);
 }
+
+/// A client that makes up keys holds half of the line, and others behind its proxy find a place.
+#[test]
+fn no_client_fills_the_line_by_made_up_keys() {
+    let proxy = Proxy::start(
+        "--limit 1/h --delay 1h --max-waiting 4 --key header:x-key --trust-proxy 127.0.0.1 --drain 10ms",
+    );
+    let ask = |client: u8, key: &str| {
+        let head = format!("Host: a\r\nX-Key: {key}\r\nX-Forwarded-For: 203.0.113.{client}\r\n\r\n");
+        proxy.write(&format!("GET / HTTP/1.1\r\n{head}"))
+    };
+    let mut line = Vec::new();
+    for (client, key, waits) in [(1, "a", 1), (1, "b", 2), (1, "c", 2), (2, "d", 3), (2, "e", 3), (3, "f", 4)]
+    {
+        assert_eq!(ask(client, key).read().status, 200);
+        let mut asked = ask(client, key);
+        if waits > line.len() {
+            line.push(asked);
+        } else {
+            assert_eq!(asked.read().status, 429, "{client} {key}");
+        }
+        proxy.await_metric("tollgate_waiting{policy=\"default\"}", waits as u64);
+    }
+}
