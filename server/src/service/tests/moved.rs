@@ -14,7 +14,7 @@ use crate::service::counts::{Algorithm, CountOptions, LimitCounts, Verb};
 use crate::service::json;
 use crate::service::messages::{Code, RateLimitResponse};
 use crate::service::options::ServeOptions;
-use crate::service::state::{Configured, Service};
+use crate::service::state::{Configured, Files, Service};
 use crate::state_file::SavedPart;
 
 use Algorithm::{FixedWindow, TokenBucket};
@@ -43,7 +43,7 @@ impl Run {
         let loaded = load(&[("a.yaml".to_owned(), text)], LoadOptions::default()).unwrap();
         let loaded = self.service.counts.load(loaded).unwrap();
         let settings = self.service.in_force().settings.clone();
-        self.service.set(Configured { settings, loaded: Some(loaded) });
+        self.service.set(Configured { settings, files: Files::default(), loaded: Some(loaded) });
     }
 
     /// Asks for hits of the key `k` and a value. Returns whether they are granted, and those left.

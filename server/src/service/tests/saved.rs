@@ -24,21 +24,20 @@ fn parts(counts: &Arc<LimitCounts>) -> Vec<SavedPart> {
     StateFile::open(&path).unwrap().1
 }
 
-/// Returns each table: an amount, and whether it is that of fixed values.
-fn tables() -> Vec<(Amount, bool)> {
+/// Returns an amount of each table.
+fn tables() -> [Amount; 5] {
     let text = |text: &str| Amount::Text(text.into(), text.parse().unwrap());
-    let amounts = [
+    [
         Amount::Window { unit: Unit::Hour, requests: 9 },
         Amount::Window { unit: Unit::Year, requests: 9 },
         text("9/h"),
         text("1/h burst 40"),
         text("30/h fixed"),
-    ];
-    amounts.into_iter().flat_map(|amount| [(amount.clone(), false), (amount, true)]).collect()
+    ]
 }
 
-fn count(counts: &LimitCounts, (amount, is_fixed): &(Amount, bool), key: u8, ask: (Verb, u64)) -> u64 {
-    let (counter, key): (_, CountKey) = (counts.counter_of(amount, *is_fixed), [key; 16]);
+fn count(counts: &LimitCounts, amount: &Amount, key: u8, ask: (Verb, u64)) -> u64 {
+    let (counter, key): (_, CountKey) = (counts.counter_of(amount), [key; 16]);
     let counted = counts.count(&counter, key, ask, counts.now()).unwrap();
     // A bucket tells the tokens left.
     if matches!(amount, Amount::Window { .. }) { counted.hits.after } else { 100 - counted.remaining }
