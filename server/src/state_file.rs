@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Access, FlockOperation, access, flock};
+use rustix::io::Errno;
 use siphasher::sip::SipHasher13;
 
 use crate::settings::file;
@@ -33,8 +34,11 @@ const NEW: &str = ".new-";
 const MOST_ASIDE: usize = 9;
 /// The most links behind each other.
 const MOST_LINKS: usize = 40;
-/// The times that a save begins anew because another process saves meanwhile.
+/// The times that a save begins anew because another process saves meanwhile, without a lock.
 const TRIES: usize = 5;
+/// The waits for the lock of another process's save, 2 s in all.
+const LOCK_TRIES: u32 = 400;
+const LOCK_WAIT: Duration = Duration::from_millis(5);
 
 /// The saved state of a limiter, or of something else that is named.
 pub(crate) struct SavedPart {
@@ -202,13 +206,14 @@ impl StateFile {
         // A link is followed each time, since it may point elsewhere meanwhile.
         let target = target(&self.path)?;
         let new = beside(&target, &self.new);
+        let folder = locked(folder_of(&target))?;
         let saved = self.write_and_rename(&target, &new, parts, merge);
         if saved.is_err() {
             // A part of a state takes room until the next try.
             let _ = fs::remove_file(&new);
         }
         saved?;
-        File::open(folder_of(&target))?.sync_all()
+        folder.sync_all()
     }
 
     fn write_and_rename(
@@ -292,6 +297,19 @@ fn target(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::other(format!("more than {MOST_LINKS} links behind each other")))
+}
+
+/// Opens a folder for a save that no other one is between. It is locked until it is closed, unless
+/// the file system has no locks or a process holds one for long.
+fn locked(folder: &Path) -> io::Result<File> {
+    let folder = File::open(folder)?;
+    for _ in 0..LOCK_TRIES {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_WAIT),
+            _ => break,
+        }
+    }
+    Ok(folder)
 }
 
 fn folder_of(path: &Path) -> &Path {

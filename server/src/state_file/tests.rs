@@ -2,6 +2,7 @@
 //! saved.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
@@ -247,4 +248,27 @@ fn the_begin_of_counts_goes_over_restarts() {
     save(&mut file, put_all).expect("it is saved");
     let origin = open(&path).0.origin();
     assert!(origin.began == began - 1_000 && origin.saved.is_some_and(|saved| saved >= began), "{origin:?}");
+}
+
+/// No save is between the look at the file and its replacement.
+#[test]
+fn two_processes_that_save_all_the_time_lose_nothing() {
+    let (_folder, path) = folder();
+    save(&mut open(&path).0, |_| Ok(())).expect("it is saved");
+    let saver = |name: &'static str| {
+        let mut file = open(&path).0;
+        move || {
+            let all = RefCell::new(BTreeSet::new());
+            for number in 0..50 {
+                all.borrow_mut().insert(format!("{name} {number}"));
+                let put = |to: &mut Writer| all.borrow().iter().try_for_each(|item| to.put(item, b""));
+                let merge =
+                    |parts: Vec<SavedPart>| all.borrow_mut().extend(parts.into_iter().map(|part| part.name));
+                file.save(put, merge).expect("it is saved");
+            }
+        }
+    };
+    let savers = [saver("a"), saver("b")];
+    thread::scope(|scope| savers.into_iter().for_each(|save| _ = scope.spawn(save)));
+    assert_eq!(open(&path).1.len(), 100);
 }
