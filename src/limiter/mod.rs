@@ -25,10 +25,10 @@ pub(crate) mod plan;
 pub(crate) mod rate_limiter;
 pub(crate) mod rule;
 mod saved;
+mod saved_parts;
 pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod state_bytes;
-mod state_parts;
 mod task;
 pub(crate) mod ticket;
 #[cfg(feature = "tokio")]
