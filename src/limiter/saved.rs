@@ -281,7 +281,7 @@ impl<K: Hash + Eq + KeyBytes, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
         let sharers = if shares { keyspace.held() } else { HashSet::new() };
         let mut to = Destination { sharers, same_hashes, filling: None, shared: Default::default() };
         read_parts(reader, (facts.kind, &resume), |part| {
-            self.restore_part(part, &word, &mut to);
+            self.restore_part(part, word, &mut to);
             Ok(())
         })
     }
