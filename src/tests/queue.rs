@@ -227,9 +227,10 @@ fn each_step_is_that_of_a_naive_queue() {
         let mut both = Both { queue, naive, random: Random(seed), next: 0, end: 0, now: 0 };
         for step in 0..400 {
             both.step();
-            if both.naive.runs.len() >= AT_ONCE {
+            if both.naive.runs.len() >= 2 * AT_ONCE {
                 break;
             }
+            (0..5).for_each(|_| both.queue.runs.pack());
             println!("seed {seed}, step {step}: {:?}", both.naive.runs);
             both.compare();
         }
@@ -327,7 +328,7 @@ fn joining_and_leaving_are_logarithmic_in_the_callers() {
         let [few, many] = [4_000, 16_000].map(|callers| steps(callers, apart, placed));
         println!("{shape}: {few} steps of 4,000 callers, {many} of 16,000");
         assert!(many <= 5 * few, "{shape}: {few} and {many} steps");
-        // A caller joins and leaves once: some questions of 14 steps each, and 8 runs to pack.
+        // A caller joins and leaves once: some questions of 14 steps each, and 4 runs to pack.
         assert!(many <= 16_000 * 1_000, "{shape}: {many}");
     }
 }

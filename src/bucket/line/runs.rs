@@ -17,8 +17,11 @@ use super::bank::Sight;
 use super::sums::{Sums, visit};
 use crate::fault::{Fault, injected};
 
-/// Runs that one step packs or skips.
-pub(crate) const AT_ONCE: usize = 8;
+/// Runs that one step packs.
+pub(crate) const AT_ONCE: usize = 4;
+
+/// Rests that a place skips, with the one in which it lies.
+const SKIPPED: usize = 8;
 
 /// A stretch of positions that the line holds.
 #[derive(Clone, Copy, Debug)]
@@ -208,7 +211,7 @@ impl Runs {
     /// A rest of a run that is too small is skipped. `None` if none of the next runs has room.
     fn next_fit(&self, units: u64) -> Option<Cursor> {
         let (mut run, mut from) = self.cursor()?;
-        for _ in 0..AT_ONCE {
+        for _ in 0..SKIPPED {
             visit();
             let end = from + units.cast_signed();
             if end <= self.runs[run].end {
@@ -255,7 +258,7 @@ impl Runs {
         }
         // Rests that are too small: a caller that looks for its place would have to skip them all.
         let last = self.runs.len() - 1;
-        if last + 1 >= self.used + AT_ONCE {
+        if last + 1 >= self.used + SKIPPED {
             self.runs.drain(self.used..last);
         }
     }
