@@ -50,8 +50,8 @@ impl Places {
     /// A pause: each request for a place is refused, until another limit is set. Places in use stay
     /// and come back.
     ///
-    /// A key under a [plan](crate::Plan) has the limit of its plan, also in a pause. As a plan this
-    /// shuts some keys out. [`limit`](Places::limit) is 0.
+    /// A key under a [plan](crate::Plan) has the limit of its plan, also in a pause. A pause is no
+    /// plan: that is an error. [`limit`](Places::limit) is 0.
     ///
     /// # Examples
     ///
