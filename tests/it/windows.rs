@@ -88,7 +88,7 @@ fn a_text_or_a_number_out_of_bounds_is_one_sentence() {
             "1000/m sliding 14s",
             "a limit of 1000 leaves 4 sub-windows of 15s, over the bound of 14s: say \"1000/m sliding 15s\", or \"at most 1000/m burst 100\"".into(),
         ),
-        ("1/month sliding", "a civil month is a fixed window by the calendar: say utc".into()),
+        ("1/month sliding", "a civil month is a fixed window by the calendar: 1/month fixed utc".into()),
         (
             "10000000/s weighted",
             "a limit of 10000000 every 1s leaves one word a time range below the bound of 2^46 ns (19.5 hours)".into(),
