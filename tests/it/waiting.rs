@@ -154,6 +154,33 @@ fn keys_wait_each_in_a_line_of_their_own() {
     });
 }
 
+/// Tasks that are turned away wait for those before them, and poll no timer meanwhile.
+#[test]
+fn tasks_keep_their_order_when_their_key_is_forgotten() {
+    on_a_paused_clock(async {
+        let quota = Quota::per_second(10).burst(1);
+        let limiter = Arc::new(RateLimiter::<u64>::stored(quota).clock(tokios()).build());
+        limiter.key(&1).acquire().await.unwrap();
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let tasks = [(); 10].map(|()| limiter.clone()).into_iter().enumerate().map(|(place, limiter)| {
+            let served = served.clone();
+            tokio::spawn(async move {
+                limiter.key(&1).acquire().await.unwrap();
+                served.lock().unwrap().push(place);
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        for _ in 0..3 {
+            sleep(Duration::from_millis(150)).await;
+            limiter.remove(&1);
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(served.lock().unwrap().is_sorted());
+    });
+}
+
 /// Each verb of a key waits for its tokens, or refuses a longer wait at once.
 #[test]
 fn each_verb_of_a_key_waits_as_long_as_it_says() {

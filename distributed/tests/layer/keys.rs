@@ -105,7 +105,7 @@ async fn a_value_of_a_header_is_one_key_in_each_process() {
     assert_eq!([status(&layers[0], with(&["a"])).await, status(&layers[1], with(&["a"])).await], [200, 429]);
     assert_eq!(status(&layers[1], with(&["b"])).await, 200);
     assert_eq!(
-        [status(&layers[0], with(&[])).await, status(&layers[0], with(&["c", "c"])).await],
+        [status(&layers[0], with(&[])).await, status(&layers[0], with(&["c", "d"])).await],
         [400, 400]
     );
 }

@@ -55,6 +55,12 @@ impl Replay {
                 ));
             }
         }
+        for (name, _) in self.headers.borrow().iter().filter(|(_, is_there)| !**is_there) {
+            doubts.push(format!(
+                "no line has the header {name}, which the check reads: its requests count by their clients; log it, \
+                 or name its field by --field header:{name}=FIELD"
+            ));
+        }
         if let Some(side) = self.sides.iter().position(|side| side.unlimited == self.requests) {
             let side = ["the first", "the other"][side];
             doubts.push(format!(

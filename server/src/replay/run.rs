@@ -3,6 +3,8 @@
 //! The lines become requests of a profile of checks, and the log moves the clock. The decisions are
 //! those of the service.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,12 +103,23 @@ pub(super) struct Replay {
     pub(super) requests: u64,
     /// The requests that only the first configuration refuses, and only the second one.
     pub(super) only: [u64; 2],
+    /// The headers that the check reads, and whether a line has each.
+    pub(super) headers: RefCell<BTreeMap<String, bool>>,
 }
 
 impl Replay {
     pub(super) fn new(check: Check, fields: FieldNames, sides: Vec<Side>) -> Replay {
         let (logs, timeline) = (Vec::new(), Timeline::new());
-        Replay { check, fields, sides, logs, timeline, requests: 0, only: [0; 2] }
+        Replay {
+            check,
+            fields,
+            sides,
+            logs,
+            timeline,
+            requests: 0,
+            only: [0; 2],
+            headers: RefCell::default(),
+        }
     }
 
     /// Takes all lines of the logs. `seen` is told of the bytes of each line.
@@ -115,8 +128,9 @@ impl Replay {
         mut logs: Vec<LogSource<RateLimitRequest>>,
         seen: &mut dyn FnMut(usize),
     ) -> Result<(), String> {
-        let Replay { check, fields, sides, timeline, requests, only, .. } = self;
-        let outcome = merge(&mut logs, &|line| request(check, fields, line), seen, &mut |at, request| {
+        let Replay { check, fields, sides, timeline, requests, only, headers, .. } = self;
+        let request = |line: &str| request(check, fields, headers, line);
+        let outcome = merge(&mut logs, &request, seen, &mut |at, request| {
             *requests += 1;
             let mut refused = [false; 2];
             for (side, refused) in sides.iter_mut().zip(&mut refused) {
@@ -133,11 +147,22 @@ impl Replay {
 }
 
 /// Returns the request of a line, and its time.
-fn request(check: &Check, fields: &FieldNames, line: &str) -> Option<(Duration, RateLimitRequest)> {
+fn request(
+    check: &Check,
+    fields: &FieldNames,
+    known: &RefCell<BTreeMap<String, bool>>,
+    line: &str,
+) -> Option<(Duration, RateLimitRequest)> {
     let line = lines::read(line, fields)?;
     let headers = &line.headers;
     let header = |wanted: &hyper::http::HeaderName| {
-        headers.iter().find(|(name, _)| *name == wanted.as_str()).map(|(_, value)| value.clone())
+        let found = headers.iter().find(|(name, _)| *name == wanted.as_str()).map(|(_, value)| value.clone());
+        let mut known = known.borrow_mut();
+        match known.get_mut(wanted.as_str()) {
+            Some(is_there) => *is_there |= found.is_some(),
+            None => _ = known.insert(wanted.as_str().to_owned(), found.is_some()),
+        }
+        found
     };
     let host = headers.iter().find(|(name, _)| name == "host").map_or("", |(_, value)| value);
     let (method, target) = (&*line.method, &*line.target);

@@ -166,31 +166,37 @@ impl CallerLine {
                 .then_some(id);
         }
         self.pump(bank, sight, due, wakes);
-        let Some(slot) = self.queue.find(id) else { return self.outside(id, event, waker) };
+        let Some(slot) = self.queue.find(id) else { return self.outside(id, event, waker, wakes) };
         let (turn, is_head) = (self.queue.runs.turn_of(slot, &sight), self.queue.runs.head() == Some(slot));
         let is_paused = sight.is_shut && !self.queue.runs.is_placed(slot);
         let node = self.queue.node(slot);
         node.waker = Some(waker.clone());
+        // A timer that was set before the pause ends once.
+        if event == Event::Woken && (is_paused || !is_head || turn >= node.armed) {
+            return LineTurn::Waits;
+        }
         if is_paused {
             node.armed = UNSET;
             return LineTurn::Paused;
-        }
-        if event == Event::Woken && (!is_head || turn >= node.armed) {
-            return LineTurn::Waits;
         }
         node.armed = turn;
         LineTurn::Sets { wait: self.wait(bank, slot, turn - sight.now) }
     }
 
     /// Returns the turn of a caller that is not in the line: it is served, or turned away.
-    fn outside(&mut self, id: u64, event: Event, waker: &Waker) -> LineTurn {
+    fn outside(&mut self, id: u64, event: Event, waker: &Waker, wakes: &mut Wakes) -> LineTurn {
         let is_first = self.turned_away.keys().next() == Some(&id);
         match self.turned_away.get_mut(&id) {
             None => LineTurn::Served,
             Some(_) if is_first || event == Event::Due => LineTurn::Joins,
             Some(other) => {
-                *other = Some(waker.clone());
-                LineTurn::Behind
+                // With a waker here, its timer is set as well.
+                wakes.dropped = other.replace(waker.clone());
+                if event == Event::Woken && wakes.dropped.is_some() {
+                    LineTurn::Waits
+                } else {
+                    LineTurn::Behind
+                }
             }
         }
     }

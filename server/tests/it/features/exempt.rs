@@ -367,8 +367,8 @@ fn an_exempt_request_is_counted_once_and_adds_no_series() {
         let label = format!("{{policy=\"{policy}\"");
         proxy.metrics().lines().filter(|line| line.contains(&label)).count()
     };
-    // 13 of the limit and four of its layer.
-    assert_eq!([series("default"), series("login")], [17, 17]);
+    // 13 of the limit and five of its layer.
+    assert_eq!([series("default"), series("login")], [18, 18]);
     // Several entries of the list name one request.
     for (path, times) in [("/login", 3), ("/health", 2), ("/", 1)] {
         for last in 1..=times {
@@ -376,7 +376,7 @@ fn an_exempt_request_is_counted_once_and_adds_no_series() {
         }
     }
     assert_eq!([decisions(&proxy, "login"), decisions(&proxy, "default")], [[3, 0, 0], [3, 0, 0]]);
-    assert_eq!([series("default"), series("login")], [17, 17]);
+    assert_eq!([series("default"), series("login")], [18, 18]);
     // In shadow mode as well; a request without a limit has no decision.
     let proxy = start("--shadow --exempt-path /health");
     let mut client = proxy.connect();
