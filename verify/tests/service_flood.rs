@@ -6,11 +6,11 @@
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
 
-#[path = "common/resident.rs"]
-mod resident;
 #[allow(dead_code, reason = "the server uses the rest")]
 #[path = "../../server/src/past.rs"]
 mod past;
+#[path = "common/resident.rs"]
+mod resident;
 #[path = "../../fuzz/src/rules.rs"]
 mod rules;
 #[path = "../../fuzz/src/service.rs"]
