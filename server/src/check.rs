@@ -7,6 +7,7 @@ use crate::files;
 use crate::output::say;
 use crate::rules::explain::{entries, explain as explained};
 use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
+use crate::service::counts::{MAX_KEYS, bound_of_keys};
 use crate::settings::fault::few;
 use crate::settings::values::switch;
 
@@ -21,16 +22,9 @@ pub(crate) fn run(paths: &[PathBuf], strict: bool, of_checks: &[String]) -> Resu
     let (listing, files) = files::read(paths, &[])?;
     let (text, passes) = report(&files, &listing.unread, strict, options()?);
     let passes = passes && (!strict || of_checks.is_empty());
-    let text: String = of_checks
-        .iter()
-        .map(|warning| {
-            format!(
-                "warning: {warning}
-"
-            )
-        })
-        .chain([text])
-        .collect();
+    let of_checks = of_checks.iter().map(|warning| format!("warning: {warning}\n"));
+    let bound = format!("{}, unless --max-keys says another number\n", bound_of_keys(MAX_KEYS));
+    let text: String = of_checks.chain([text, bound]).collect();
     say(format_args!("{}", text.trim_end()));
     Ok(passes)
 }

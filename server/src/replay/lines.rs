@@ -35,7 +35,7 @@ fn is_dated(line: &str) -> bool {
 
 /// Returns the line without the time, the host and the tag of syslog, or those of a container.
 fn without_prefix(line: &str) -> &str {
-    let is_month = |word: &str| times::MONTHS.iter().any(|month| *month == word);
+    let is_month = |word: &str| times::MONTHS.contains(&word);
     let is_prefixed = match line.as_bytes().first() {
         Some(b'<') => true,
         Some(b'0'..=b'9') => is_dated(line),

@@ -28,6 +28,17 @@ use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
 /// The most texts with a limiter of their own: each takes some 90 KB.
 const MAX_TEXTS: usize = 256;
 
+/// The most keys of all limits together, unless it is set.
+pub(crate) const MAX_KEYS: usize = 1 << 21;
+/// The bytes of a key that is held.
+const BYTES_OF_A_KEY: usize = 85;
+
+/// Returns the bound on the keys of all limits together, as the start and `check` tell it.
+pub(crate) fn bound_of_keys(max_keys: usize) -> String {
+    let mebibytes = max_keys.saturating_mul(BYTES_OF_A_KEY).div_ceil(1 << 20);
+    format!("at most {max_keys} keys of all limits are held, in some {mebibytes} MiB")
+}
+
 /// The arithmetic of `unit` and `requests_per_unit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Algorithm {
@@ -60,7 +71,7 @@ impl CountOptions {
 
 impl Default for CountOptions {
     fn default() -> CountOptions {
-        CountOptions { max_keys: 1 << 21, clock: Clock::new(), algorithm: Algorithm::default() }
+        CountOptions { max_keys: MAX_KEYS, clock: Clock::new(), algorithm: Algorithm::default() }
     }
 }
 

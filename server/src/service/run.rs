@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::oneshot;
 
 use super::admin::Pages;
+use super::counts::bound_of_keys;
 use super::environment;
 use super::front::{Front, Protocol};
 use super::options::ServeOptions;
@@ -72,6 +73,7 @@ pub(crate) async fn run(options: ServeOptions) -> Result<bool, String> {
     let fronts = bind(&settings, &service, tls)?;
     let (listener, address) = admin::bind(settings.admin).await?;
     say(format_args!("debug pages on http://{address}/"));
+    say(format_args!("{}", bound_of_keys(settings.max_keys)));
     tokio::spawn(admin::serve(listener, Pages(source.clone())));
     tokio::spawn(reload_at_each(hangups, source.clone()));
     source.watch().map_err(|error| format!("cannot start threads: {error}"))?;
