@@ -1,6 +1,8 @@
 //! The files of the server's rules, without its tests.
 #![allow(dead_code, reason = "the server uses the rest")]
 
+#[path = "../../server/src/rules/doubts.rs"]
+mod doubts;
 #[path = "../../server/src/rules/fault.rs"]
 pub(crate) mod fault;
 #[path = "../../server/src/rules/fields.rs"]

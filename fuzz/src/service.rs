@@ -9,6 +9,8 @@ pub(crate) mod decide;
 mod homes;
 #[path = "../../server/src/service/json.rs"]
 pub(crate) mod json;
+#[path = "../../server/src/service/key_room.rs"]
+mod key_room;
 #[path = "../../server/src/service/keys.rs"]
 mod keys;
 #[path = "../../server/src/service/limiters.rs"]
@@ -19,8 +21,6 @@ pub(crate) mod loaded;
 pub(crate) mod messages;
 #[path = "../../server/src/service/places.rs"]
 mod places;
-#[path = "../../server/src/service/room.rs"]
-mod room;
 #[path = "../../server/src/service/statistics.rs"]
 mod statistics;
 #[path = "../../server/src/service/status.rs"]
