@@ -1,11 +1,12 @@
 //! The places that keys leave by a change of the rules, until their counts have come over.
 //!
-//! *Invariant:* the count of a key is in one place. A key is charged in its new place before the
-//! old one forgets it. So a caller that does not find it in the old place finds the charge in the
+//! *Invariant:* the count of a key is in one place, or also in an old one that is larger: a use for
+//! which the new place has no room stays for a later, larger one. A key is charged in its new place
+//! before the old one forgets it. So a caller that does not find it in the old place finds the charge in the
 //! new one. No caller decides in an old place any more, or its decision is void.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
 use tollgate::AnyRule;
@@ -26,6 +27,9 @@ pub(crate) trait CountTable: Clone {
     /// Returns the tokens that a key takes along.
     fn counts(&self) -> Carried;
 
+    /// Returns the most tokens that a key can have used.
+    fn capacity(&self) -> u64;
+
     fn holds(&self, key: &Self::Key) -> bool;
 
     fn use_of(&self, key: &Self::Key) -> Use;
@@ -43,7 +47,6 @@ pub(crate) trait CountTable: Clone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carried {
     Used,
-    Left,
     Both,
 }
 
@@ -145,18 +148,26 @@ impl<P: CountTable> Past<P> {
         });
         drop(left);
         if is_left || are_over {
-            let _moves = moves.0.read().unwrap_or_else(PoisonError::into_inner);
-            self.change(key, to);
+            // A decision waits for no save: while one runs, the key stays in both places.
+            let still = match moves.0.try_read() {
+                Ok(guard) => Some(guard),
+                Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            self.change(key, to, still.is_some());
         }
     }
 
     /// Moves a key, and forgets the places that are over.
-    fn change(&self, key: &P::Key, to: &P) {
+    fn change(&self, key: &P::Key, to: &P, is_moved: bool) {
         let mut all = self.left.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|left| !left.is_over());
         for Left { place, .. } in all.iter().filter(|left| left.place.holds(key)) {
-            charge(to, key, place.use_of(key));
-            place.forget(key);
+            let there = place.use_of(key);
+            charge(to, key, there);
+            if is_moved && there.used <= to.capacity() {
+                place.forget(key);
+            }
         }
         if all.is_empty() {
             self.is_live.store(false, Relaxed);
@@ -166,9 +177,9 @@ impl<P: CountTable> Past<P> {
 
 /// Charges a key with its use elsewhere.
 ///
-/// A window has the tokens used, and a bucket those left. A strict bucket has at most both: one
-/// that is lowered and raised again gives none back. A key that has used nothing is not limited by
-/// an old burst.
+/// A window has the tokens used. A bucket has the tokens left, and at most its burst less those
+/// used: one that is lowered and raised again gives none back. A key that has used nothing is not
+/// limited by an old burst.
 pub(crate) fn charge<P: CountTable>(to: &P, key: &P::Key, there: Use) {
     if there.used == 0 {
         return;
@@ -177,7 +188,6 @@ pub(crate) fn charge<P: CountTable>(to: &P, key: &P::Key, there: Use) {
     let (used, left) = (there.used.saturating_sub(here.used), here.left.saturating_sub(there.left));
     let tokens = match to.counts() {
         Carried::Used => used,
-        Carried::Left => left,
         Carried::Both => used.max(left),
     };
     if tokens > 0 {

@@ -25,8 +25,10 @@ impl<K: Hash + Eq> Keyspace<K> {
         run: impl FnOnce(&mut WordBank<'_, BankWord<'_>>) -> T,
     ) -> T {
         let receipt = id.receipt();
-        let found = self.bucket_of(pin, &receipt).map(Mode::Plain);
-        run(&mut WordBank::new(&self.engine, found, id.plan, None))
+        let found = self.bucket_of(pin, &receipt);
+        let mut bank = WordBank::new(&self.engine, found.map(Mode::Plain), id.plan, None);
+        bank.is_gone |= found.is_some_and(UnlessRemoved::is_gone);
+        run(&mut bank)
     }
 
     /// Joins the line of an entry.

@@ -84,6 +84,12 @@ impl<'a> Shard<'a> {
         now == then || others || injected(Fault::RemovalUnseen)
     }
 
+    /// Returns whether the latest removal since `then` is that of the key.
+    fn was_removed_since(self, then: u64) -> bool {
+        let now = self.latest();
+        now != then && now as u32 == self.hash
+    }
+
     /// Returns the key's bucket for a receipt with the count `then`.
     pub(crate) fn since<W>(self, then: u64, word: W) -> UnlessRemoved<'a, W> {
         UnlessRemoved { word, shard: self, then }
@@ -96,6 +102,13 @@ pub(crate) struct UnlessRemoved<'a, W> {
     word: W,
     shard: Shard<'a>,
     then: u64,
+}
+
+impl<W: BucketRef> UnlessRemoved<'_, W> {
+    /// Returns whether the bucket is certainly not that of the receipt any more.
+    pub(crate) fn is_gone(self) -> bool {
+        self.word.state() == State::SEALED || self.shard.was_removed_since(self.then)
+    }
 }
 
 impl<W: BucketRef> BucketRef for UnlessRemoved<'_, W> {

@@ -38,7 +38,16 @@ impl Bank for Scale {
         let Scale { mark, burst, debt, .. } = *self;
         // Early, so that runs count positions anew.
         let stands = Mark { empty_at: mark.cast_unsigned(), stamp: 0 };
-        Sight { tick, now, mark: Some((mark - base, stands)), burst, debt, is_shut: false, far: now > 500 }
+        Sight {
+            tick,
+            now,
+            mark: Some((mark - base, stands)),
+            burst,
+            debt,
+            is_shut: false,
+            is_gone: false,
+            far: now > 500,
+        }
     }
 
     fn take(&mut self, base: u64, units: u64) -> Credit {

@@ -225,7 +225,8 @@ impl LimitCounts {
 
     fn counter(&self, limit: &RuleLimit) -> Counter {
         // The room of other texts is that of overrides.
-        self.text(&limit.amount).map(|text| self.any_text_limiter(text));
+        // It is held until the counter has it: a sweep removes a limiter without a holder.
+        let _held = self.text(&limit.amount).map(|text| self.any_text_limiter(text));
         let mut counter = self.counter_of(&limit.amount);
         if let (Amount::Text(..), Counter::Text { least, is_charged_after, .. }) =
             (&limit.amount, &mut counter)

@@ -66,6 +66,13 @@ impl CountTable for Home {
         }
     }
 
+    fn capacity(&self) -> u64 {
+        match self {
+            Home::Windows(..) => MOST,
+            Home::Text(limiter) => limiter.capacity,
+        }
+    }
+
     fn holds(&self, key: &CountKey) -> bool {
         match self {
             Home::Windows(windows, _) => windows.keys.contains(key),

@@ -53,6 +53,9 @@ pub(crate) struct Sight {
     pub(crate) debt: i64,
     /// Whether no token is granted until the rule is changed.
     pub(crate) is_shut: bool,
+    /// Whether the bucket is certainly gone. Without a mark it may still be there: a receipt may be
+    /// void without need.
+    pub(crate) is_gone: bool,
     /// Whether positions are far from the base tick, and so must be counted anew.
     pub(crate) far: bool,
 }

@@ -191,12 +191,10 @@ impl CallerLine {
             Some(_) if is_first || event == Event::Due => LineTurn::Joins,
             Some(other) => {
                 // With a waker here, its timer is set as well.
-                wakes.dropped = other.replace(waker.clone());
-                if event == Event::Woken && wakes.dropped.is_some() {
-                    LineTurn::Waits
-                } else {
-                    LineTurn::Behind
-                }
+                let old = other.replace(waker.clone());
+                let sleeps = event == Event::Woken && old.is_some();
+                wakes.dropped = old.or(wakes.dropped.take());
+                if sleeps { LineTurn::Waits } else { LineTurn::Behind }
             }
         }
     }
@@ -206,7 +204,8 @@ impl CallerLine {
         let sight = self.sight(bank, wakes);
         self.pump(bank, sight, None, wakes);
         let Some(slot) = self.queue.find(id) else {
-            if self.turned_away.remove(&id).is_some() {
+            if let Some(waker) = self.turned_away.remove(&id) {
+                wakes.dropped = waker;
                 wakes.extend(self.turned_away.values_mut().next().and_then(Option::take));
             }
             return;
@@ -244,12 +243,18 @@ impl CallerLine {
             self.count_from(&mut sight);
         }
         match sight.mark {
-            None => self.lose(sight.now, wakes),
-            // Tokens came back: all callers move up.
-            Some((end, mark)) if self.queue.runs.pull(end) => {
-                self.mark = Some(mark);
+            None => self.lose(sight.now, sight.is_gone, wakes),
+            Some((end, mark)) => {
+                // A rest of more than a burst ago must not join the places that tokens move up.
+                self.serve_due(sight.now, None, wakes);
+                if !injected(Fault::PlacesUnclamped) {
+                    self.queue.runs.forget(sight.now - sight.burst);
+                }
+                // Tokens came back: all callers move up.
+                if self.queue.runs.pull(end) {
+                    self.mark = Some(mark);
+                }
             }
-            Some(_) => {}
         }
         sight
     }
@@ -262,12 +267,15 @@ impl CallerLine {
         *sight = Sight { now: 0, mark: sight.mark.map(|(end, mark)| (end - now, mark)), ..*sight };
     }
 
-    /// Turns away all callers that are not due, since the bucket is lost. The first one of the next
-    /// bucket is the first one here, so a place in this one counts no more.
-    fn lose(&mut self, now: i64, wakes: &mut Wakes) {
+    /// Turns away all callers that are not due, since the bucket is lost. If it is gone, the first
+    /// one of the next bucket is the first one here, so a place in this one counts no more. Else
+    /// the callers with a place keep it: its tokens are taken from a bucket that is there.
+    fn lose(&mut self, now: i64, is_gone: bool, wakes: &mut Wakes) {
         self.serve_due(now, None, wakes);
         self.mark = None;
-        self.queue.runs.displace();
+        if is_gone {
+            self.queue.runs.displace();
+        }
         while self.turn_away(wakes) {}
     }
 
@@ -328,7 +336,8 @@ impl CallerLine {
                     return self.turn_away(wakes);
                 }
                 Credit::Lost => {
-                    self.lose(now, wakes);
+                    // The next look at the bucket tells whether it is gone.
+                    self.lose(now, false, wakes);
                     return false;
                 }
             }

@@ -288,9 +288,18 @@ impl Runs {
     /// Gives up all positions before `from`. Under a lower burst, the last callers may have no
     /// place any more.
     pub(crate) fn clamp(&mut self, from: i64) {
+        // A burst is lower than the place of the head, which begins less than its cost ago.
+        if self.forget(from) {
+            self.place_anew(from);
+        }
+    }
+
+    /// Gives up the positions before `from` and before the head's run. Returns whether that run
+    /// begins before `from`.
+    pub(crate) fn forget(&mut self, from: i64) -> bool {
         let is_old = |run: &Run| run.start < from;
         if !self.runs.front().is_some_and(is_old) {
-            return;
+            return false;
         }
         let free = match self.head().filter(|_| self.used > 0) {
             Some(head) => self.run_of(head),
@@ -299,10 +308,11 @@ impl Runs {
         let old = self.runs.iter().take(free).take_while(|run| run.end <= from).count();
         self.drop_runs(old);
         match self.runs.front_mut().filter(|run| is_old(run)) {
-            None => {}
-            Some(run) if old < free => run.start = from,
-            // A burst is lower than the place of the head, which begins less than its cost ago.
-            Some(_) => self.place_anew(from),
+            Some(run) if old < free => {
+                run.start = from;
+                false
+            }
+            run => run.is_some(),
         }
     }
 

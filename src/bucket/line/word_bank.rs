@@ -23,6 +23,8 @@ pub(crate) struct WordBank<'a, W> {
     pub(crate) engine: &'a Engine,
     /// The bucket; `None` if it is lost.
     pub(crate) mode: Option<Mode<'a, W>>,
+    /// Whether the bucket is certainly gone.
+    pub(crate) is_gone: bool,
     pub(crate) plan: Option<PlanTerms>,
     /// State from which a bucket starts that was never charged.
     pub(crate) initial: Option<State>,
@@ -36,7 +38,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         plan: Option<PlanTerms>,
         initial: Option<State>,
     ) -> WordBank<'a, W> {
-        WordBank { engine, mode, plan, initial, reading: engine.read() }
+        WordBank { engine, is_gone: mode.is_none(), mode, plan, initial, reading: engine.read() }
     }
 
     /// Returns the outcome of a take of 0 tokens.
@@ -196,6 +198,7 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
                 burst: burst.cast_signed(),
                 debt: (terms.empty_level - by.refill.min_level()).cast_signed(),
                 is_shut: terms.gate == Gate::Shut,
+                is_gone: self.is_gone,
                 far: by.tick.wrapping_sub(base) & terms.mask > terms.mask / 8,
             }
         })

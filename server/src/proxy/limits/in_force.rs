@@ -135,7 +135,11 @@ impl InForce {
         // A store keeps its own.
         gone.retain(|(old, _)| old.limiter.shared().is_none() && moved.is_none());
         let before_that = before.into_iter().flat_map(|before| &before.gone);
-        gone.extend(before_that.filter(|(old, left)| is_gone(old) && !left.is_over()).cloned());
+        gone.extend(
+            before_that
+                .filter(|(old, left)| is_gone(old) && !(left.is_over() && old.past.left().is_empty()))
+                .cloned(),
+        );
         let routed = |limits| Routed::new(settings, before, &tally, limits);
         let in_force = InForce {
             keys: Keys::new(settings),

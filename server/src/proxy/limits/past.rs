@@ -30,7 +30,11 @@ impl CountTable for Limiter {
     }
 
     fn counts(&self) -> Carried {
-        if matches!(self, Limiter::Windows(..)) { Carried::Used } else { Carried::Left }
+        if matches!(self, Limiter::Windows(..)) { Carried::Used } else { Carried::Both }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.rule().capacity()
     }
 
     fn holds(&self, key: &Key) -> bool {
@@ -104,8 +108,9 @@ mod tests {
         for (before, used, after, wanted) in [
             ("1/h burst 40", 37, "1/h burst 1000000", 3),
             ("1/h burst 40", 40, "1/h burst 1000000", 0),
-            ("1/h burst 1000000", 999_990, "1/h burst 5", 5),
-            ("100/d fixed", 98, "1/h burst 40", 2),
+            ("1/h burst 1000000", 999_990, "1/h burst 5", 0),
+            ("100/d fixed", 30, "1/h burst 40", 10),
+            ("100/d fixed", 98, "1/h burst 40", 0),
             ("1/h burst 40", 37, "100/d fixed", 63),
             ("100/d fixed", 98, "1000/d sliding", 902),
             ("100/d fixed", 98, "10/d sliding", 0),
@@ -113,6 +118,20 @@ mod tests {
             ("1/h burst 40", 0, "1/h burst 1000000", 1_000_000),
         ] {
             assert_eq!(left(before, used, after), wanted, "{used} of {before}, then {after}");
+        }
+    }
+
+    /// A smaller limit has no room for all that was used: a later, larger one still knows it.
+    #[test]
+    fn a_use_above_a_smaller_limit_is_not_forgotten() {
+        for between in ["5/d sliding", "1/h burst 40", "5/s"] {
+            let [first, second, third] = ["100/d fixed", between, "100/d sliding"].map(limiter);
+            first.take(&key(1), 90);
+            past(&[&first]).carry(&key(1), &second, &Moves::default());
+            let granted = second.left(&key(1));
+            second.take(&key(1), granted);
+            past(&[&first, &second]).carry(&key(1), &third, &Moves::default());
+            assert!(granted + third.left(&key(1)) <= 10, "{between}: {granted}, {}", third.left(&key(1)));
         }
     }
 

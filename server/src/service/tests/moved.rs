@@ -176,6 +176,26 @@ fn a_key_keeps_its_count_when_a_change_puts_it_elsewhere() {
     }
 }
 
+/// A smaller limit has no room for all hits, and a larger one after it still has them.
+#[test]
+fn a_count_above_a_smaller_limit_is_not_forgotten() {
+    for (large, small) in [
+        ("{limit: 100/d fixed}", "{limit: 5/d fixed}"),
+        ("{limit: 100/d fixed}", "{limit: 5/d}"),
+        ("{unit: day, requests_per_unit: 100}", "{limit: 5/d fixed}"),
+        ("{unit: day, requests_per_unit: 100}", "{limit: 5/d}"),
+    ] {
+        let run = Run::new(FixedWindow, 1_000);
+        let load = |rule: &str| run.load(&[&format!("key: k, rate_limit: {rule}")]);
+        load(large);
+        run.ask("v", r#", "hits_addend": 90"#);
+        load(small);
+        assert!(!run.ask("v", "").0, "{small}");
+        load(large);
+        assert_eq!(run.ask("v", r#", "hits_addend": 0"#).1, 10, "{large}, {small}, and back");
+    }
+}
+
 #[test]
 fn a_debt_outlives_the_change_of_its_text() {
     let rule = |burst: u32| format!("key: k, rate_limit: {{limit: 60/m burst {burst}, charge: after}}");

@@ -318,7 +318,7 @@ fn no_value_of_a_client_turns_a_limit_off() {
             "{request_headers: {header_name: x-user, descriptor_key: model_user}}",
         ];
         let action = |action: &str| format!("                        - actions: [{action}]\n");
-        let first = "                        - actions: [{remote_address: {}}]\n";
+        let first = "                        - actions: [{masked_remote_address: {v4_prefix_mask_len: 32, v6_prefix_mask_len: 64}}]\n";
         let changes = [
             (first, first.to_owned() + &actions.map(action).concat()),
             (
