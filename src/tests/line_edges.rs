@@ -57,9 +57,15 @@ impl<T: WaitsInLine> Callers<T> {
         let Some(caller) = &mut self.all[index] else { return };
         caller.polls += 1;
         self.most_polls = self.most_polls.max(caller.polls);
-        match caller.waiter.poll(fired, &caller.waker) {
-            NextStep::Waits => assert!(!fired),
-            NextStep::Sets(wait) => caller.timer = self.now.saturating_add(wait.as_nanos() as u64),
+        let mut step = caller.waiter.poll(fired, &caller.waker);
+        if let NextStep::Sets(wait) = step {
+            caller.timer = self.now.saturating_add(wait.as_nanos() as u64);
+            // A task polls a timer that it has set, and then the caller again.
+            step = caller.waiter.poll(false, &caller.waker);
+        }
+        match step {
+            NextStep::Waits => assert!(!fired || caller.timer > self.now),
+            NextStep::Sets(_) => panic!("caller {index} polls itself without an end"),
             NextStep::Done(decision) => {
                 self.all[index] = None;
                 self.done.push((index, self.now, decision));
@@ -116,6 +122,49 @@ fn limiters(quota: Quota, debt: Option<u64>) -> [(RateLimiter<u64>, MockClock); 
         }
         (if inline { builder.inline().unwrap().build() } else { builder.build() }, mock)
     })
+}
+
+/// Of other keys in the shard of the key, which make a receipt void without need.
+#[test]
+fn removals_of_other_keys_take_no_place() {
+    for (limiter, mock) in limiters(Quota::per_second(10).burst(1), Some(100)) {
+        let mut callers = Callers::new(mock);
+        assert!(limiter.try_acquire(&7).is_ok());
+        (0..10).for_each(|_| callers.join(limiter.key(&7)));
+        for other in 1_000..9_000 {
+            // A table may have no slot for it.
+            let _ = limiter.try_acquire(&other);
+            limiter.remove(&other);
+        }
+        callers.run_until(HOUR);
+        let served: Vec<_> = callers.done.iter().map(|(index, at, _)| (*index, at / MS)).collect();
+        assert_eq!(served, Vec::from_iter((0..10).map(|index| (index, 100 * (index as u64 + 1)))));
+    }
+}
+
+/// The tokens of a caller that left are too few for the head, and too old by the time of a refund.
+#[test]
+fn an_old_rest_joins_no_place_when_tokens_come_back() {
+    const SECOND: u64 = 1_000 * MS;
+    for (limiter, mock) in limiters(Quota::per_second(1).burst(50), Some(200)) {
+        let mut callers = Callers::new(mock);
+        assert!(limiter.try_acquire_n(&7, 50).is_ok());
+        callers.join(limiter.key(&7).n(1));
+        callers.join(limiter.key(&7).n(48));
+        let reserved = limiter.key(&7).n(1).reserve().unwrap();
+        callers.join(limiter.key(&7).n(50));
+        callers.run_until(SECOND / 2);
+        callers.all[1] = None;
+        callers.run_until(51 * SECOND);
+        let _: Granted = reserved.commit();
+        callers.run_until(99 * SECOND - MS);
+        assert_eq!(callers.done.len(), 1);
+        callers.run_until(99 * SECOND);
+        limiter.refund(&7, 1);
+        callers.run_until(99 * SECOND + MS);
+        assert_eq!(callers.order(), [0, 2]);
+        assert!(limiter.peek(&7).remaining() <= 1, "{:?}", limiter.peek(&7));
+    }
 }
 
 #[test]
