@@ -2,6 +2,9 @@
 //!
 //! A name of a field is read in both of its spellings, and `null` is the default of a field. A
 //! field that the protocol does not have is an error.
+//!
+//! A caller passes on what its client writes, and may let a request pass that has an error. So half
+//! a surrogate pair and bytes that are no UTF-8 are read as other characters.
 
 use std::fmt::Display;
 
@@ -9,7 +12,7 @@ use serde_json::{Number, Value as Json, json};
 
 use super::messages::{
     Code, CurrentLimit, DescriptorEntry, DescriptorStatus, HeaderValue, RateLimitDescriptor,
-    RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Value, ValueKind,
+    RateLimitOverride, RateLimitRequest, RateLimitResponse, Struct, Value, ValueKind, text_of,
 };
 use crate::rules::tree::Unit;
 
@@ -22,7 +25,9 @@ const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 ///
 /// A sentence that names the place and the fault.
 pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
-    let json = serde_json::from_slice(text).map_err(|error| format!("this is no JSON: {error}"))?;
+    let text = text_of(text);
+    let json = serde_json::from_str(&text).or_else(|_| serde_json::from_slice(&paired(&text)));
+    let json = json.map_err(|error| format!("this is no JSON: {error}"))?;
     fields_of(&json, "a request", |request: &mut RateLimitRequest, name, value| {
         match name {
             "domain" => request.domain = string(value)?,
@@ -32,6 +37,29 @@ pub(crate) fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
         }
         Ok(true)
     })
+}
+
+/// Returns a text of the same length, with U+FFFD for each escape of half a surrogate pair.
+/// `JSON.stringify` writes those halves as they are.
+#[cold]
+fn paired(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    let unit = |at: usize| u16::from_str_radix(text.get(at..at + 6)?.strip_prefix("\\u")?, 16).ok();
+    let mut at = 0;
+    while let Some(next) = bytes[at..].iter().position(|&byte| byte == b'\\') {
+        at += next;
+        at += match (unit(at), unit(at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                bytes[at + 2..at + 6].copy_from_slice(b"fffd");
+                6
+            }
+            // The character behind a backslash begins no escape.
+            _ => 2,
+        };
+        at = at.min(bytes.len());
+    }
+    bytes
 }
 
 fn descriptor(json: &Json) -> Result<RateLimitDescriptor, String> {

@@ -111,6 +111,26 @@ fn a_number_of_hits_is_read_or_is_an_error() {
     }
 }
 
+/// A client can write each of them, and a caller that is open lets an error pass.
+#[test]
+fn a_text_that_is_no_unicode_is_read_all_the_same() {
+    for (json, text) in [
+        (&br"\ud800"[..], "\u{fffd}"),
+        (br"a\uDFFF\uD83D.", "a\u{fffd}\u{fffd}."),
+        (br"\ud800\ud83d\ude00\ude00", "\u{fffd}\u{1f600}\u{fffd}"),
+        (br"\ud800\n\u00e9\ud8", ""),
+        (br"\ud800\n\u00e9", "\u{fffd}\n\u{e9}"),
+        // An escape of a backslash is none of a surrogate.
+        (br"\\ud800\\\ud800", "\\ud800\\\u{fffd}"),
+        (b"a\xff\\ud800\xc3\xa9", "a\u{10f7ff}\u{fffd}\u{e9}"),
+        (b"\xed\xa0\x80", "\u{10f7ed}\u{10f7a0}\u{10f780}"),
+    ] {
+        let request = json::request(&[&b"{\"domain\": \""[..], json, b"\"}"].concat());
+        let wanted = Some(text.to_owned()).filter(|text| !text.is_empty());
+        assert_eq!(request.ok().map(|request| request.domain), wanted, "{}", json.escape_ascii());
+    }
+}
+
 #[test]
 fn a_request_that_the_protocol_does_not_have_is_one_error() {
     for (text, error) in [
