@@ -7,6 +7,7 @@
 //! of its readings. A refusal of one holds.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use hyper::header::{CACHE_CONTROL, HOST, HeaderName, RETRY_AFTER};
@@ -123,6 +124,7 @@ impl Check {
         let value = |name: &HeaderName| header_value(headers, name).map(text_of);
         let told = TOLD.iter().filter_map(|[uri, method]| Some((text(uri)?, text(method))));
         let mut told: Vec<_> = told.filter(|_| target.is_none()).collect();
+        told.dedup();
         if told.is_empty() {
             if target.is_none() {
                 self.notes.say(&self.name, Note::NoTarget);
@@ -177,9 +179,17 @@ impl Check {
                 if has(|part| matches!(part, TemplatePart::Method)) { methods } else { &methods[..1] };
             let has_path = has(|part| matches!(part, TemplatePart::Path));
             let of_rules = if paths.is_none() && has_path { values_of(entries, domain) } else { Vec::new() };
+            let paths_read = if has_path { paths.as_ref().map_or(1 + of_rules.len(), Vec::len) } else { 1 };
+            let shared_of = domain.filter(|_| methods.len() * paths_read > 1);
+            let mut counted = BTreeSet::new();
             let mut add = |path| {
                 for method in methods {
                     let descriptor = self.descriptor(entries, asked, Variant { method, path });
+                    // One request is one hit of a count that its readings share.
+                    let count = shared_of.and_then(|domain| shared_count(domain, &descriptor));
+                    if count.is_some_and(|count| !counted.insert(count)) {
+                        continue;
+                    }
                     // Values of rules differ, and may be thousands.
                     if matches!(path, PathValue::OfRule(_)) || !to.contains(&descriptor) {
                         to.push(descriptor);
@@ -295,6 +305,18 @@ impl Template {
 fn values_of(entries: &[(String, Template)], domain: Option<&Domain>) -> Vec<String> {
     let keys = entries.iter().filter(|(_, template)| template.has_path()).map(|(key, _)| key);
     keys.flat_map(|key| domain.map_or(Vec::new(), |domain| domain.values_of(key))).collect()
+}
+
+/// Returns the count of a descriptor whose limit has a wildcard with a shared threshold: the limit,
+/// and the values that its key has.
+fn shared_count(domain: &Domain, descriptor: &RateLimitDescriptor) -> Option<(u32, Vec<String>)> {
+    let entries = &descriptor.entries;
+    let limit = domain.find(entries.iter().map(|entry| (&*entry.key, &*entry.value)))?;
+    if limit.shared.is_empty() {
+        return None;
+    }
+    let own = entries.iter().zip(&limit.shared).filter(|(_, shared)| shared.is_none());
+    Some((limit.id, own.map(|(entry, _)| entry.value.clone()).collect()))
 }
 
 /// Returns the text of the client of an address, which may be any text in a log.

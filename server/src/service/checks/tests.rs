@@ -160,6 +160,38 @@ fn a_path_with_too_many_readings_is_under_every_rule() {
     assert!(check.warnings()[0].contains("client = \"peer\""), "{:?}", check.warnings());
 }
 
+/// A request is one hit of each count, however its path is read.
+#[test]
+fn a_count_that_readings_share_is_asked_for_once() {
+    let text = "domain='edge'\nfrom=[]\ndescriptors=[{p='{path}', c='{client}'}, {m='{method} {path}'}]";
+    let check = super::tests::check(text).expect("it is right");
+    let rules = "domain: edge\ndescriptors:\n\
+                 - {key: p, value: /api/*, share_threshold: true, descriptors: [{key: c, rate_limit: {limit: 1/s}}]}\n\
+                 - {key: p, value: /own/*, descriptors: [{key: c, rate_limit: {limit: 1/s}}]}\n\
+                 - {key: p, value: /api/x, descriptors: [{key: c, rate_limit: {limit: 1/s}}]}\n\
+                 - {key: m, value: 'GET /*', share_threshold: true, rate_limit: {limit: 1/s}}\n\
+                 - {key: m, value: '*', share_threshold: true, rate_limit: {limit: 1/s}}\n";
+    let rules = load(&[(String::new(), rules.to_owned())], LoadOptions::default()).expect("they are right");
+    let many = &*format!("/{}", "%2f".repeat(1_000));
+    for (method, target, wanted) in [
+        ("GET", "/api/y/", &["p=/api/y/", "m=GET /api/y/"][..]),
+        // Another limit has one of the readings.
+        ("GET", "/api/x/", &["p=/api/x/", "p=/api/x", "m=GET /api/x/"]),
+        ("GET", "/own/y/", &["p=/own/y/", "p=/own/y", "m=GET /own/y/"]),
+        ("PURGE", "/b", &["p=/b", "m=other /b"]),
+        ("GET", many, &["p=?", "p=/api/", "p=/api/x", "p=/own/", "m=GET ?", "m=GET /"]),
+    ] {
+        let mut headers = HeaderMap::new();
+        for name in ["x-original-uri", "x-forwarded-uri"] {
+            headers.insert(name, target.parse().expect("a value"));
+        }
+        let request = check.request([127, 0, 0, 1].into(), (method, None), &headers, rules.domain("edge"));
+        let found = texts(&request);
+        let found: Vec<_> = found.iter().map(|text| text.trim_end_matches(",c=127.0.0.1")).collect();
+        assert_eq!(found, wanted, "{method} {target:.20}");
+    }
+}
+
 #[test]
 fn a_method_that_is_made_up_counts_with_all_others() {
     let check = check("domain='edge'\nfrom=[]\ndescriptors=[{p='{method} {path}'}]").expect("it is right");
