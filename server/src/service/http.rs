@@ -26,6 +26,8 @@ const CHECK: &str = "/check/";
 /// The header of a 400 that has the reason, and its most characters.
 const REASON: HeaderName = HeaderName::from_static("x-tollgate-error");
 const MOST_TOLD: usize = 300;
+/// The most descriptors of the readings of a request.
+const READINGS: usize = 4 * DESCRIPTORS;
 
 /// Answers a request of the HTTP listener.
 pub(super) async fn answer(
@@ -83,10 +85,19 @@ async fn decision(service: &Service, body: Incoming) -> Response<Body> {
     }
 }
 
-/// Asks a question of any number of descriptors.
-fn asked_in_parts(service: &Service, message: RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
-    if message.descriptors.len() <= DESCRIPTORS {
+/// Asks a question, also of more descriptors than a message has. One of too many is refused: its
+/// client chose a path that may be under each of thousands of rules.
+pub(super) fn asked_in_parts(
+    service: &Service,
+    message: RateLimitRequest,
+) -> Result<RateLimitResponse, Undecided> {
+    let number = message.descriptors.len();
+    if number <= DESCRIPTORS {
         return service.ask(&message);
+    }
+    if number > READINGS {
+        let why = format!("its readings make {number} descriptors, the most is {READINGS}");
+        return Ok(service.refuse_unread(&why));
     }
     let mut whole = RateLimitResponse { overall_code: Code::Ok.into(), ..RateLimitResponse::default() };
     for descriptors in message.descriptors.chunks(DESCRIPTORS) {

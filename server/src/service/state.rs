@@ -168,8 +168,8 @@ impl Service {
         outcome
     }
 
-    /// Returns the answer to a message that is too long to be read: a refusal, if not in shadow
-    /// mode.
+    /// Returns the answer to a message that is too long to be read, or to be decided on: a refusal,
+    /// if not in shadow mode.
     #[cold]
     pub(super) fn refuse_unread(&self, why: &str) -> RateLimitResponse {
         self.counts.statistics.service_error();

@@ -12,9 +12,10 @@ use tokio::time::timeout;
 use tonic::body::Body;
 
 use super::super::front::Protocol;
-use super::super::messages::{HealthCheckRequest, RateLimitResponse};
-use super::SHOP;
+use super::super::http::asked_in_parts;
+use super::super::messages::{Code, HealthCheckRequest, RateLimitResponse};
 use super::client::{Client, PLACES, SHOULD_RATE_LIMIT, WATCH, framed, request, serve};
+use super::{SHOP, source};
 use crate::net::open::tests::Folder;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -134,6 +135,26 @@ async fn http_answers_json_health_and_nothing_else() {
     let head = format!("GET /healthcheck HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "a".repeat(20 << 10));
     assert!(exchange(server.at, head.as_bytes()).await.starts_with("HTTP/1.1 431"), "a head has 16 KiB");
     assert_eq!(exchange(server.at, b"GET / HTTP/1.1\r\nHost:").await, "", "a head has 5 s");
+}
+
+/// A path with too many readings is asked for under each rule.
+#[test]
+fn a_check_of_too_many_readings_is_refused() {
+    for (number, shadow, code) in [
+        (1_025, "false", Code::Ok),
+        (4_096, "false", Code::Ok),
+        (4_097, "false", Code::OverLimit),
+        (4_097, "true", Code::Ok),
+    ] {
+        let folder = shop();
+        let source = source(&folder.path("shop.yaml"), &[("SHADOW_MODE", shadow)]);
+        source.load().unwrap();
+        let mut message = request("shop", &[("other", "a")]);
+        message.descriptors = vec![message.descriptors[0].clone(); number];
+        let answer = asked_in_parts(&source.service, message).unwrap();
+        let asked = if number > 4_096 { 0 } else { number };
+        assert_eq!((answer.overall_code(), answer.statuses.len()), (code, asked), "{number} {shadow}");
+    }
 }
 
 /// hyper leaves the body of such an answer in, which ends the stream of a client.
