@@ -2,8 +2,8 @@
 //!
 //! *Invariant:* the count of a key is in one place, or also in an old one that is larger: a use for
 //! which the new place has no room stays for a later, larger one. A key is charged in its new place
-//! before the old one forgets it. So a caller that does not find it in the old place finds the charge in the
-//! new one. No caller decides in an old place any more, or its decision is void.
+//! before the old one forgets it. So a caller that does not find it in the old place finds the
+//! charge in the new one. No caller decides in an old place any more, or its decision is void.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard, TryLockError};

@@ -3,7 +3,8 @@
 use std::hash::Hash;
 use std::task::Waker;
 
-use crate::bucket::engine::Done;
+use crate::bucket::atomic::BucketRef;
+use crate::bucket::engine::{Done, Engine};
 use crate::bucket::lease::Mode;
 use crate::bucket::line::caller_line::{LineTurn, Wakes};
 use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
@@ -13,6 +14,7 @@ use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::time::clock::Moment;
 use crate::word::decision::{Denied, Granted};
+use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
 use crate::word::verb::Reserve;
 
@@ -25,10 +27,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         run: impl FnOnce(&mut WordBank<'_, BankWord<'_>>) -> T,
     ) -> T {
         let receipt = id.receipt();
-        let found = self.bucket_of(pin, &receipt);
-        let mut bank = WordBank::new(&self.engine, found.map(Mode::Plain), id.plan, None);
-        bank.is_gone |= found.is_some_and(UnlessRemoved::is_gone);
-        run(&mut bank)
+        run(&mut bank_of(&self.engine, self.bucket_of(pin, &receipt), id.plan))
     }
 
     /// Joins the line of an entry.
@@ -146,6 +145,17 @@ impl<K> Keyspace<K> {
         }
         wakes.wake();
     }
+}
+
+/// Returns the bank of a line, by the bucket that its receipt finds.
+pub(crate) fn bank_of<'a, W: BucketRef>(
+    engine: &'a Engine,
+    found: Option<UnlessRemoved<'a, W>>,
+    plan: Option<PlanTerms>,
+) -> WordBank<'a, UnlessRemoved<'a, W>> {
+    let mut bank = WordBank::new(engine, found.map(Mode::Plain), plan, None);
+    bank.is_gone |= found.is_some_and(UnlessRemoved::is_gone);
+    bank
 }
 
 /// The word of a bucket in a store, until its key is removed.

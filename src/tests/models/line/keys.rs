@@ -2,6 +2,7 @@
 //! The lines of keys that are removed.
 
 use super::*;
+use crate::keyed::in_line::bank_of;
 
 /// The lines of a key whose entry is removed and comes back with the same ticket.
 struct KeyLines {
@@ -19,14 +20,13 @@ impl KeyLines {
         id: LineId,
         run: impl FnOnce(&mut CallerLine, &mut WordBank<'_, UnlessRemoved<'_, &Bucket>>) -> T,
     ) -> T {
-        let found =
-            self.world.find().map(|bucket| Mode::Plain(self.world.removals().since(id.removals, bucket)));
+        let found = self.world.find().map(|bucket| self.world.removals().since(id.removals, bucket));
         let mut lines = locked(&self.lines);
         let index = lines.iter().position(|(other, _)| *other == id).unwrap_or_else(|| {
             lines.push((id, CallerLine::default()));
             lines.len() - 1
         });
-        run(&mut lines[index].1, &mut WordBank::new(&self.world.engine, found, None, None))
+        run(&mut lines[index].1, &mut bank_of(&self.world.engine, found, None))
     }
 
     fn id(&self) -> LineId {
