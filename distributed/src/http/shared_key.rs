@@ -139,7 +139,7 @@ impl KeyFrom for SharedHeaderKey {
     type Key = SharedDigest;
 
     fn key_from(&self, head: Head<'_>) -> Option<SharedDigest> {
-        header_value(head.headers, &self.name).map(SharedDigest::of)
+        header_value(head.headers, &self.name).map(|value| SharedDigest::of(&value))
     }
 
     fn is_proved(&self) -> bool {

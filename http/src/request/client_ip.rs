@@ -339,7 +339,8 @@ impl KeyFrom for ClientIp {
 
 /// Returns the address in a header that is present with one value.
 fn of_header(headers: &HeaderMap, name: &HeaderName) -> (Option<IpAddr>, Option<Check>) {
-    let text = header_value(headers, name).and_then(|value| std::str::from_utf8(value).ok());
+    let value = header_value(headers, name);
+    let text = value.as_deref().and_then(|value| std::str::from_utf8(value).ok());
     let found = text.and_then(address);
     let unreadable = found.is_none() && headers.contains_key(name);
     (found.map(|address| address.to_canonical()), unreadable.then_some(Check::UnreadableHop))

@@ -227,7 +227,7 @@ impl KeyFrom for HeaderKey {
     type Key = Digest;
 
     fn key_from(&self, head: Head<'_>) -> Option<Digest> {
-        header_value(head.headers, &self.name).map(Digest::of)
+        header_value(head.headers, &self.name).map(|value| Digest::of(&value))
     }
 
     fn is_proved(&self) -> bool {

@@ -121,7 +121,12 @@ impl Check {
         domain: Option<&Domain>,
     ) -> RateLimitRequest {
         let text = |name: &HeaderName| headers.get(name).map(|value| text_of(value.as_bytes()));
-        let value = |name: &HeaderName| header_value(headers, name).map(text_of);
+        let value = |name: &HeaderName| {
+            header_value(headers, name).map(|value| match value {
+                Cow::Borrowed(value) => text_of(value),
+                Cow::Owned(value) => text_of(&value).into_owned().into(),
+            })
+        };
         let told = TOLD.iter().filter_map(|[uri, method]| Some((text(uri)?, text(method))));
         let mut told: Vec<_> = told.filter(|_| target.is_none()).collect();
         told.dedup();

@@ -148,7 +148,7 @@ impl KeySource {
 fn value<'a>(part: &KeyPart, head: Head<'a>) -> Option<Cow<'a, [u8]>> {
     match part {
         KeyPart::Peer => None,
-        KeyPart::Header(name) => header_value(head.headers, name).map(Cow::Borrowed),
+        KeyPart::Header(name) => header_value(head.headers, name),
         KeyPart::Cookie(name) => cookie_value(head.headers, name),
         KeyPart::Method => Some(known_method(head.method.as_str()).unwrap_or(OTHER_METHOD).as_bytes().into()),
     }
