@@ -139,12 +139,21 @@ fn of_token(token: &[u8]) -> Cow<'_, [u8]> {
     [signed, &signature].concat().into()
 }
 
-/// Reads the value of a pair. Some servers keep quotes or escapes, and know no credential that has
-/// them.
+/// Reads the value of a pair: up to its closing quote, or without quotes up to a space. Some servers
+/// keep quotes or escapes, and know no credential that has them.
 fn of_cookie(value: &[u8]) -> Cow<'_, [u8]> {
     let value = value.trim_ascii();
-    let quoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
-    let inside = quoted.map_or(value, <[u8]>::trim_ascii);
+    let quoted = value.strip_prefix(b"\"").and_then(|value| {
+        let mut is_escaped = false;
+        let end = value.iter().position(|byte| {
+            let ends = *byte == b'"' && !is_escaped;
+            is_escaped = *byte == b'\\' && !is_escaped;
+            ends
+        });
+        end.map(|end| value[..end].trim_ascii())
+    });
+    let bare = || value.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    let inside = quoted.unwrap_or_else(bare);
     let is_escaped = |byte: &u8| *byte == b'%' || (quoted.is_some() && *byte == b'\\');
     if inside.iter().any(is_escaped) { decoded(inside, quoted.is_some()).into() } else { inside.into() }
 }
@@ -285,6 +294,8 @@ mod tests {
             &["sid=\"\\1531\""],
             &["sid=\"\\k\\1\""],
             &["sids=x; xsid=y; sid=k1; Sid=z"],
+            &["sid=k1 a=1", "sid=  k1\ta"],
+            &["sid=\"k1\" a=1", "sid=\"k1\"a\"", "sid=\"k\\1\" \"a"],
         ] {
             assert_eq!(
                 cookie_value(&headers("cookie", lines), "sid").as_deref(),
@@ -301,6 +312,9 @@ mod tests {
             let found = headers("cookie", &[&format!("sid={value}")]);
             assert_eq!(cookie_value(&found, "sid").as_deref(), Some(value.as_bytes()), "{value}");
         }
-        assert_eq!(cookie_value(&headers("cookie", &["sid=\"\\\""]), "sid").as_deref(), Some(&b"\\"[..]));
+        for (value, key) in [("\"\\\"\"", "\""), ("\"a b\" c", "a b"), ("\"\\\" a", "\"\\\"")] {
+            let found = headers("cookie", &[&format!("sid={value}")]);
+            assert_eq!(cookie_value(&found, "sid").as_deref(), Some(key.as_bytes()), "{value}");
+        }
     }
 }
