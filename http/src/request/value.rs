@@ -125,7 +125,7 @@ fn of_token(token: &[u8]) -> Cow<'_, [u8]> {
     let (Some(_), Some(dot), None) = (dots.next(), dots.next(), dots.next()) else { return token.into() };
     let (signed, signature) = token.split_at(dot + 1);
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let kept = |length: usize| length - usize::from(length >= SIGNATURE && length % 4 != 0);
+    let kept = |length: usize| length - usize::from(length >= SIGNATURE && !length.is_multiple_of(4));
     if signature.iter().all(is_plain) {
         return token[..signed.len() + kept(signature.len())].into();
     }
@@ -139,8 +139,8 @@ fn of_token(token: &[u8]) -> Cow<'_, [u8]> {
     [signed, &signature].concat().into()
 }
 
-/// Reads the value of a pair: up to its closing quote, or without quotes up to a space. Some servers
-/// keep quotes or escapes, and know no credential that has them.
+/// Reads the value of a pair: up to its closing quote, or without quotes up to a space. Some
+/// servers keep quotes or escapes, and know no credential that has them.
 fn of_cookie(value: &[u8]) -> Cow<'_, [u8]> {
     let value = value.trim_ascii();
     let quoted = value.strip_prefix(b"\"").and_then(|value| {
