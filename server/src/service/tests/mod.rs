@@ -28,9 +28,9 @@ use super::sources;
 use super::state::Service;
 use crate::log::LogHandle;
 
-/// Two requests an hour of each account.
+/// Two requests a year of each account: no test is at the edge of an hour.
 const SHOP: &str =
-    "domain: shop\ndescriptors:\n  - key: account\n    rate_limit: {unit: hour, requests_per_unit: 2}\n";
+    "domain: shop\ndescriptors:\n  - key: account\n    rate_limit: {unit: year, requests_per_unit: 2}\n";
 
 fn variables(given: &[(&str, &str)]) -> BTreeMap<String, String> {
     given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
