@@ -43,7 +43,7 @@ use crate::word::verb::{Reserve, Take};
 /// # Price
 ///
 /// `try_acquire` of a request costs the instructions of the limiter's own
-/// [`try_acquire`](crate::RateLimiter::try_acquire); a kept part and `acquire_up_to` 1.1 times as
+/// [`try_acquire`](crate::RateLimiter::try_acquire); a kept part and `acquire_up_to` 1.2 times as
 /// many (1.2 times on one bucket), and a plan 1.4 times. `verify/instructions.txt` has the counts.
 ///
 /// # Examples

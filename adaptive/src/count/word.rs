@@ -33,7 +33,8 @@ impl FlightWord {
     pub(crate) fn entered(self, share: u16) -> Option<FlightWord> {
         let most = (u64::from(self.limit()) * u64::from(share)) >> 8;
         // The count is below a limit, so it does not carry.
-        (u64::from(self.count()) < most.max(u64::from(self.limit() > 0))).then(|| FlightWord(self.0 + 1))
+        let has_room = u64::from(self.count()) < most.max(1) && self.limit() > 0;
+        has_room.then(|| FlightWord(self.0 + 1))
     }
 
     /// Returns the state with another limit. The requests in flight stay.
