@@ -15,7 +15,7 @@ use crate::service::messages::RateLimitRequest;
 const MOST_REFUSED: usize = 20;
 /// The shares of refusals for which the smallest limit is told.
 const SHARES: [(&str, f64); 3] = [("under 1 %", 0.01), ("under 0.1 %", 0.001), ("none", 0.0)];
-/// A log is in doubt if one line of so many is late.
+/// A log is in doubt if more than one line in this number is late.
 const LATE: u64 = 10;
 /// The width of the row of blocks.
 const COLUMNS: usize = 60;
