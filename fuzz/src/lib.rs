@@ -13,13 +13,8 @@ pub mod store;
 pub mod window;
 
 mod bytes;
-#[allow(dead_code, reason = "the server uses the rest")]
-#[path = "../../server/src/past.rs"]
-mod past;
 #[path = "../../tests/reference/mod.rs"]
 mod reference;
-mod rules;
-mod service;
 mod steps;
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 use prost::Message;
 use tollgate::Clock;
 
-use crate::rules::load::{LoadOptions, load_all};
-use crate::rules::tree::Rules;
-use crate::service::counts::{Algorithm, CountOptions, LimitCounts};
-use crate::service::decide::{DecisionOptions, decide};
-use crate::service::json;
-use crate::service::loaded::LoadedRules;
-use crate::service::messages::RateLimitRequest;
+use tollgate_server::rules::load::{LoadOptions, load_all};
+use tollgate_server::rules::tree::Rules;
+use tollgate_server::serve::counts::{Algorithm, CountOptions, LimitCounts};
+use tollgate_server::serve::decide::{DecisionOptions, decide};
+use tollgate_server::serve::json;
+use tollgate_server::serve::loaded::LoadedRules;
+use tollgate_server::serve::messages::RateLimitRequest;
 
 /// Rules with each field: the requests of the corpus have their keys.
 const RULES: &str = include_str!("rate_limits.yaml");

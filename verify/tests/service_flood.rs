@@ -6,15 +6,8 @@
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
 //! own.
 
-#[allow(dead_code, reason = "the server uses the rest")]
-#[path = "../../server/src/past.rs"]
-mod past;
 #[path = "common/resident.rs"]
 mod resident;
-#[path = "../../fuzz/src/rules.rs"]
-mod rules;
-#[path = "../../fuzz/src/service.rs"]
-mod service;
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,11 +17,11 @@ use tollgate::{Clock, MockClock};
 use tollgate_verify::watchdog::Watchdog;
 
 use crate::resident::resident;
-use crate::rules::load::{LoadOptions, load};
-use crate::service::counts::{CountOptions, LimitCounts};
-use crate::service::decide::{DecisionOptions, decide};
-use crate::service::loaded::LoadedRules;
-use crate::service::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest};
+use tollgate_server::rules::load::{LoadOptions, load};
+use tollgate_server::serve::counts::{CountOptions, LimitCounts};
+use tollgate_server::serve::decide::{DecisionOptions, decide};
+use tollgate_server::serve::loaded::LoadedRules;
+use tollgate_server::serve::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest};
 
 const ROOM: u64 = 50_000;
 /// The flooding keys between two requests of the limit of fixed values.

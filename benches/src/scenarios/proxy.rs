@@ -11,7 +11,7 @@ use crate::results::Proxy;
 /// Rounds of each proxy.
 const ROUNDS: usize = 5;
 
-/// A running `tollgate proxy`, which is stopped when dropped.
+/// A running `tollgate-proxy`, which is stopped when dropped.
 struct Running {
     child: Child,
     url: String,
@@ -19,9 +19,9 @@ struct Running {
 
 impl Running {
     fn start(limit: &str) -> io::Result<Running> {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/tollgate");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/tollgate-proxy");
         let mut child = Command::new(program)
-            .args(["proxy", "--listen", "127.0.0.1:0", "--limit", limit])
+            .args(["--listen", "127.0.0.1:0", "--limit", limit])
             .stdout(Stdio::piped())
             .spawn()?;
         let mut line = String::new();
@@ -67,7 +67,7 @@ impl Drop for Running {
 pub fn proxies(effort: &Effort) -> io::Result<Vec<Proxy>> {
     // Where `Running::start` looks for it.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    build("..", &format!("--package tollgate-server --target-dir {}", target.display()))?;
+    build("..", &format!("--package tollgate-proxy --target-dir {}", target.display()))?;
     let kinds = [
         ("none", "none"),
         ("tollgate, granting all", "1000000/s"),

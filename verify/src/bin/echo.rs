@@ -19,11 +19,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_prost::ProstCodec;
 
-use messages::{Code, CurrentLimit, DescriptorStatus, RateLimitRequest, RateLimitResponse, WholeSeconds};
-
-#[path = "../../../server/src/service/messages.rs"]
-#[allow(dead_code, reason = "the server uses the rest")]
-mod messages;
+use tollgate_server::serve::messages::{Code, CurrentLimit, DescriptorStatus, RateLimitRequest, RateLimitResponse, WholeSeconds};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -12,18 +12,11 @@ use std::hint::black_box;
 
 use prost::Message;
 
-#[allow(dead_code, reason = "the server uses the rest")]
-#[path = "../../../server/src/past.rs"]
-mod past;
-#[path = "../../../fuzz/src/rules.rs"]
-mod rules;
-#[path = "../../../fuzz/src/service.rs"]
-mod service;
 
-use crate::rules::load::{LoadOptions, load_all};
-use crate::service::counts::{CountOptions, LimitCounts};
-use crate::service::decide::{DecisionOptions, decide as decide_on};
-use crate::service::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use tollgate_server::rules::load::{LoadOptions, load_all};
+use tollgate_server::serve::counts::{CountOptions, LimitCounts};
+use tollgate_server::serve::decide::{DecisionOptions, decide as decide_on};
+use tollgate_server::serve::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 
 const DECISIONS: u64 = 20_000;
 

@@ -1,0 +1,12 @@
+//! The work of a proxy that runs.
+
+mod access;
+pub(crate) mod connections;
+pub(crate) mod demo;
+mod header;
+pub(crate) mod introduce;
+#[cfg(test)]
+mod opened;
+mod policies;
+pub(crate) mod reload;
+pub(crate) mod sockets;

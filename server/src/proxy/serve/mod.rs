@@ -1,9 +1,0 @@
-//! The work of a proxy that runs.
-
-mod access;
-pub(crate) mod connections;
-pub(crate) mod demo;
-pub(crate) mod introduce;
-mod policies;
-pub(crate) mod reload;
-pub(crate) mod sockets;

@@ -1,0 +1,12 @@
+//! A rate limit service for Envoy and others, on the rate limiter tollgate.
+//!
+//! The library is the program `tollgate` without its `main`: for its tests, for fuzzing and for
+//! counting. It is not published, and promises nothing beyond the program.
+#![allow(missing_docs, reason = "its only users are the programs of this repository")]
+
+pub mod check;
+pub mod command;
+mod files;
+pub mod replay;
+pub mod rules;
+pub mod serve;

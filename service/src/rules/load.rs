@@ -1,0 +1,442 @@
+//! The load: files to rules, or all errors of all files at once.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tollgate::{AnyRule, InvalidRule, Quota};
+
+use super::fault::{Finding, Position, Spot, meant};
+use super::fields::{Fields, Report, Section};
+use super::metadata;
+use super::tree::{
+    Amount, Domain, Level, MAX_LEVELS, ReplacedPart, Rule, RuleLimit, Rules, StatisticsName, Unit,
+};
+use super::warnings;
+use super::yaml::{self, Node};
+
+/// The most distinct texts of limits: each has a limiter of its own, of some 44 kB.
+const MAX_TEXTS: usize = 256;
+
+const ROOT: Section = Section { name: "the document", fields: &["domain", "descriptors"] };
+const DESCRIPTOR: Section = Section {
+    name: "a descriptor",
+    fields: &[
+        "key",
+        "value",
+        "descriptors",
+        "rate_limit",
+        "shadow_mode",
+        "quota_mode",
+        "detailed_metric",
+        "value_to_metric",
+        "share_threshold",
+        "metadata",
+    ],
+};
+const RATE_LIMIT: Section = Section {
+    name: "rate_limit",
+    fields: &["unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "charge"],
+};
+const REPLACES: Section = Section { name: "replaces", fields: &["name"] };
+
+/// The settings of a load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadOptions {
+    /// Files of one domain are merged, and no error.
+    pub merge_domains: bool,
+}
+
+/// The outcome of a load: the rules hold if there is no error.
+pub struct Loaded {
+    pub rules: Rules,
+    pub errors: Vec<Finding>,
+    pub warnings: Vec<Finding>,
+    /// What is right here, and would not be for envoyproxy/ratelimit.
+    pub notes: Vec<Finding>,
+}
+
+/// The most errors, and the most warnings, that a line of the log or an answer has.
+pub const MOST_TOLD: usize = 20;
+
+/// Returns the rules of files, each a path and its text, or all errors of all files.
+pub fn load(files: &[(String, String)], options: LoadOptions) -> Result<Rules, Vec<Finding>> {
+    let Loaded { rules, errors, .. } = read(files, options);
+    if errors.is_empty() { Ok(rules) } else { Err(errors) }
+}
+
+/// Returns the rules of files with all errors and warnings, each in the order of the files.
+pub fn load_all(files: &[(String, String)], options: LoadOptions) -> Loaded {
+    let mut loaded = read(files, options);
+    if loaded.errors.is_empty() {
+        warnings::of(&loaded.rules, &mut loaded.warnings);
+        sort(&mut loaded.warnings, files);
+    }
+    loaded
+}
+
+fn read(files: &[(String, String)], options: LoadOptions) -> Loaded {
+    let mut loader = Loader { options, ..Loader::default() };
+    for (path, text) in files {
+        loader.report.file = path.as_str().into();
+        loader.file(text);
+    }
+    let Loader { rules, report: Report { mut errors, mut warnings, mut notes, .. }, .. } = loader;
+    [&mut errors, &mut warnings, &mut notes].into_iter().for_each(|findings| sort(findings, files));
+    Loaded { rules, errors, warnings, notes }
+}
+
+/// Sorts findings by their places. A node with aliases is read at each of them, and told once.
+fn sort(findings: &mut Vec<Finding>, files: &[(String, String)]) {
+    let order: HashMap<&str, usize> =
+        files.iter().enumerate().map(|(index, (path, _))| (&**path, index)).collect();
+    findings
+        .sort_by_cached_key(|found| (order.get(&*found.at.file).copied(), found.at.line, found.at.column));
+    findings.dedup();
+}
+
+#[derive(Default)]
+struct Loader {
+    options: LoadOptions,
+    rules: Rules,
+    report: Report,
+    descent: Descent,
+    texts: HashSet<Box<str>>,
+}
+
+impl Loader {
+    fn file(&mut self, text: &str) {
+        let mut document = match yaml::read(text) {
+            Ok(document) => document,
+            Err((at, what)) => return self.report.error(at, format!("error loading config file: {what}")),
+        };
+        if let Some(at) = document.second {
+            self.report.warn(at, "a second document in a file is not read".to_owned());
+        }
+        self.report.cut = document.cut;
+        // Each of them is dropped once it is read, so rules take the memory of nodes.
+        let own = document.root.take_list("descriptors");
+        let Some(root) = Fields::of(&document.root, &ROOT, &mut self.report) else { return };
+        let name = root.text("domain", &mut self.report);
+        if name.is_empty() {
+            let what = "config file cannot have empty domain; its first line is domain: NAME".to_owned();
+            self.report.error(root.at, what);
+        }
+        let fresh = Domain { at: self.report.position(root.place("domain")), level: Level::default() };
+        let mut domain = match self.rules.domains.remove(name) {
+            None => fresh,
+            Some(first) if self.options.merge_domains => first,
+            Some(first) => {
+                let remedy = "MERGE_DOMAIN_CONFIG=true merges both";
+                let what = format!(
+                    "duplicate domain '{name}' in config file; the first is at {}, {remedy}",
+                    first.at
+                );
+                self.report.error(root.place("domain"), what);
+                Domain { at: first.at, ..fresh }
+            }
+        };
+        self.descent = Descent { text: name.to_owned(), steps: Vec::new() };
+        for node in own {
+            self.descriptor(&node, &mut domain.level);
+        }
+        self.descriptors(&root, &mut domain.level);
+        self.rules.domains.insert(name.into(), domain);
+    }
+
+    /// Reads the descriptors of a level, and makes the index of its wildcards.
+    fn descriptors(&mut self, fields: &Fields<'_, '_>, level: &mut Level) {
+        for node in fields.list("descriptors", &mut self.report) {
+            self.descriptor(node, level);
+        }
+        let name = &self.descent.text;
+        let by_key = level.keys.iter_mut().map(|(key, values)| (format!("{key}_"), &mut values.by_pattern));
+        for (key, rules) in by_key.chain([(String::new(), &mut level.by_pattern)]) {
+            self.report.errors.extend(rules.index().into_iter().map(|[again, first]| {
+                duplicate(&format!("{name}.{key}{}", again.pattern.text()), &again.rule.at, &first.rule.at)
+            }));
+        }
+    }
+
+    fn descriptor(&mut self, node: &Node<'_>, level: &mut Level) {
+        let Loader { descent, report, .. } = self;
+        if !report.check_map(node) {
+            return;
+        }
+        if descent.steps.len() == MAX_LEVELS {
+            return report
+                .error(node.at, format!("config error, more than {MAX_LEVELS} levels of descriptors"));
+        }
+        let Some(fields) = Fields::of(node, &DESCRIPTOR, report) else { return };
+        let (key, value) = (fields.text("key", report), fields.text("value", report));
+        if key.is_empty() {
+            report.error(node.at, "descriptor has empty key; it needs key: NAME".to_owned());
+        }
+        let shares = fields.flag("share_threshold", report);
+        let by_value = fields.flag("value_to_metric", report);
+        let mark = descent.text.len();
+        descent.push(key, value, shares, by_value);
+        if shares && !key.contains('*') && !value.contains('*') {
+            let what = "share_threshold can only be used with wildcard values, those with a '*'".to_owned();
+            report.error(fields.place("share_threshold"), what);
+        }
+        let limit = self.limit(&fields);
+        let mut below = Level::default();
+        self.descriptors(&fields, &mut below);
+        let below = (below.rules > 0).then(|| Box::new(below));
+        let rule = Rule { at: self.report.position(node.at), limit, below };
+        let found = level
+            .insert(key, value, rule)
+            .map(|[again, first]| duplicate(&self.descent.text, &again, &first));
+        self.report.errors.extend(found);
+        self.descent.text.truncate(mark);
+        self.descent.steps.pop();
+    }
+
+    /// Reads `rate_limit` and the fields of its descriptor.
+    fn limit(&mut self, descriptor: &Fields<'_, '_>) -> Option<Arc<RuleLimit>> {
+        let Loader { report, .. } = self;
+        let [shadow, quota, detailed] =
+            ["shadow_mode", "quota_mode", "detailed_metric"].map(|name| descriptor.flag(name, report));
+        let metadata = descriptor.get("metadata").and_then(|node| {
+            let map = metadata::of_map(node);
+            if map.is_none() {
+                report.error(node.at, "error loading config file: 'metadata' is a map".to_owned());
+            }
+            map
+        });
+        let node = descriptor.get("rate_limit");
+        self.warn_of_fields(descriptor, node.is_some(), detailed);
+        let report = &mut self.report;
+        let fields = Fields::of(node?, &RATE_LIMIT, report)?;
+        let name = fields.text("name", report);
+        let replaces = replaced_names(&fields, name, report);
+        let charged_after = charged_after(&fields, report);
+        let amount = self.amount(&fields)?;
+        let limit = Arc::new(RuleLimit {
+            amount,
+            charged_after,
+            name: (!name.is_empty()).then(|| name.into()),
+            replaces,
+            shadow,
+            quota,
+            fixed: self.descent.steps.iter().all(LevelStep::is_fixed),
+            shared: self.descent.shared(),
+            statistics: self.descent.statistics(detailed),
+            metadata,
+            at: self.report.position(descriptor.at),
+            id: u32::try_from(self.rules.limits.len()).ok()?,
+        });
+        self.rules.limits.push(limit.clone());
+        Some(limit)
+    }
+
+    /// Warns of fields without a limit, and of one that makes a name for each value.
+    fn warn_of_fields(&mut self, descriptor: &Fields<'_, '_>, limited: bool, detailed: bool) {
+        if limited && detailed && !self.descent.steps.iter().all(LevelStep::is_fixed) {
+            let what = "'detailed_metric' makes statistics for each value: at most 10000, then 'other'";
+            self.report.warn(descriptor.place("detailed_metric"), what.to_owned());
+        }
+        let of_limits = ["shadow_mode", "quota_mode", "detailed_metric", "metadata"];
+        for name in of_limits.into_iter().filter(|name| !limited && descriptor.get(name).is_some()) {
+            self.report.warn(descriptor.place(name), format!("'{name}' has no effect without 'rate_limit'"));
+        }
+    }
+
+    fn amount(&mut self, fields: &Fields<'_, '_>) -> Option<Amount> {
+        let report = &mut self.report;
+        let unlimited = fields.flag("unlimited", report);
+        let requests = fields.number("requests_per_unit", report);
+        let unit = fields.text("unit", report);
+        if let Some(node) = fields.get("limit") {
+            let others = [
+                ("unlimited", unlimited),
+                ("requests_per_unit", requests.is_some()),
+                ("unit", !unit.is_empty()),
+            ];
+            if let Some((other, _)) = others.into_iter().find(|(_, is_there)| *is_there) {
+                report.error(fields.place(other), format!("'{other}' cannot stand beside 'limit'"));
+            }
+            report.note(node.at, "'limit' is of tollgate: envoyproxy/ratelimit refuses the file".to_owned());
+            let text = fields.text("limit", report);
+            return self.rule(text, node.at);
+        }
+        if unlimited {
+            if !unit.is_empty() {
+                let what = "should not specify rate limit unit when unlimited; one of both goes".to_owned();
+                report.error(fields.place("unit"), what);
+            } else if requests.is_some() {
+                let what = "'requests_per_unit' has no effect beside 'unlimited'".to_owned();
+                report.warn(fields.place("requests_per_unit"), what);
+            }
+            return Some(Amount::Unlimited);
+        }
+        let Some(&unit) = Unit::ALL.iter().find(|known| known.name().eq_ignore_ascii_case(unit)) else {
+            let meant = meant(unit, &Unit::ALL.map(Unit::text));
+            report.error(fields.place("unit"), format!("invalid rate limit unit '{unit}'; {meant}"));
+            return None;
+        };
+        if requests.is_none() {
+            report.warn(fields.at, "a limit without 'requests_per_unit' refuses each request".to_owned());
+        }
+        Some(Amount::Window { unit, requests: requests.unwrap_or(0) })
+    }
+
+    /// Reads a limit that is a text.
+    fn rule(&mut self, text: &str, at: Spot) -> Option<Amount> {
+        let what = match text.parse::<AnyRule>().map_err(|why: InvalidRule| why.to_string()) {
+            Err(why) => format!("invalid limit: {why}"),
+            Ok(AnyRule::Quota(quota @ (Quota::UNLIMITED | Quota::BLOCKED))) => {
+                let other = "there are 'unlimited: true' and 'requests_per_unit: 0'";
+                format!("invalid limit: {quota} is no rate and no window; {other}")
+            }
+            Ok(_) if self.texts.len() == MAX_TEXTS && !self.texts.contains(text) => {
+                format!("more than {MAX_TEXTS} distinct texts of 'limit': each has a limiter of its own")
+            }
+            Ok(rule) => {
+                self.texts.insert(text.into());
+                return Some(Amount::Text(text.into(), rule));
+            }
+        };
+        self.report.error(at, what);
+        None
+    }
+}
+
+/// Returns whether a limit that is a text takes hits that come after the fact.
+fn charged_after(fields: &Fields<'_, '_>, report: &mut Report) -> bool {
+    let what = match (fields.get("charge"), fields.text("charge", report)) {
+        (None, _) => return false,
+        _ if fields.get("limit").is_none() => "'charge' stands beside 'limit' alone".to_owned(),
+        (_, "after") => return true,
+        (_, other) => format!("invalid charge '{other}'; there is charge: after"),
+    };
+    report.error(fields.place("charge"), what);
+    false
+}
+
+/// Returns the names that a limit of a name replaces.
+fn replaced_names(fields: &Fields<'_, '_>, own: &str, report: &mut Report) -> Box<[Box<str>]> {
+    let mut names = Vec::new();
+    for node in fields.list("replaces", report) {
+        if !report.check_map(node) {
+            continue;
+        }
+        let name = Fields::of(node, &REPLACES, report).map_or("", |fields| fields.text("name", report));
+        if name.is_empty() {
+            report.error(node.at, "should not have an empty replaces entry; it needs name: NAME".to_owned());
+        } else if name == own {
+            let what = format!("replaces should not contain name of same descriptor: '{name}'");
+            report.error(node.at, what);
+        }
+        names.push(name.into());
+    }
+    names.into()
+}
+
+/// The levels from the domain to the descriptor that is read.
+#[derive(Default)]
+struct Descent {
+    /// The domain, and the key and the value of each level.
+    text: String,
+    steps: Vec<LevelStep>,
+}
+
+/// A level: its part of the text, and its entries in requests.
+struct LevelStep {
+    start: usize,
+    /// The length of the key, which a `_` divides from a value.
+    key: usize,
+    /// It has a value, and no star in the value or the key.
+    exact: bool,
+    shares: bool,
+    by_value: bool,
+}
+
+impl LevelStep {
+    /// Returns whether the level adds one entry to the keys of counts.
+    fn is_fixed(&self) -> bool {
+        self.exact || self.shares
+    }
+}
+
+impl Descent {
+    fn push(&mut self, key: &str, value: &str, shares: bool, by_value: bool) {
+        self.text.push('.');
+        let start = self.text.len();
+        self.text.push_str(key);
+        if !value.is_empty() {
+            self.text.push('_');
+            self.text.push_str(value);
+        }
+        let exact = !value.is_empty() && !self.text[start..].contains('*');
+        self.steps.push(LevelStep { start, key: key.len(), exact, shares, by_value });
+    }
+
+    /// Returns each step with the end of its part.
+    fn ends(&self) -> impl Iterator<Item = (&LevelStep, usize)> {
+        let ends = self.steps.iter().skip(1).map(|next| next.start - 1).chain([self.text.len()]);
+        self.steps.iter().zip(ends)
+    }
+
+    fn shared(&self) -> Box<[Option<Box<str>>]> {
+        if !self.steps.iter().any(|step| step.shares) {
+            return Box::default();
+        }
+        let pattern = |step: &LevelStep, end| {
+            let (key, value) = self.text[step.start..end].split_at(step.key);
+            // A byte that divides `(a, b_c*)` from `(a_b, c*)`, which have counts of their own.
+            format!("{key}{}", value.replacen('_', "\0", 1)).into()
+        };
+        self.ends().map(|(step, end)| step.shares.then(|| pattern(step, end))).collect()
+    }
+
+    fn statistics(&self, detailed: bool) -> StatisticsName {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let in_request = |step: &LevelStep| (detailed || step.by_value) && !step.is_fixed();
+        let levels = self.ends().enumerate().filter(|(_, (step, _))| in_request(step));
+        let replaced = levels.map(|(level, (step, end))| ReplacedPart {
+            level: number(level),
+            start: number(step.start),
+            end: number(end),
+        });
+        StatisticsName { text: self.text.as_str().into(), replaced: replaced.collect() }
+    }
+}
+
+/// Returns the error of a rule that has the key and the value of another one.
+fn duplicate(name: &str, again: &Position, first: &Position) -> Finding {
+    let what = format!("duplicate descriptor composite key '{name}'; the first is at {first}");
+    Finding { at: again.clone(), what }
+}
+
+impl Level {
+    /// Inserts a rule. Returns its place and that of the rule that has its key and value, if there
+    /// is one and they have no star.
+    fn insert(&mut self, key: &str, value: &str, rule: Rule) -> Option<[Position; 2]> {
+        let order = self.rules;
+        self.rules += 1;
+        if key.contains('*') {
+            let text = if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") };
+            self.by_pattern.push(order, &text, rule);
+            return None;
+        }
+        let values = match self.keys.get_mut(key) {
+            Some(values) => values,
+            None => self.keys.entry(key.into()).or_default(),
+        };
+        if value.contains('*') {
+            values.by_pattern.push(order, value, rule);
+            return None;
+        }
+        let first = if value.is_empty() { values.any.as_deref() } else { values.exact.get(value) };
+        if let Some(first) = first {
+            return Some([rule.at, first.at.clone()]);
+        }
+        if value.is_empty() {
+            values.any = Some(Box::new(rule));
+        } else {
+            values.exact.insert(value.into(), rule);
+        }
+        None
+    }
+}

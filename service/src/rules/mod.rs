@@ -1,0 +1,19 @@
+//! The limits of a rate limit service, from the YAML of envoyproxy/ratelimit.
+//!
+//! `yaml` reads a text, `load` checks it and builds the `tree`, whose wildcards are a `pattern`
+//! each. `warnings` finds rules that are valid and have no effect. Nothing here opens a file or
+//! reads a clock: the caller hands in paths and texts.
+
+mod doubts;
+pub(crate) mod explain;
+pub mod fault;
+mod fields;
+pub mod load;
+mod metadata;
+mod pattern;
+pub mod tree;
+mod warnings;
+mod yaml;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! The decision on a request: each descriptor finds its limit, and its hits are counted.
+//!
+//! Beside the messages a decision allocates only for `replaces`, for names of statistics that have
+//! values of the request, and where counting stops at a refusal.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tracing::Level;
+
+use super::counts::{Counted, LimitCounts, UnixTime, Verb};
+use super::limiters::CountKey;
+use super::loaded::{Counter, LoadedRules};
+use super::messages::{
+    Code, DescriptorEntry, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+};
+use super::statistics::Numbers;
+use super::status::{self, HeaderNames};
+use crate::rules::tree::{Amount, Domain, RuleLimit, Unit};
+
+/// The most characters of a value in the log.
+const MOST_LOGGED: usize = 200;
+
+/// The part of the settings that decides about answers. It is read again at each reload.
+#[derive(Clone, Debug)]
+pub struct DecisionOptions {
+    /// The share of a limit from which hits are counted as near it.
+    pub near_limit_ratio: f32,
+    /// If any descriptor would be over its limit, only those that would be add their hits.
+    pub stops_when_over: bool,
+    /// The names of the headers; `None` for an answer without.
+    pub headers: Option<HeaderNames>,
+    /// The whole answer is OK, whatever the statuses tell.
+    pub is_shadow: bool,
+    /// Each limit is a quota.
+    pub is_quota: bool,
+    pub tells_metadata: bool,
+}
+
+impl Default for DecisionOptions {
+    fn default() -> DecisionOptions {
+        DecisionOptions {
+            near_limit_ratio: 0.8,
+            stops_when_over: false,
+            headers: None,
+            is_shadow: false,
+            is_quota: false,
+            tells_metadata: false,
+        }
+    }
+}
+
+/// The reason why a request has no decision: the status UNKNOWN of gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    NoDomain,
+    NoDescriptors,
+    /// The caller of [`decide`] finds it: there are no rules yet.
+    NotLoaded,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Problem::NoDomain => "rate limit domain must not be empty",
+            Problem::NoDescriptors => "rate limit descriptor list must not be empty",
+            Problem::NotLoaded => "no rate limit configuration loaded",
+        })
+    }
+}
+
+/// Decides on a request, and counts its hits. It is the one entry to a decision.
+///
+/// # Errors
+///
+/// A [`Problem`] of the request itself, which is counted.
+pub fn decide(
+    loaded: &LoadedRules,
+    counts: &LimitCounts,
+    options: &DecisionOptions,
+    request: &RateLimitRequest,
+    now: UnixTime,
+) -> Result<RateLimitResponse, Problem> {
+    let problem = match request {
+        RateLimitRequest { domain, .. } if domain.is_empty() => Problem::NoDomain,
+        RateLimitRequest { descriptors, .. } if descriptors.is_empty() => Problem::NoDescriptors,
+        _ => return Ok(Decision::new(loaded, counts, options, request, now).answer()),
+    };
+    counts.statistics.service_error();
+    Err(problem)
+}
+
+/// A request with all that decides about it.
+struct Decision<'a> {
+    loaded: &'a LoadedRules,
+    counts: &'a LimitCounts,
+    options: &'a DecisionOptions,
+    request: &'a RateLimitRequest,
+    domain: Option<&'a Domain>,
+    now: UnixTime,
+}
+
+/// The limit of a descriptor.
+struct Found<'a> {
+    /// `None` for an override.
+    rule: Option<&'a RuleLimit>,
+    counter: Cow<'a, Counter>,
+    key: CountKey,
+    hits: u64,
+    is_negative: bool,
+}
+
+/// The result of all statuses.
+#[derive(Default)]
+struct Overall {
+    is_refused: bool,
+    quotas: usize,
+    quotas_over: usize,
+}
+
+impl<'a> Decision<'a> {
+    fn new(
+        loaded: &'a LoadedRules,
+        counts: &'a LimitCounts,
+        options: &'a DecisionOptions,
+        request: &'a RateLimitRequest,
+        now: UnixTime,
+    ) -> Decision<'a> {
+        let domain = loaded.rules.domain(&request.domain);
+        if domain.is_none() {
+            counts.statistics.domain_not_found(&request.domain);
+        }
+        Decision { loaded, counts, options, request, domain, now }
+    }
+
+    fn answer(&self) -> RateLimitResponse {
+        let replaced = self.replaced();
+        let adds = self.adding(&replaced);
+        let (mut overall, mut passed) = (Overall::default(), BTreeMap::new());
+        let mut statuses = Vec::with_capacity(self.request.descriptors.len());
+        for (index, descriptor) in self.request.descriptors.iter().enumerate() {
+            statuses.push(match self.find(descriptor, &replaced) {
+                None => {
+                    self.without_limit(descriptor);
+                    overall.add(Code::Ok, self.options.is_quota);
+                    status::without_limit(0)
+                }
+                Some(found) => {
+                    let is_added = adds.as_ref().is_none_or(|adds| adds[index]);
+                    let status = self.status(descriptor, &found, is_added, &mut overall);
+                    if let Some(metadata) = found.rule.and_then(|rule| rule.metadata.as_deref())
+                        && self.options.tells_metadata
+                        && status.code() == Code::Ok
+                    {
+                        status::merge(&mut passed, metadata);
+                    }
+                    status
+                }
+            });
+        }
+        if tracing::enabled!(Level::DEBUG) {
+            self.log(&statuses);
+        }
+        let names = self.options.headers.as_ref();
+        RateLimitResponse {
+            overall_code: self.overall(&overall).into(),
+            response_headers_to_add: names.map_or(Vec::new(), |names| status::headers(names, &statuses)),
+            dynamic_metadata: self.options.tells_metadata.then(|| status::metadata(self.request, passed)),
+            statuses,
+        }
+    }
+
+    fn overall(&self, overall: &Overall) -> Code {
+        let all_quotas = overall.quotas > 0 && overall.quotas == overall.quotas_over;
+        match (overall.is_refused || all_quotas, self.options.is_shadow) {
+            (false, _) => Code::Ok,
+            (true, false) => Code::OverLimit,
+            (true, true) => {
+                self.counts.statistics.global_shadow();
+                Code::Ok
+            }
+        }
+    }
+
+    /// Counts a descriptor that no rule matches. A value without a limit is no such descriptor.
+    #[cold]
+    fn without_limit(&self, descriptor: &RateLimitDescriptor) {
+        let entries = || descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        let is_override = || override_of(descriptor).is_some();
+        if let Some(domain) = self.domain
+            && !is_override()
+            && domain.find(entries()).is_none()
+            && !domain.exempts(entries())
+        {
+            let keys = entries().map(|(key, _)| key);
+            self.counts.statistics.unmatched(&self.request.domain, keys);
+        }
+    }
+
+    /// Writes the descriptors and their statuses into the log.
+    #[cold]
+    fn log(&self, statuses: &[DescriptorStatus]) {
+        for (descriptor, status) in self.request.descriptors.iter().zip(statuses) {
+            let entry = |entry: &DescriptorEntry| {
+                let value: String = entry.value.chars().take(MOST_LOGGED).collect();
+                format!("({}={})", entry.key.escape_debug(), value.escape_debug())
+            };
+            let entries = descriptor.entries.iter().map(entry).collect::<Vec<_>>().join(",");
+            let left = status.limit_remaining;
+            let limit = status.current_limit.as_ref().map_or("no limit".to_owned(), |limit| {
+                let unit = Unit::from_wire(limit.unit).map_or("", Unit::text);
+                format!("{left} left of {} each {unit}", limit.requests_per_unit)
+            });
+            let (code, domain) = (status.code(), self.request.domain.escape_debug());
+            tracing::debug!("{domain}: descriptor {entries}: {code:?}, {limit}");
+        }
+    }
+
+    /// Returns the rule of a descriptor, also if another one replaces it.
+    fn rule(&self, descriptor: &RateLimitDescriptor) -> Option<&'a RuleLimit> {
+        let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        self.domain?.find(entries).map(|limit| &**limit)
+    }
+
+    /// Returns the names that the limits of this request replace.
+    fn replaced(&self) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        if self.loaded.has_replaces {
+            let rules = self.request.descriptors.iter().filter(|each| override_of(each).is_none());
+            let replaces = rules.filter_map(|each| self.rule(each)).flat_map(|rule| &rule.replaces);
+            names.extend(replaces.map(|name| &**name));
+        }
+        names
+    }
+
+    /// Returns whether each descriptor adds its hits, if counting stops at a refusal and there is
+    /// one.
+    fn adding(&self, replaced: &[&str]) -> Option<Vec<bool>> {
+        let would_be_over = |descriptor: &RateLimitDescriptor| {
+            let found = self.find(descriptor, replaced).filter(|found| !found.is_negative);
+            let look = |found: Found<'_>| self.count(&found, (Verb::Look, found.hits));
+            found.and_then(look).is_some_and(|counted| counted.is_over)
+        };
+        let over: Vec<bool> = match self.options.stops_when_over {
+            true => self.request.descriptors.iter().map(would_be_over).collect(),
+            false => return None,
+        };
+        over.contains(&true).then_some(over)
+    }
+
+    /// Returns the limit of a descriptor: its override, or its rule.
+    #[inline]
+    fn find(&self, descriptor: &'a RateLimitDescriptor, replaced: &[&str]) -> Option<Found<'a>> {
+        self.domain?;
+        let hits = descriptor.hits_addend.unwrap_or_else(|| self.request.hits_addend.max(1).into());
+        let (rule, counter, shared) = match override_of(descriptor) {
+            Some(amount) => return Some(self.find_override(descriptor, &amount, hits)),
+            None => {
+                let rule = self.rule(descriptor)?;
+                let counter = self.loaded.counter(rule);
+                let is_replaced = rule.name.as_deref().is_some_and(|name| replaced.contains(&name));
+                if is_replaced && !matches!(counter, Counter::Unlimited) {
+                    return None;
+                }
+                (Some(rule), Cow::Borrowed(counter), &*rule.shared)
+            }
+        };
+        let key = match *counter {
+            Counter::Unlimited => CountKey::default(),
+            _ => self.counts.key(&self.request.domain, &descriptor.entries, shared),
+        };
+        Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })
+    }
+
+    /// Returns the limit of an override, which shares the count of its rule if both count in the
+    /// same table. Else it has a count of its own, which no reload of the rule takes along.
+    fn find_override(&self, descriptor: &'a RateLimitDescriptor, amount: &Amount, hits: u64) -> Found<'a> {
+        let mut counter = self.counts.counter_of(amount);
+        let key = self.counts.key(&self.request.domain, &descriptor.entries, &[]);
+        let rule = self.rule(descriptor).filter(|rule| rule.shared.is_empty());
+        let is_shared = rule.is_some_and(|rule| counter.share(self.loaded.counter(rule)));
+        let key = if is_shared { key } else { key.map(|byte| !byte) };
+        let is_negative = descriptor.is_negative_hits;
+        Found { rule: None, counter: Cow::Owned(counter), key, hits, is_negative }
+    }
+
+    #[inline]
+    fn count(&self, found: &Found<'_>, verb: (Verb, u64)) -> Option<Counted> {
+        self.counts.count(&found.counter, found.key, verb, self.now)
+    }
+
+    /// Counts the hits of a descriptor, and returns its status.
+    #[inline]
+    fn status(
+        &self,
+        descriptor: &RateLimitDescriptor,
+        found: &Found<'_>,
+        is_added: bool,
+        overall: &mut Overall,
+    ) -> DescriptorStatus {
+        let Found { rule, ref counter, hits, is_negative, .. } = *found;
+        let verb = match (is_negative, is_added) {
+            (true, _) => (Verb::GiveBack, hits),
+            (false, true) => (Verb::Add, hits),
+            (false, false) => (Verb::Look, 0),
+        };
+        let Some(counted) = self.count(found, verb) else {
+            return status::without_limit(u32::MAX);
+        };
+        let (is_shadow, is_quota) = rule.map_or((false, false), |rule| (rule.shadow, rule.quota));
+        let is_over = counted.is_over && !is_negative;
+        self.record(descriptor, found, &counted, is_shadow);
+        let code = if is_over && !is_shadow { Code::OverLimit } else { Code::Ok };
+        overall.add(code, is_quota || self.options.is_quota);
+        status::counted(&counted, code, counter.told(), rule.and_then(|rule| rule.name.as_deref()))
+    }
+
+    /// Counts the hits of a descriptor in the statistics of its limit.
+    fn record(
+        &self,
+        descriptor: &RateLimitDescriptor,
+        found: &Found<'_>,
+        counted: &Counted,
+        is_shadow: bool,
+    ) {
+        // In the arithmetic of the reference, rounded down.
+        let near = (counted.limit as f32 * self.options.near_limit_ratio) as u64;
+        let count = |numbers: &Numbers| {
+            if found.is_negative {
+                return numbers.given_back(found.hits);
+            }
+            numbers.asked(found.hits);
+            match counted.is_over {
+                true => numbers.over(counted.hits, counted.limit, near, is_shadow),
+                false => numbers.within(found.hits, counted.hits.after, near),
+            }
+        };
+        let entries = || descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        match found.rule.map(|rule| (rule, self.loaded.numbers(rule))) {
+            Some((_, Some(numbers))) => count(numbers),
+            Some((rule, None)) => count(&self.counts.statistics.numbers(&rule.statistics.of(entries()))),
+            None => count(&self.counts.statistics.numbers(&status::name(&self.request.domain, entries()))),
+        }
+    }
+}
+
+impl Overall {
+    #[inline]
+    fn add(&mut self, code: Code, is_quota: bool) {
+        let is_over = code == Code::OverLimit;
+        self.is_refused |= is_over && !is_quota;
+        self.quotas += usize::from(is_quota);
+        self.quotas_over += usize::from(is_quota && is_over);
+    }
+}
+
+/// Returns the override of a descriptor, unless its unit is none.
+#[inline]
+fn override_of(descriptor: &RateLimitDescriptor) -> Option<Amount> {
+    let limit = descriptor.limit.as_ref()?;
+    Some(Amount::Window { unit: Unit::from_wire(limit.unit)?, requests: limit.requests_per_unit })
+}

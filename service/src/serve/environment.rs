@@ -1,0 +1,79 @@
+//! Variables of envoyproxy/ratelimit that this service does not follow.
+
+use std::collections::BTreeMap;
+
+/// Variables that ask for a part that is not there: other systems rely on it, so the start fails.
+const REFUSED: &[(&str, &str, &str)] = &[
+    ("CONFIG_TYPE", "GRPC_XDS_SOTW", "configurations come from files only"),
+    ("BACKEND_TYPE", "memcache", "counts are in this process, and not in memcached"),
+    ("USE_DOG_STATSD", "true", "there is no DogStatsD: /metrics has the counters for Prometheus"),
+];
+
+/// Variables without an effect.
+const UNUSED: &[&str] = &[
+    // Without `CONFIG_TYPE=GRPC_XDS_SOTW` the reference does not read them either.
+    "CONFIG_GRPC_XDS_*",
+    "XDS_CLIENT_*",
+    "USE_DOG_STATSD_MOGRIFIERS",
+    "DOG_STATSD_MOGRIFIER*",
+    "USE_STATSD",
+    "STATSD_*",
+    "STATS_FLUSH_INTERVAL",
+    "PROMETHEUS_MAPPER_YAML",
+    "TRACING_*",
+    "LOCAL_CACHE_SIZE_IN_BYTES",
+    "REDIS_PIPELINE_*",
+    "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+    "REDIS_POOL_ON_EMPTY_*",
+    "MEMCACHE_*",
+];
+
+/// Variables of the counts that replicas share.
+const OF_STORE: &[&str] = &["BACKEND_TYPE", "REDIS_*", "CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS"];
+
+/// Returns the variables of the configuration's path that are set.
+pub(super) fn of_runtime(environment: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    const NAMES: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
+    let value = |name| environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    NAMES.into_iter().filter_map(move |name| Some((name, value(name)?)))
+}
+
+/// Returns a warning for each kind of variable that is set and not followed. The error names one
+/// with which no start is right.
+pub(super) fn check(environment: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    let given = || environment.iter().filter(|(_, value)| !value.is_empty());
+    for (name, value) in given() {
+        let is_it =
+            |(pattern, of, _): &&(&str, &str, &str)| *pattern == name && value.eq_ignore_ascii_case(of);
+        if let Some((_, _, why)) = REFUSED.iter().find(is_it) {
+            return Err(format!("{name}={value} is not supported: {why}"));
+        }
+    }
+    let among = |list: &[&str], name: &str| list.iter().any(|pattern| matches(pattern, name));
+    let is_on = |name: &&str, value: &str| !(*name == "USE_STATSD" && value.eq_ignore_ascii_case("false"));
+    let unused = given().map(|(name, value)| (name.as_str(), value));
+    let unused = unused.filter(|(name, value)| among(UNUSED, name) && is_on(name, value));
+    let unused: Vec<&str> = unused.map(|(name, _)| name).collect();
+    let is_memory = environment.get("TOLLGATE_STORE").is_some_and(|store| store == "memory");
+    let of_store: Vec<&str> = given()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| !is_memory && among(OF_STORE, name) && !among(UNUSED, name))
+        .collect();
+    let mut warnings = Vec::new();
+    if !unused.is_empty() {
+        warnings.push(format!("not used: {}", unused.join(", ")));
+    }
+    if !of_store.is_empty() {
+        warnings.push(format!(
+            "counts are in this process, so two replicas grant up to twice each limit; not used: {}; \
+             TOLLGATE_STORE=memory silences this",
+            of_store.join(", ")
+        ));
+    }
+    Ok(warnings)
+}
+
+/// Returns whether a name is the pattern, or begins as one that ends with a star.
+fn matches(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == name, |begin| name.starts_with(begin))
+}

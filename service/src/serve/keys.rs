@@ -1,0 +1,93 @@
+//! The keys of all tables: where a key is counted, and when it is forgotten.
+
+use std::sync::{Arc, PoisonError};
+
+use super::counts::{LimitCounts, Verb};
+use super::homes::{Home, LimitState};
+use super::limiters::{CountKey, Hits};
+use super::loaded::Counter;
+use tollgate_common::past::{CountTable, charge};
+
+impl LimitCounts {
+    /// Returns the key of the count that a key has: its own, if it has a place.
+    #[inline]
+    pub(super) fn place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> CountKey {
+        match state.past.is_live() || state.share.is_shared() || self.room.is_tight() {
+            true => self.find_place(counter, state, key, verb),
+            false => key,
+        }
+    }
+
+    /// Charges a key with its use where a reload has left it. A new key looks for a place.
+    #[cold]
+    fn find_place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> CountKey {
+        let Some(home) = self.home(counter) else { return key };
+        state.past.carry(&key, &home, &self.moves);
+        let (room, share) = (&self.room, &state.share);
+        let may_be_new = room.is_tight() || share.is_shared();
+        if !may_be_new || verb == Verb::GiveBack || home.holds(&key) {
+            return key;
+        }
+        let (shared_key, adds) = (room.shared_key(share, key), verb == Verb::Add);
+        if room.take(share, adds) {
+            // A key that has shared a count does not begin anew.
+            if share.is_shared() && adds {
+                charge(&home, &key, home.use_of(&shared_key));
+            }
+            return key;
+        }
+        if adds {
+            room.share(share, self.nanos().saturating_add(longest(&home)));
+        }
+        shared_key
+    }
+
+    /// Counts a key that has used its first hits.
+    #[inline]
+    pub(super) fn begin(&self, hits: Hits, key: CountKey, verb: Verb) {
+        if hits.before == 0 && verb == Verb::Add && !self.room.is_tight() && self.room.begin(key) {
+            self.count_keys();
+        }
+    }
+
+    /// Sets the number of keys to that of all tables.
+    #[cold]
+    fn count_keys(&self) {
+        let of_units = self.units.iter().map(|windows| windows.keys.len()).sum::<usize>();
+        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner);
+        let of_texts = texts.values().map(|limiter| limiter.table.stats().keys).sum::<usize>();
+        self.room.set_keys(of_units + of_texts);
+    }
+
+    /// Sweeps at once if there is little room.
+    pub fn sweep_if_tight(&self) {
+        if self.room.is_tight() {
+            self.sweep();
+        }
+    }
+
+    /// Forgets the keys that have used nothing, and the limiters of texts that no rule has.
+    pub(crate) fn sweep(&self) {
+        for windows in &self.units {
+            windows.keys.evict_idle();
+        }
+        self.all_texts().values().for_each(|limiter| limiter.table.sweep());
+        let mut places = self.places();
+        places.forget_over();
+        let is_tight = self.room.is_tight();
+        let now = self.nanos();
+        places.each(|home, state| state.share.turn(now, longest(home), is_tight));
+        self.overrides.share.turn(now, 0, is_tight);
+        drop(places);
+        let mut texts = self.texts.write().unwrap_or_else(PoisonError::into_inner);
+        // A rule, a place or a request has the others.
+        texts.retain(|_, limiter| Arc::strong_count(limiter) > 1 || limiter.table.stats().keys > 0);
+        drop(texts);
+        self.count_keys();
+    }
+}
+
+/// Returns the nanoseconds for which a use counts.
+fn longest(home: &Home) -> u64 {
+    u64::try_from(home.longest_use().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,35 @@
+//! The rate limit service: Envoy's protocol, and a decision on each of its messages.
+
+mod admin;
+mod built_in;
+mod environment;
+mod front;
+mod grpc;
+mod homes;
+mod http;
+mod key_room;
+mod keys;
+pub(crate) mod options;
+mod pages;
+mod places;
+mod reload;
+mod room;
+pub(crate) mod run;
+mod saved;
+mod settings;
+mod sources;
+mod state;
+
+pub mod counts;
+pub mod decide;
+pub mod json;
+pub mod limiters;
+pub mod loaded;
+pub mod messages;
+pub mod statistics;
+
+pub(crate) mod checks;
+pub mod status;
+
+#[cfg(test)]
+mod tests;

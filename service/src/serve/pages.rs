@@ -1,0 +1,107 @@
+//! The texts of the debug pages.
+
+use std::fmt::Write;
+
+use super::counts::{Counted, Verb};
+use super::decide::Problem;
+use super::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, text_of};
+use super::state::{Service, check};
+use crate::rules::explain::{entries, explain};
+use crate::rules::tree::{Amount, RuleLimit};
+use tollgate_common::paths::decoded;
+
+/// Returns all counters in the text format of Prometheus.
+pub(super) fn metrics(service: &Service) -> String {
+    let mut text = service.counts.prometheus(service.in_force().settings.in_milliseconds);
+    let name = "tollgate_serve_connections_closed_total";
+    let _ = writeln!(text, "# TYPE {name} counter");
+    for (reason, count) in service.closed_by_name() {
+        let _ = writeln!(text, "{name}{{reason=\"{reason}\"}} {count}");
+    }
+    let files = &service.in_force().files;
+    let origin = service.origin;
+    for (name, number) in [
+        ("tollgate_serve_files", files.read as u64),
+        ("tollgate_serve_files_unread", files.unread.len() as u64),
+        ("tollgate_serve_counts_began_timestamp_seconds", origin.began),
+        ("tollgate_serve_counts_restored", origin.saved.is_some().into()),
+    ] {
+        let _ = writeln!(text, "# TYPE {name} gauge\n{name} {number}");
+    }
+    let (name, version) = ("tollgate_build_info", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(text, "# TYPE {name} gauge\n{name}{{version=\"{version}\"}} 1");
+    match &*service.in_force().settings.extra_labels {
+        "" => text,
+        extra => text.lines().map(|line| labelled(line, extra)).collect(),
+    }
+}
+
+/// Returns a line of Prometheus with more labels.
+fn labelled(line: &str, extra: &str) -> String {
+    match line.find(['{', ' ']) {
+        Some(end) if !line.starts_with('#') => {
+            let (name, rest) = line.split_at(end);
+            match rest.strip_prefix('{') {
+                Some(labels) => format!("{name}{{{extra},{labels}\n"),
+                None => format!("{name}{{{extra}}}{rest}\n"),
+            }
+        }
+        _ => format!("{line}\n"),
+    }
+}
+
+/// Returns the way of the descriptors of a query through the rules, with their counts. The query is
+/// `domain=DOMAIN&descriptor=k=v,k2=v2`, with one descriptor or more.
+pub(super) fn explanation(service: &Service, query: &str) -> Result<String, String> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let text = |text: &str| {
+        let decoded = decoded(text.replace('+', " ").as_bytes(), |_| true);
+        text_of(&decoded).into_owned()
+    };
+    let of =
+        |wanted| pairs.clone().filter(move |(name, _)| *name == wanted).map(move |(_, value)| text(value));
+    let (domain, texts): (_, Vec<String>) = (of("domain").next(), of("descriptor").collect());
+    let Some(domain) = domain.filter(|_| !texts.is_empty()) else {
+        return Err("ask for /explain?domain=DOMAIN&descriptor=k=v,k2=v2".to_owned());
+    };
+    let descriptors = texts.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>()?;
+    check(&request(&domain, &descriptors))?;
+    let (in_force, counts) = (service.deciding(), &service.counts);
+    let loaded = in_force.loaded.as_ref().ok_or_else(|| Problem::NotLoaded.to_string())?;
+    let count = |limit: &RuleLimit, entries: &[(&str, &str)]| {
+        let entries: Vec<_> = entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let asked = request(&domain, &[entries]);
+        let key = counts.key(&domain, &asked.descriptors[0].entries, &limit.shared);
+        let counted = counts.count(loaded.counter(limit), key, (Verb::Look, 0), counts.now())?;
+        let Counted { hits, limit, remaining, reset, .. } = counted;
+        Some(format!("{} hits of {limit}, {remaining} left, and {reset} s to the reset", hits.after))
+    };
+    Ok(explain(&loaded.rules, &domain, &descriptors, &count))
+}
+
+fn request(domain: &str, descriptors: &[Vec<(String, String)>]) -> RateLimitRequest {
+    let entry = |(key, value): &(String, String)| DescriptorEntry { key: key.into(), value: value.into() };
+    let descriptor = |entries: &Vec<_>| RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        ..RateLimitDescriptor::default()
+    };
+    let descriptors = descriptors.iter().map(descriptor).collect();
+    RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 }
+}
+
+/// Returns a line for each limit, in the form of envoyproxy/ratelimit.
+pub(super) fn rules(service: &Service) -> String {
+    let in_force = service.in_force();
+    let limits = in_force.loaded.iter().flat_map(|loaded| loaded.rules.limits());
+    limits.map(|limit| line(limit)).collect()
+}
+
+fn line(limit: &RuleLimit) -> String {
+    let amount = match &limit.amount {
+        Amount::Unlimited => "unlimited".to_owned(),
+        Amount::Window { unit, requests } => format!("unit={} requests_per_unit={requests}", unit.name()),
+        Amount::Text(text, _) => format!("limit={text}"),
+    };
+    let (name, shadow, quota) = (limit.statistics.text(), limit.shadow, limit.quota);
+    format!("{name}: {amount}, shadow_mode: {shadow}, quota_mode: {quota}\n")
+}

@@ -1,0 +1,216 @@
+//! The file of all cases, without a process: each call and each text of `/json` is decided.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tollgate::{Clock, MockClock};
+
+use crate::rules::load::{LoadOptions, load};
+use crate::rules::tree::Unit;
+use crate::serve::counts::{Algorithm, CountOptions, LimitCounts};
+use crate::serve::decide::{DecisionOptions, decide};
+use crate::serve::json;
+use crate::serve::loaded::LoadedRules;
+use crate::serve::messages::{Code, DescriptorStatus, RateLimitResponse};
+use crate::serve::options::ServeOptions;
+use crate::serve::sources::load as load_settings;
+
+const CASES: &str = include_str!("../../../tests/it/rls_cases.json");
+
+#[test]
+fn each_case_is_answered_as_it_says() {
+    let cases: Value = serde_json::from_str(CASES).unwrap();
+    let (mut steps, mut skipped) = (0, 0);
+    for case in cases["cases"].as_array().unwrap() {
+        let algorithms: &[Algorithm] = match case["semantics"].as_str() {
+            Some("both") => &[Algorithm::FixedWindow, Algorithm::TokenBucket],
+            _ => &[Algorithm::FixedWindow],
+        };
+        for algorithm in algorithms {
+            let (ran, left) = Case::new(case, *algorithm).map_or((0, 0), |mut case| case.run());
+            (steps, skipped) = (steps + ran, skipped + left);
+        }
+    }
+    // Left out: paths other than `/json`, and the health service.
+    assert_eq!((steps, skipped), (289, 10));
+}
+
+/// A case with its service.
+struct Case<'c> {
+    json: &'c Value,
+    files: Map<String, Value>,
+    load: LoadOptions,
+    options: DecisionOptions,
+    rules: LoadedRules,
+    counts: LimitCounts,
+    clock: MockClock,
+}
+
+impl<'c> Case<'c> {
+    /// Returns the service of a case, unless its files are refused.
+    fn new(json: &'c Value, algorithm: Algorithm) -> Option<Case<'c>> {
+        let (clock, mock) = Clock::mock();
+        mock.advance(Duration::from_secs(1_790_000_000));
+        let counts = LimitCounts::new(&CountOptions { clock, algorithm, max_keys: 1_000 });
+        let load_options = LoadOptions { merge_domains: json["env"]["MERGE_DOMAIN_CONFIG"] == "true" };
+        let files = json["files"].as_object().unwrap().clone();
+        let rules = load(&texts(&files), load_options);
+        assert_eq!(rules.is_err(), json["load"]["error"].is_string(), "{}", json["id"]);
+        let rules = counts.load(rules.ok()?).unwrap();
+        let options = options(&json["env"]);
+        Some(Case { json, files, load: load_options, options, rules, counts, clock: mock })
+    }
+
+    /// Returns the number of steps that ran, and of those that need a process.
+    fn run(&mut self) -> (u32, u32) {
+        let (mut ran, mut left) = (0, 0);
+        for step in self.json["steps"].as_array().unwrap() {
+            match self.step(step) {
+                true => ran += 1,
+                false => left += 1,
+            }
+        }
+        (ran, left)
+    }
+
+    fn step(&mut self, step: &Value) -> bool {
+        let expect = &step["expect"];
+        if let Some(seconds) = step["wait"].as_f64() {
+            self.clock.advance(Duration::from_secs_f64(seconds));
+        } else if !step["call"].is_null() {
+            let times = step["times"].as_u64().unwrap_or(1);
+            (0..times).for_each(|_| self.call(&step["call"], expect));
+        } else if let Some(counters) = step["counters"].as_object() {
+            self.counters(counters);
+        } else if let Some(written) = step["write"].as_object() {
+            self.write(written, expect);
+        } else if step["http"]["path"] == "/json" {
+            self.http(&step["http"], expect);
+        } else {
+            assert!(step["grpcHealth"].is_string() || step["http"].is_object(), "{step}");
+            return false;
+        }
+        true
+    }
+
+    fn call(&self, call: &Value, expect: &Value) {
+        let id = format!("{} {call}", self.json["id"]);
+        let request = json::request(call.to_string().as_bytes()).unwrap();
+        let response = match decide(&self.rules, &self.counts, &self.options, &request, self.counts.now()) {
+            Ok(response) => response,
+            Err(problem) => {
+                let told = expect["error"]["message"].as_str().unwrap_or("");
+                assert!(expect["error"].is_object() && problem.to_string().contains(told), "{id}: {problem}");
+                return;
+            }
+        };
+        assert!(expect["error"].is_null(), "{id}: {response:?}");
+        if let Some(code) = expect["code"].as_str() {
+            assert_eq!(response.overall_code(), code_of(code), "{id}: {response:?}");
+        }
+        if let Some(statuses) = expect["statuses"].as_array() {
+            assert_eq!(response.statuses.len(), statuses.len(), "{id}");
+            for (status, expected) in response.statuses.iter().zip(statuses) {
+                check_status(status, expected, &id);
+            }
+        }
+        check_headers(&response, expect, &id);
+        if !expect["metadata"].is_null() {
+            let told: Value = serde_json::from_str(&json::response(&response)).unwrap();
+            assert_eq!(told["dynamicMetadata"], expect["metadata"], "{id}");
+        }
+    }
+
+    fn counters(&self, counters: &Map<String, Value>) {
+        let lines = self.counts.statistics.lines();
+        for (name, expected) in counters {
+            let start = format!("ratelimit.service.{name}: ");
+            let count = lines.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
+            assert_eq!(count, expected.as_u64(), "{}: {name} in\n{lines}", self.json["id"]);
+        }
+    }
+
+    fn write(&mut self, written: &Map<String, Value>, expect: &Value) {
+        let mut files = self.files.clone();
+        files.extend(written.clone());
+        let rules = load(&texts(&files), self.load);
+        assert_eq!(rules.is_ok(), *expect == "loaded", "{}", self.json["id"]);
+        if let Ok(rules) = rules {
+            (self.files, self.rules) = (files, self.counts.load(rules).unwrap());
+        }
+    }
+
+    fn http(&self, http: &Value, expect: &Value) {
+        let request = json::request(http["body"].as_str().unwrap().as_bytes());
+        let decided = request.and_then(|request| {
+            let decided = decide(&self.rules, &self.counts, &self.options, &request, self.counts.now());
+            decided.map_err(|problem| problem.to_string())
+        });
+        let status = match decided.as_ref().map(RateLimitResponse::overall_code) {
+            Ok(Code::OverLimit) => 429,
+            Ok(_) => 200,
+            Err(_) => 400,
+        };
+        assert_eq!(expect["status"], status, "{}: {decided:?}", self.json["id"]);
+        if !expect["json"].is_null() {
+            let mut told: Value = serde_json::from_str(&json::response(&decided.unwrap())).unwrap();
+            for status in told["statuses"].as_array_mut().unwrap() {
+                assert!(status["durationUntilReset"].as_str().unwrap().ends_with('s'));
+                status["durationUntilReset"] = "*".into();
+            }
+            assert_eq!(told, expect["json"], "{}", self.json["id"]);
+        }
+    }
+}
+
+/// Returns the files as a load takes them. A file without a text is removed.
+fn texts(files: &Map<String, Value>) -> Vec<(String, String)> {
+    files.iter().filter_map(|(path, text)| Some((path.clone(), text.as_str()?.to_owned()))).collect()
+}
+
+fn options(env: &Value) -> DecisionOptions {
+    let given = env.as_object().into_iter().flatten();
+    let given = given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    load_settings(&ServeOptions::default(), &given.collect()).expect("settings of a case").decision
+}
+
+fn code_of(text: &str) -> Code {
+    if text == "OK" { Code::Ok } else { Code::OverLimit }
+}
+
+fn check_status(status: &DescriptorStatus, expected: &Value, id: &str) {
+    assert_eq!(status.code(), code_of(expected["code"].as_str().unwrap()), "{id}: {status:?}");
+    assert_eq!(Some(status.limit_remaining.into()), expected["remaining"].as_u64(), "{id}: {status:?}");
+    let told = status.current_limit.as_ref().map(|limit| {
+        let unit = Unit::from_wire(limit.unit).unwrap().name();
+        (u64::from(limit.requests_per_unit), unit, &*limit.name)
+    });
+    let expected_limit = expected["limit"].as_object().map(|limit| {
+        let name = limit.get("name").and_then(Value::as_str).unwrap_or("");
+        (limit["requestsPerUnit"].as_u64().unwrap(), limit["unit"].as_str().unwrap(), name)
+    });
+    assert_eq!(told, expected_limit, "{id}: {status:?}");
+    let reset = status.duration_until_reset.map(|reset| reset.seconds);
+    assert_eq!(reset.is_some(), told.is_some(), "{id}: {status:?}");
+    if let Some(within) = expected["resetWithin"].as_array() {
+        let within = within[0].as_i64().unwrap()..=within[1].as_i64().unwrap();
+        assert!(within.contains(&reset.unwrap()), "{id}: {status:?}");
+    }
+}
+
+/// A header is a text or a range.
+fn check_headers(response: &RateLimitResponse, expect: &Value, id: &str) {
+    let Some(headers) = expect["headers"].as_object() else {
+        return;
+    };
+    assert_eq!(headers.len(), response.response_headers_to_add.len(), "{id}");
+    for header in &response.response_headers_to_add {
+        match &headers[&header.key] {
+            Value::Array(range) => {
+                let range = range[0].as_i64().unwrap()..=range[1].as_i64().unwrap();
+                assert!(range.contains(&header.value.parse().unwrap()), "{id}: {header:?}");
+            }
+            text => assert_eq!(*text, *header.value, "{id}: {header:?}"),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The sources of settings, and the variables that are not followed.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::super::environment;
+use super::super::options::ServeOptions;
+use super::super::settings::{ROWS, Row, ServeSettings};
+use super::super::sources::load;
+use super::variables;
+use tollgate_common::settings::values::Address;
+use tollgate_common::testing::Folder;
+
+fn tcp(text: &str) -> Address {
+    Address::Tcp(text.parse().unwrap())
+}
+
+#[test]
+fn defaults_are_valid_and_names_are_told_once() {
+    let settings = ServeSettings::new(Vec::new());
+    assert_eq!(settings.grpc(), tcp("0.0.0.0:8081"));
+    assert_eq!(
+        (settings.http, settings.admin),
+        ("0.0.0.0:8080".parse().unwrap(), "127.0.0.1:6070".parse().unwrap())
+    );
+    let names: BTreeSet<String> = ROWS.iter().map(|row| row.name()).collect();
+    assert_eq!(names.len(), ROWS.len());
+}
+
+#[test]
+fn flags_override_the_file_and_that_the_variables_and_those_the_defaults() {
+    let folder = Folder::new();
+    let file = folder.path("serve.toml");
+    fs::write(
+        &file,
+        "grpc = \"127.0.0.1:2\"\nhttp = \"127.0.0.1:3\"\nshadow = true\ntls_cert = \"a.pem\"\n\
+                      tls_key = \"/b.pem\"\nclient_ca = \"ca.pem\"\nclient_san = [\"one\", \"two\"]\n",
+    )
+    .unwrap();
+    let given = variables(&[
+        ("GRPC_PORT", "1"),
+        ("PORT", "1"),
+        ("DEBUG_PORT", "1"),
+        ("HOST", ""),
+        ("LOG_FORMAT", "json"),
+    ]);
+    let options = ServeOptions { config: Some(file), ..ServeOptions::default() };
+    let settings = load(&ServeOptions::default(), &given).unwrap();
+    assert_eq!((settings.grpc(), settings.http.port(), settings.admin.port()), (tcp("0.0.0.0:1"), 1, 1));
+    assert!(settings.log_json && settings.tls().is_none());
+    let settings =
+        load(&options.clone().with_flag("grpc", "unix:/s").with_flag("log", "text"), &given).unwrap();
+    assert_eq!(
+        (settings.grpc(), settings.http.port(), settings.admin.port()),
+        (Address::Unix("/s".into()), 3, 1)
+    );
+    assert!(!settings.log_json && settings.decision.is_shadow);
+    let (certificate, clients) = settings.tls().unwrap();
+    assert_eq!((certificate.chain, certificate.key), (folder.path("a.pem"), "/b.pem".into()));
+    assert_eq!(clients.unwrap().names, ["one", "two"]);
+    let settings = load(&options.with_flag("shadow", "false"), &given).unwrap();
+    assert_eq!((settings.grpc(), settings.decision.is_shadow), (tcp("127.0.0.1:2"), false));
+}
+
+#[test]
+fn the_folder_of_the_configuration_is_that_of_the_variables_unless_paths_are_given() {
+    let given = variables(&[("RUNTIME_ROOT", "/r"), ("RUNTIME_SUBDIRECTORY", "s")]);
+    let settings = load(&ServeOptions::default(), &given).unwrap();
+    assert_eq!(settings.paths, [std::path::PathBuf::from("/r/s/config")]);
+    let options = ServeOptions { paths: vec!["a".into(), "b".into()], ..ServeOptions::default() };
+    assert_eq!(load(&options, &given).unwrap().paths, options.paths);
+}
+
+#[test]
+fn a_mistake_names_its_source_the_value_and_the_bound() {
+    let of_variable = |name, value| load(&ServeOptions::default(), &variables(&[(name, value)])).unwrap_err();
+    for (name, value, why) in [
+        ("GRPC_PORT", "65536", "GRPC_PORT=65536: expected a whole number from 0 to 65535"),
+        ("SHADOW_MODE", "yes", "SHADOW_MODE=yes: expected true or false"),
+        ("NEAR_LIMIT_RATIO", "1.1", "NEAR_LIMIT_RATIO=1.1: expected a number from 0 to 1"),
+        ("GRPC_MAX_CONNECTION_AGE", "1", "GRPC_MAX_CONNECTION_AGE=1: expected a time such as 10s"),
+        ("GRPC_MAX_CONNECTION_AGE", "1ms", "GRPC_MAX_CONNECTION_AGE=1ms: the least is 1s, and 0s is never"),
+        ("LOG_LEVEL", "loud", "LOG_LEVEL=loud: expected one of `trace`, `debug`, `info`"),
+        ("GRPC_SERVER_USE_TLS", "true", "TLS needs a certificate and its key"),
+        ("GRPC_CLIENT_TLS_CACERT", "a", "--client-ca needs --tls-cert"),
+    ] {
+        assert!(of_variable(name, value).starts_with(why), "{}", of_variable(name, value));
+    }
+    let of_flag =
+        |flag, text| load(&ServeOptions::default().with_flag(flag, text), &variables(&[])).unwrap_err();
+    assert_eq!(
+        of_flag("max-keys", "1"),
+        "invalid value '1' for '--max-keys N': expected a whole number from 1024 to 268435456"
+    );
+    assert!(of_flag("admin", "10.0.0.1:1").ends_with("so it needs --admin-public"));
+    let folder = Folder::new();
+    let file = folder.path("serve.toml");
+    let options = ServeOptions { config: Some(file.clone()), ..ServeOptions::default() };
+    for (text, why) in [
+        ("http = \"[::]:1\"\nshadw = true\n", ":2:1: unknown field `shadw`, did you mean `shadow`?"),
+        ("\ndrain = 5\n", ":2:9: 5: expected a time such as 10s"),
+        ("[drain]\n", ":1:1: expected a text, a number, true or false"),
+        ("drain = \"5s\"", "the file may have been cut"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let error = load(&options, &variables(&[])).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+/// As the reference reads them.
+#[test]
+fn a_level_a_format_and_an_age_are_read_in_each_spelling() {
+    let of = |name, value| load(&ServeOptions::default(), &variables(&[(name, value)])).unwrap();
+    for (level, read) in [("FATAL", "ERROR"), ("panic", "ERROR"), ("Warning", "WARN"), ("debug", "DEBUG")] {
+        assert_eq!(of("LOG_LEVEL", level).log_level.as_str(), read);
+    }
+    assert!(of("LOG_FORMAT", "JSON").log_json && !of("LOG_FORMAT", "TEXT").log_json);
+    let years = std::time::Duration::from_secs(99 * 365 * 86_400);
+    assert!(of("GRPC_MAX_CONNECTION_AGE", "0s").max_age > years);
+    assert!(of("GRPC_MAX_CONNECTION_AGE_GRACE", "0").max_age_grace > years);
+}
+
+/// A public address of the debug pages is asked for by a variable, or by a flag of its own.
+#[test]
+fn the_debug_pages_are_public_only_where_that_is_asked_for() {
+    let given = variables(&[("DEBUG_HOST", "0.0.0.0")]);
+    assert_eq!(load(&ServeOptions::default(), &given).unwrap().admin, "0.0.0.0:6070".parse().unwrap());
+    let options = ServeOptions::default().with_flag("admin", "0.0.0.0:1");
+    load(&options, &given).unwrap_err();
+    load(&options.with_flag("admin-public", "true"), &given).unwrap();
+}
+
+#[test]
+fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
+    let check = |given: &[(&str, &str)]| environment::check(&variables(given));
+    for (name, value) in
+        [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("BACKEND_TYPE", "memcache"), ("USE_DOG_STATSD", "true")]
+    {
+        assert!(
+            check(&[(name, value)]).unwrap_err().starts_with(&format!("{name}={value} is not supported: "))
+        );
+    }
+    let silent =
+        [("USE_STATSD", "false"), ("USE_DOG_STATSD", "false"), ("CONFIG_TYPE", "FILE"), ("REDIS_URL", "")];
+    assert_eq!(check(&silent).unwrap(), Vec::<String>::new());
+    let unused = [
+        ("USE_STATSD", "true"),
+        ("STATSD_HOST", "a"),
+        ("REDIS_PIPELINE_LIMIT", "1"),
+        ("TRACING_ENABLED", "true"),
+        ("CONFIG_TYPE", "FILE"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "a"),
+        ("USE_DOG_STATSD_MOGRIFIERS", "HITS"),
+        ("DOG_STATSD_MOGRIFIERS_HITS_NAME", "a"),
+    ];
+    assert_eq!(
+        check(&unused).unwrap(),
+        ["not used: CONFIG_GRPC_XDS_NODE_ID, DOG_STATSD_MOGRIFIERS_HITS_NAME, REDIS_PIPELINE_LIMIT, \
+          STATSD_HOST, TRACING_ENABLED, USE_DOG_STATSD_MOGRIFIERS, USE_STATSD"]
+    );
+    let of_store = [("BACKEND_TYPE", "redis"), ("REDIS_URL", "a"), ("CACHE_KEY_PREFIX", "b")];
+    let warnings = check(&of_store).unwrap();
+    assert!(warnings[0].contains("two replicas grant up to twice each limit"), "{warnings:?}");
+    assert!(warnings[0].contains("BACKEND_TYPE, CACHE_KEY_PREFIX, REDIS_URL"), "{warnings:?}");
+    assert_eq!(
+        check(&[&of_store[..], &[("TOLLGATE_STORE", "memory")]].concat()).unwrap(),
+        Vec::<String>::new()
+    );
+}
+
+/// The page has a line for each row: this test prints those that it lacks.
+#[test]
+fn the_readme_has_each_setting() {
+    let readme = include_str!("../../../README.md");
+    let or_none = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+    let line = |row: &Row| {
+        let flag =
+            if row.flag.is_empty() { String::new() } else { format!("--{}", row.flag.replace('|', "\\|")) };
+        format!(
+            "| {} | {} | {} | {} |",
+            or_none(row.variable),
+            or_none(&flag),
+            or_none(row.default),
+            row.help
+        )
+    };
+    let missing: Vec<String> = ROWS.iter().map(line).filter(|line| !readme.contains(line.as_str())).collect();
+    assert!(missing.is_empty(), "\n{}\n", missing.join("\n"));
+}
