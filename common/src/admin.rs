@@ -1,4 +1,4 @@
-//! The admin listener of a server: health, and what else its handler serves.
+//! The admin listener of a server: health, and the pages of its handler.
 //!
 //! A foreign web page may make a browser on this host send requests here. So a `POST` needs the
 //! `Origin` of this very address, and every request needs a `Host` that no name server decides on,

@@ -2,7 +2,12 @@
 //! forms of settings, readings of a path, and files of state.
 //!
 //! The crate is not published: it has no promise beyond the two programs of this repository.
-#![allow(missing_docs, reason = "its only users are the programs of this repository")]
+#![allow(
+    clippy::new_without_default,
+    clippy::should_implement_trait,
+    missing_docs,
+    reason = "its only users are the programs of this repository"
+)]
 
 #[cfg(not(unix))]
 compile_error!("the programs run on Unix only: they listen on Unix sockets and obey signals of Unix");

@@ -4,7 +4,7 @@
 //! the seven headers of the proxy. There is no limit, no bound on times or places, and no retry.
 //!
 //! ```sh
-//! cargo run --release -p tollgate-server --example bare -- 127.0.0.1:8000
+//! cargo run --release -p tollgate-proxy --example bare -- 127.0.0.1:8000
 //! ```
 
 use std::cell::RefCell;

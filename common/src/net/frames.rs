@@ -34,7 +34,7 @@ const END_STREAM: u8 = 1;
 const CALM_DOWN: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
 
 /// The frames of a client.
-struct Frames {
+struct FrameCount {
     next: Next,
     /// The frames that it may still send.
     left: u64,
@@ -56,9 +56,9 @@ enum Next {
     Other,
 }
 
-impl Frames {
-    fn new() -> Frames {
-        Frames { next: Next::Preface(0), left: BURST, requests: 0, sent: 0, since: Instant::now() }
+impl FrameCount {
+    fn new() -> FrameCount {
+        FrameCount { next: Next::Preface(0), left: BURST, requests: 0, sent: 0, since: Instant::now() }
     }
 
     /// Reads the heads of frames. Returns `false` if there are too many.
@@ -121,7 +121,7 @@ impl Frames {
         let time = self.since.elapsed().as_millis() as u64 * A_SECOND / 1_000;
         let earned = (time + self.requests * A_REQUEST + self.sent / BYTES).min(BURST);
         let Some(left) = earned.checked_sub(1) else { return false };
-        *self = Frames { next: std::mem::replace(&mut self.next, Next::Other), ..Frames::new() };
+        *self = FrameCount { next: std::mem::replace(&mut self.next, Next::Other), ..FrameCount::new() };
         self.left = left;
         true
     }
@@ -130,7 +130,7 @@ impl Frames {
 /// The stream of a client, which ends with a flood of frames. `flooded` is called then.
 pub(super) struct Calm<S, F> {
     io: S,
-    frames: Frames,
+    frames: FrameCount,
     /// Whether all frames to the client are written whole.
     is_flushed: bool,
     flooded: F,
@@ -138,7 +138,7 @@ pub(super) struct Calm<S, F> {
 
 impl<S: Io, F: Fn() + Send + Unpin> Calm<S, F> {
     pub(super) fn new(io: S, flooded: F) -> Calm<S, F> {
-        Calm { io, frames: Frames::new(), is_flushed: true, flooded }
+        Calm { io, frames: FrameCount::new(), is_flushed: true, flooded }
     }
 
     #[cold]
@@ -221,8 +221,8 @@ mod tests {
     }
 
     /// Returns the frames of a client that has sent its preface.
-    fn begun() -> Frames {
-        let mut frames = Frames::new();
+    fn begun() -> FrameCount {
+        let mut frames = FrameCount::new();
         assert!(frames.read(PREFACE));
         frames
     }
@@ -245,7 +245,7 @@ mod tests {
     async fn frames_are_earned_by_time_by_requests_and_by_bytes() {
         let (ping, request) = (frame(6, 0, 8), frame(HEADERS, 5, 40));
         let mut frames = begun();
-        let pings = |frames: &mut Frames| (0..).take_while(|_| frames.read(&ping)).count() as u64;
+        let pings = |frames: &mut FrameCount| (0..).take_while(|_| frames.read(&ping)).count() as u64;
         assert_eq!(pings(&mut frames), BURST);
         let mut frames = begun();
         frames.left = 0;
@@ -298,7 +298,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bytes_of_http1_are_no_frames() {
         for first in ["GET / HTTP/1.1\r\n", "PRI / HTTP/1.1\r\n"] {
-            let mut frames = Frames::new();
+            let mut frames = FrameCount::new();
             assert!(first.bytes().all(|byte| frames.read(&[byte])));
             assert!((0..=BURST).all(|_| frames.read(&frame(6, 0, 8))));
         }

@@ -42,8 +42,8 @@ pub enum Closed {
 /// The function that counts such faults.
 pub type Count = Arc<dyn Fn(Closed) + Send + Sync>;
 
-/// The function that reads a header and returns the stream behind it, and the source that the header
-/// names. It is `None` if the peer speaks for itself.
+/// The function that reads a header and returns the stream behind it, and the source that the
+/// header names. It is `None` if the peer speaks for itself.
 pub type Source = Box<dyn Fn(Stream, IpAddr) -> Reading + Send + Sync>;
 /// The work of a [`Source`].
 pub type Reading = Pin<Box<dyn Future<Output = io::Result<(Stream, Option<IpAddr>)>> + Send>>;

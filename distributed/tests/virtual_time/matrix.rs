@@ -2,7 +2,7 @@
 //! process and by four. Prints a line of figures for each cell:
 //!
 //! ```text
-//! cargo test -p tollgate-distributed --all-features --test virtual_time matrix -- --nocapture
+//! cargo test --test virtual_time matrix -- --nocapture
 //! ```
 
 use std::collections::BTreeMap;

@@ -5,8 +5,9 @@ pub(crate) mod connections;
 pub(crate) mod demo;
 mod header;
 pub(crate) mod introduce;
-#[cfg(test)]
-mod opened;
 mod policies;
 pub(crate) mod reload;
 pub(crate) mod sockets;
+
+#[cfg(test)]
+mod tests;

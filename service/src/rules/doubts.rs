@@ -67,7 +67,7 @@ fn has_space(text: &str) -> bool {
     text.trim() != text || text.contains(char::is_control)
 }
 
-/// Returns whether a text has what means something in regular expressions only. In a name such as
+/// Returns whether a text has a sign of regular expressions. In a name such as
 /// `10.0.*` the dot is itself.
 fn is_expression(text: &str) -> bool {
     const ANY: [&str; 10] = ["/.*", "/.+", ").*", "]*", "]+", "]{", "\\d", "\\w", "\\s", "\\."];

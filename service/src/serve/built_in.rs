@@ -25,7 +25,7 @@ pub(super) fn is_served(options: &ServeOptions, settings: &ServeSettings, has_va
         && !settings.paths.iter().any(|path| path.exists())
 }
 
-/// Returns what to type next, for an address of HTTP.
+/// Returns the commands to type next, for an address of HTTP.
 pub(super) fn commands(http: SocketAddr) -> [String; 4] {
     let ask = |user: &str, hits: &str| {
         format!(

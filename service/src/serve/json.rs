@@ -139,7 +139,7 @@ fn optional<T>(json: &Json, read: impl FnOnce(&Json) -> Result<T, String>) -> Re
     if json.is_null() { Ok(None) } else { read(json).map(Some) }
 }
 
-/// Returns what was read of a value, or the default for `null`.
+/// Returns the reading of a value, or the default for `null`.
 fn or_default<T: Default>(json: &Json, read: Option<T>, fault: &str) -> Result<T, String> {
     if json.is_null() { Ok(T::default()) } else { read.ok_or_else(|| format!("{json} {fault}")) }
 }

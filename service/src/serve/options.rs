@@ -16,7 +16,7 @@ pub(crate) struct ServeOptions {
     /// A TOML file of settings, which flags override; its names are those of the flags, with _
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The built-in limits are served: set once at the start, for no reload is to fall back to them.
+    /// The built-in limits are served. It is set once at the start: no reload falls back to them.
     #[arg(skip)]
     pub(super) is_built_in: bool,
     #[command(flatten)]

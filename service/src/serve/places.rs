@@ -1,5 +1,5 @@
-//! The limits of a configuration by their places in the files, and what a change of them means for
-//! the counts: the homes that the keys of a limit may have left.
+//! The limits of a configuration by their places in the files, and the meaning of a change for the
+//! counts: the homes that the keys of a limit may have left.
 //!
 //! Two limits may have the keys of each other if some descriptor could find either. Neither wrong
 //! answer is a fault: a home in vain costs a lookup. So the comparison is of hashes, by level.

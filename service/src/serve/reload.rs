@@ -24,7 +24,7 @@ use tollgate_common::settings::fault::few;
 
 /// From one look at the paths to the next.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The source of the configuration, and what it is for.
+/// The source of the configuration, and its service.
 pub(crate) struct Source {
     pub(super) options: ServeOptions,
     pub(super) environment: BTreeMap<String, String>,

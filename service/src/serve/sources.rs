@@ -42,7 +42,7 @@ pub(crate) fn load(
     complete(to, options)
 }
 
-/// Sets what a TOML file names.
+/// Sets the rows that a TOML file names.
 fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
     let text = file::read(path, file::MOST)?;
     let wrong = |at: usize, what: &str| place(path, &text, at, what);
@@ -81,7 +81,7 @@ fn scalar(value: &Spanned<DeValue<'_>>) -> Option<String> {
     }
 }
 
-/// Derives what follows from several settings, and checks them together.
+/// Derives settings from others, and checks them together.
 fn complete(mut to: ServeSettings, options: &ServeOptions) -> Result<ServeSettings, String> {
     to.has_tls |= options.flag("tls-cert").is_some();
     let [chain, key] = [&to.certificate.chain, &to.certificate.key].map(|path| !path.as_os_str().is_empty());

@@ -41,8 +41,17 @@ pub(crate) struct Service {
 impl Service {
     /// Starts the service on the files of a folder. An error has all lines before its end.
     pub(crate) fn start(folder: &Path, options: &[&str], env: &[(&str, &str)]) -> Result<Service, String> {
+        Service::of_paths(&[folder], options, env)
+    }
+
+    /// Starts the service on these paths, or on none.
+    pub(crate) fn of_paths(
+        paths: &[&Path],
+        options: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Service, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.arg("serve").arg(folder).args(options).env_clear().envs(env.iter().copied());
+        command.arg("serve").args(paths).args(options).env_clear().envs(env.iter().copied());
         for address in ["--grpc", "--http", "--admin"].iter().filter(|name| !options.contains(name)) {
             command.args([address, "127.0.0.1:0"]);
         }

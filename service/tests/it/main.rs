@@ -13,4 +13,5 @@ mod protobuf;
 mod proxies;
 mod restart;
 mod scripts;
+mod start;
 mod walk;

@@ -81,6 +81,7 @@ impl Proxy {
     }
 
     /// Returns the second event of a new connection, which is of some time.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn later_event(&self) -> Value {
         let mut events = self.events();
         read_event(&mut events);

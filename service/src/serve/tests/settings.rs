@@ -71,6 +71,18 @@ fn the_folder_of_the_configuration_is_that_of_the_variables_unless_paths_are_giv
     assert_eq!(load(&options, &given).unwrap().paths, options.paths);
 }
 
+/// Others than this host see the built-in limits only if an address is named.
+#[test]
+fn the_built_in_limits_are_served_to_this_host() {
+    let options = ServeOptions { is_built_in: true, ..ServeOptions::default() };
+    for (host, at) in [("", "127.0.0.1"), ("0.0.0.0", "0.0.0.0")] {
+        let settings = load(&options, &variables(&[("GRPC_HOST", host), ("HOST", host)])).unwrap();
+        let grpc = Address::Tcp(format!("{at}:8081").parse().unwrap());
+        assert_eq!((settings.grpc(), settings.http.to_string()), (grpc, format!("{at}:8080")));
+        assert!(settings.paths.is_empty());
+    }
+}
+
 #[test]
 fn a_mistake_names_its_source_the_value_and_the_bound() {
     let of_variable = |name, value| load(&ServeOptions::default(), &variables(&[(name, value)])).unwrap_err();
