@@ -12,6 +12,7 @@ use allocation_counter::measure;
 use tollgate::{
     Clock, MockClock, Places, Quota, RateLimiter, TokenBucket, WhenFull, Window, WindowCounter, all_of,
 };
+use tollgate_testing::size;
 
 fn allocates_nothing(what: &str, work: impl FnOnce()) {
     let counted = measure(work);
@@ -237,7 +238,7 @@ fn a_limiter_without_a_key_is_small_and_so_is_its_first_key() {
 }
 
 /// A map has room for ten thousand keys. A million keys never need more memory than the first
-/// hundred thousand did.
+/// hundred thousand did. A quick run has an eighth of them.
 #[test]
 fn memory_stays_flat_under_a_flood() {
     for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
@@ -252,8 +253,8 @@ fn memory_stays_flat_under_a_flood() {
                     }
                 })
             };
-            let first = flood(0..100_000);
-            let rest = flood(100_000..1_000_000);
+            let [few, all] = size([60_000, 120_000], [100_000, 1_000_000]);
+            let (first, rest) = (flood(0..few), flood(few..all));
             let early = i64::try_from(first.bytes_max).expect("bytes");
             let late = first.bytes_current + i64::try_from(rest.bytes_max).expect("bytes");
             println!("{policy:?}, {step:?} a key: {early} bytes at most, then {late}; {:?}", limiter.stats());
@@ -282,7 +283,8 @@ fn a_table_allocates_nothing_once_it_is_built() {
         let limiter = built.expect("it was just built");
         // 8,000 places of 16 bytes.
         assert!((128_000..130_000).contains(&building.bytes_current), "{building:?}");
-        let keys: Vec<String> = (0..20_000).map(|key| format!("the key of some length {key}")).collect();
+        let keys: Vec<String> =
+            (0..size(10_000, 20_000)).map(|key| format!("the key of some length {key}")).collect();
         let asks: Vec<(&str, u64)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
         let beside = measure(|| {
             keys.iter().for_each(|key| _ = limiter.try_acquire(key.as_str()));

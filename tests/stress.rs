@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use threads::watchdog::Watchdog;
 use threads::{Over, Size, Store, conservation, counters, drain};
 use tollgate::{Clock, Equivalent, Quota, RateLimiter, ToKey, TokenBucket, WhenFull};
-use tollgate_testing::Random;
+use tollgate_testing::{Random, size};
 
 #[path = "stress/table.rs"]
 mod table;

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 use proptest::prelude::*;
+use tollgate_testing::cases;
 
-use super::cases;
 use super::plans::public;
 use super::terms::quotas;
 use crate::bucket::atomic::Order;

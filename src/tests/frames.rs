@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use tollgate_testing::cases;
 use tollgate_testing::reference::{Asked, Unit};
 
 use super::terms::{has_room, numbers, quotas, unit_of};
@@ -82,7 +83,7 @@ fn checks(layout: Layout, quota: Asked) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(super::short_cases(20_000))]
+    #![proptest_config(cases(20_000))]
 
     #[test]
     fn a_frame_is_the_one_the_rules_give((quota, head) in two(), (_, debt) in rooms(), headed in any::<bool>()) {

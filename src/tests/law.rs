@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use tollgate_testing::cases;
 use tollgate_testing::reference::steps::{Amount, Move, Scale, Verb, Which, nanos};
 use tollgate_testing::reference::strategies::{Step, own, reserves};
 use tollgate_testing::reference::{Asked, Ideal};
@@ -201,7 +202,7 @@ fn quotas() -> impl Strategy<Value = Asked> {
 }
 
 proptest! {
-    #![proptest_config(super::cases(4_000))]
+    #![proptest_config(cases(4_000))]
 
     #[test]
     fn no_interval_has_more_than_the_law_grants(

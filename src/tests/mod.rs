@@ -57,36 +57,8 @@ mod tiny_windows;
 #[cfg(not(any(loom, shuttle)))]
 mod verbs;
 #[cfg(not(any(loom, shuttle)))]
-mod windows;
-
-/// Returns a configuration of `cases` random cases, or of as many as `FEW_CASES` says.
-/// `PROPTEST_CASES` overrides both.
-#[cfg(not(any(loom, shuttle)))]
-fn cases(cases: u32) -> proptest::test_runner::Config {
-    config(few().unwrap_or(cases))
-}
-
-/// Like [`cases`], for cases that take a microsecond: a fast run has 64 times `FEW_CASES` of them.
-#[cfg(not(any(loom, shuttle)))]
-fn short_cases(cases: u32) -> proptest::test_runner::Config {
-    config(few().map_or(cases, |few| few * 64))
-}
-
-/// Returns the number of random cases in a fast run, from `FEW_CASES`.
-#[cfg(not(any(loom, shuttle)))]
-fn few() -> Option<u32> {
-    std::env::var("FEW_CASES").ok().map(|few| few.parse().expect("FEW_CASES is a number"))
-}
-
-#[cfg(not(any(loom, shuttle)))]
-fn config(cases: u32) -> proptest::test_runner::Config {
-    let mut config = proptest::test_runner::Config { failure_persistence: None, ..Default::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
-    config
-}
-#[cfg(not(any(loom, shuttle)))]
 mod waiting;
 #[cfg(not(any(loom, shuttle)))]
 mod waits;
+#[cfg(not(any(loom, shuttle)))]
+mod windows;

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tollgate_testing::cases;
 
 use super::plans::public;
 use super::terms::{compile, quotas};
@@ -43,7 +44,7 @@ fn nanos(time: Option<Duration>) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(super::cases(20_000))]
+    #![proptest_config(cases(20_000))]
 
     /// The time to `n` tokens is the wait of a refusal. Under a plan this holds for the next token
     /// and for a full bucket, and the times between are longer by up to two ticks.

@@ -17,7 +17,7 @@ use crate::word::plan::{PlanStart, PlanTerms};
 use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
 use crate::word::verb::{Call, Take};
-use tollgate_testing::Random;
+use tollgate_testing::{Random, size};
 
 const SECOND: u64 = 1_000_000_000;
 /// Clock readings stay below this.
@@ -125,7 +125,7 @@ struct Seen {
 #[test]
 fn an_attempt_under_a_plan_is_the_step_of_the_loop() {
     let (mut random, mut seen) = (Random(42), Seen::default());
-    for number in 0..40_000 {
+    for number in 0..size(4_000, 40_000) {
         let Some(case) = Case::new(&mut random) else { continue };
         let Case { engine, mock, plan, quota, begins } = &case;
         for _ in 0..4 {

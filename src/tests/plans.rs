@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate_testing::reference::Asked;
 use tollgate_testing::reference::steps::nanos;
+use tollgate_testing::{cases, size};
 
 use super::reference::answers::answer;
 use super::terms::{numbers, quotas};
@@ -113,7 +114,7 @@ fn a_plan_never_drifts() {
         // The takes ask for more than is earned, so the bucket is never full.
         let part = (burst / 16).clamp(1, 1 << 10);
         let pause = (period as f64 / tokens as f64 * part as f64 * 0.75) as u64 + 2;
-        let steps = super::few().map_or(100_000, |few| few * 100);
+        let steps = size(2_000_u32, 100_000);
         for step in 0..steps {
             now += dice.roll(pause);
             let level = pair.reading(now).view(state).level;
@@ -186,11 +187,11 @@ pub(super) fn any_pair() -> impl Strategy<Value = (Asked, Asked)> {
 
 #[test]
 fn the_wait_of_a_plan_is_exact_both_ways() {
-    let (cases, waits) = (Cell::new(0), Cell::new(0));
+    let (tried, waits) = (Cell::new(0), Cell::new(0));
     let times = prop_oneof![0..1_u64 << 40, 0..1_u64 << 58];
     let all = (any_pair(), times, 0.0..1.0_f64, 0.0..1.0_f64);
-    let found = TestRunner::new(super::short_cases(20_000)).run(&all, |((own, asked), now, share, taken)| {
-        cases.set(cases.get() + 1);
+    let found = TestRunner::new(cases(20_000)).run(&all, |((own, asked), now, share, taken)| {
+        tried.set(tried.get() + 1);
         if let Ok(pair) = Pair::new(own, asked, None)
             && waits_are_least(pair, now, share, taken)?
         {
@@ -199,11 +200,11 @@ fn the_wait_of_a_plan_is_exact_both_ways() {
         Ok(())
     });
     assert!(found.is_ok(), "{found:?}");
-    assert!(waits.get() > cases.get() / 8, "{} waits in {} cases", waits.get(), cases.get());
+    assert!(waits.get() > tried.get() / 8, "{} waits in {} cases", waits.get(), tried.get());
 }
 
 proptest! {
-    #![proptest_config(super::short_cases(20_000))]
+    #![proptest_config(cases(20_000))]
 
     /// An accepted plan keeps its documented bounds: the burst fits, a tick earns at most 1/128 of
     /// it, and the bucket fills in a 64th of the range. A refused plan is over the bound that its

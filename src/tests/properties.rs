@@ -11,7 +11,8 @@ use std::hint::black_box;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
+use tollgate_testing::cases;
 
 use super::plans::{any_pair, pace_of};
 use super::terms::{numbers, quotas};
@@ -180,12 +181,8 @@ fn scenes() -> impl Strategy<Value = Scene> {
     })
 }
 
-fn cases() -> Config {
-    Config { max_local_rejects: u32::MAX, ..super::cases(20_000) }
-}
-
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(cases(20_000))]
 
     #[test]
     fn no_reserved_value_is_ever_committed(scene in scenes()) {
@@ -274,10 +271,9 @@ proptest! {
 
 #[test]
 fn retry_after_is_exact() {
-    let (cases, waits) = (Cell::new(0), [0; 4].map(Cell::new));
-    let config = Config { max_local_rejects: u32::MAX, ..super::short_cases(20_000) };
-    let found = TestRunner::new(config).run(&scenes(), |scene| {
-        cases.set(cases.get() + 1);
+    let (tried, waits) = (Cell::new(0), [0; 4].map(Cell::new));
+    let found = TestRunner::new(cases(20_000)).run(&scenes(), |scene| {
+        tried.set(tried.get() + 1);
         let Scene { n, max_wait, .. } = scene;
         let n = 1 + n % scene.burst();
         // It leaves room for `n` tokens.
@@ -291,7 +287,7 @@ fn retry_after_is_exact() {
     });
     assert!(found.is_ok(), "{found:?}");
     // Of each verb many takes were refused, with a wait that could be checked.
-    assert!(waits.iter().all(|waits| waits.get() > cases.get() / 20), "{waits:?} waits in {cases:?} cases");
+    assert!(waits.iter().all(|waits| waits.get() > tried.get() / 20), "{waits:?} waits in {tried:?} cases");
 }
 
 /// Checks that a refused take is granted at the time that the refusal names, and not a nanosecond

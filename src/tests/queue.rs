@@ -1,7 +1,7 @@
 // promise: law
 //! The queue of a line beside a naive one, and its steps as callers join and leave.
 
-use tollgate_testing::Random;
+use tollgate_testing::{Random, size};
 
 use crate::bucket::line::queue::Queue;
 use crate::bucket::line::runs::AT_ONCE;
@@ -222,7 +222,7 @@ impl Both {
 
 #[test]
 fn each_step_is_that_of_a_naive_queue() {
-    for seed in 0..400 {
+    for seed in 0..size(40, 400) {
         let (queue, naive) = <(Queue, Naive)>::default();
         let mut both = Both { queue, naive, random: Random(seed), next: 0, end: 0, now: 0 };
         for step in 0..400 {
@@ -241,7 +241,7 @@ fn each_step_is_that_of_a_naive_queue() {
 /// up in the end.
 #[test]
 fn many_runs_are_packed_step_by_step() {
-    for seed in 0..40 {
+    for seed in 0..size(4, 40) {
         let (mut queue, mut naive, mut random) = (Queue::default(), Naive::default(), Random(seed));
         let mut end = 0;
         for id in 0..300 {

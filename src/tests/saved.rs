@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tollgate_testing::Random;
+use tollgate_testing::{Random, size};
 
 use crate::rule::rate::Quota;
 use crate::word::plan::PlanTerms;
@@ -16,7 +16,7 @@ use crate::word::wait::Wait;
 #[test]
 fn a_clock_with_another_beginning_is_at_most_a_tick_behind() {
     let random = &mut Random(45);
-    for _ in 0..200_000 {
+    for _ in 0..size(20_000, 200_000) {
         let (tokens, nanos) = (1 + random.any_below(1 << 20), 1 + random.any_below(1 << 42));
         let Ok(quota) = Quota::try_per(tokens, Duration::from_nanos(nanos), 1 + random.any_below(1 << 20))
         else {
@@ -51,7 +51,7 @@ fn a_clock_with_another_beginning_is_at_most_a_tick_behind() {
 #[test]
 fn a_word_under_a_plan_is_never_ahead() {
     let random = &mut Random(46);
-    for _ in 0..200_000 {
+    for _ in 0..size(20_000, 200_000) {
         let quota = |random: &mut Random| {
             Quota::per(1 + random.below(40), Duration::from_secs(1 + random.below(120)))
                 .burst(1 + random.below(3))

@@ -9,10 +9,10 @@ mod between;
 mod hot;
 
 use proptest::prelude::*;
+use tollgate_testing::cases;
 
 use self::between::{gaps, keeps_between, quotas, verbs};
 use self::hot::Hot;
-use super::cases;
 use crate::bucket::receipt::Settle;
 use crate::rule::rate::Quota;
 use crate::word::verb::Take;

@@ -4,6 +4,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
+use tollgate_testing::cases;
 use tollgate_testing::reference::{Asked, Unit};
 
 use crate::rule::layout::{Layout, LayoutOptions, MAX_BURST, MAX_NANOS, QuotaError, RawQuota};
@@ -144,7 +145,7 @@ fn readings_are_counts_unless_a_count_is_a_nanosecond() {
 }
 
 proptest! {
-    #![proptest_config(super::short_cases(20_000))]
+    #![proptest_config(cases(20_000))]
 
     #[test]
     fn what_is_accepted_has_room(quota in quotas()) {

@@ -10,6 +10,8 @@ mod spelled;
 
 use std::time::Duration;
 
+use tollgate_testing::size;
+
 pub(super) use self::either::Either;
 use self::spelled::{Came, Difference, Spelled, Tiny};
 use crate::rule::counts::CountWidths;
@@ -87,6 +89,9 @@ fn all() -> Vec<Tiny> {
     ]
 }
 
+/// A quick run takes one step in so many.
+const QUICK_STEP: usize = 61;
+
 /// Runs `f` on every word of a layout, and on the reserved words, at every tick of the stamp's
 /// fourth turn.
 ///
@@ -94,20 +99,16 @@ fn all() -> Vec<Tiny> {
 /// smaller burst, are tried too.
 fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
     let Widths { stamp, .. } = tiny.terms.widths;
-    let (empty_level, capacity) = (tiny.terms.empty_level, tiny.capacity as u64);
-    let (levels, stamps) = match super::few() {
-        None => ((0..capacity + 3).collect(), 0..1 << stamp),
-        // A fast run tries the edges.
-        Some(_) => {
-            let middle = empty_level + (capacity - empty_level) / 2;
-            (vec![0, empty_level, middle, capacity - 1, capacity, capacity + 2], 5..6)
-        }
-    };
-    let words = levels.into_iter().flat_map(|level| stamps.clone().map(move |at| level << stamp | at));
-    for word in words.chain([u64::MAX, u64::MAX - 1]) {
-        for now in (0..1 << stamp).map(|tick| tick + (3 << stamp)) {
-            f(State::from_word(word), now, Spelled::at(tiny, word, now));
-        }
+    // A quick run takes a sample of the pairs. Its step is odd, so it meets each pair of a stamp and
+    // a reading at some level.
+    let words = (tiny.capacity as u64 + 3) << stamp;
+    let pairs = (0..words << stamp).step_by(size(QUICK_STEP, 1));
+    let pairs = pairs.map(|pair| (pair >> stamp, pair % (1 << stamp)));
+    let reserved = [u64::MAX, u64::MAX - 1].into_iter();
+    let reserved = reserved.flat_map(|word| (0..1 << stamp).map(move |tick| (word, tick)));
+    for (word, tick) in pairs.chain(reserved) {
+        let now = tick + (3 << stamp);
+        f(State::from_word(word), now, Spelled::at(tiny, word, now));
     }
 }
 
@@ -118,7 +119,7 @@ fn try_all(name: &str, verb: impl Fn(&Tiny, State, u64, Spelled<'_>) -> u64) {
         every(&tiny, |state, now, spelled| steps += verb(&tiny, state, now, spelled));
     }
     println!("{name}: {steps} steps");
-    let least = if super::few().is_some() { 1_000 } else { 100_000 };
+    let least = size(1_000, 100_000);
     assert!(steps > least, "{name}: {steps} steps tried");
 }
 

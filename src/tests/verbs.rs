@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tollgate_testing::cases;
 use tollgate_testing::reference::strategies::{Step, inner_verbs, moves, own, plans, starts, steps, takes};
 use tollgate_testing::reference::{Answer, Asked, Ideal, Unit};
 
@@ -225,7 +226,7 @@ fn initials() -> impl Strategy<Value = Option<u64>> {
 }
 
 proptest! {
-    #![proptest_config(super::cases(4_000))]
+    #![proptest_config(cases(4_000))]
 
     #[test]
     fn any_bucket_keeps_to_the_ideal(
@@ -247,7 +248,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(super::cases(6_000))]
+    #![proptest_config(cases(6_000))]
 
     #[test]
     fn any_bucket_keeps_to_the_ideal_under_all_verbs(

@@ -3,10 +3,9 @@
 //! reservations and changes of quota, at a bucket and at a key of either store.
 //!
 //! The callers are those of the waiting verbs, without their timers: a run has timers of its own,
-//! on the mock clock. `TOLLGATE_RUNS` is the number of runs.
+//! on the mock clock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::limiter::waiting::{AnyRequest, NO_LIMIT, NextStep, Waiter};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Reason;
-use tollgate_testing::Random;
+use tollgate_testing::{Random, size};
 
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000 * MICROSECOND;
@@ -336,7 +335,7 @@ impl Run {
 
 /// Runs random calls and returns the counts.
 fn runs(late: u64, changes: bool, calls: u64) -> Counts {
-    let runs = env::var("TOLLGATE_RUNS").map_or(200, |runs| runs.parse().expect("a number of runs"));
+    let runs = size(40, 200);
     let mut all = Counts::default();
     for seed in 0..runs {
         let mut run = Run::new(seed, seed % 3, late, changes);

@@ -12,7 +12,7 @@ use crate::rule::window_layout::WindowLayout;
 use crate::time::wall::WallShift;
 use crate::word::calendar::{first_day, month_at, month_of, month_start};
 use crate::{Ask, Asked, Clock, Denied, Granted, Moment, RateLimiter, Window, WindowCounter, all_of};
-use tollgate_testing::Random;
+use tollgate_testing::{Random, size};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -154,14 +154,13 @@ fn the_most_sub_windows_that_fit_are_taken() {
     }
 }
 
-/// Takes 430,000 steps in windows of each kind; fewer in a fast run.
+/// Takes 430,000 steps in windows of each kind; fewer in a quick run.
 fn decide(seed: u64, changes: bool) {
-    let few = std::env::var_os("FEW_CASES").is_some();
     let mut random = Random(seed);
     let choose: Choose<'_> = &mut |bound| random.below(bound);
     for kind in KINDS {
         let mut steps = 0;
-        while steps < if few { 10_000 } else { 430_000 } {
+        while steps < size(20_000, 430_000) {
             let Some(mut walk) = Walk::new(choose, kind, changes) else { continue };
             for _ in 0..120 {
                 walk.step(choose);
@@ -302,10 +301,9 @@ fn walk_alone(random: &mut Random) -> u64 {
     grants
 }
 
-/// `WALKS` is the number of random walks.
 #[test]
 fn a_window_that_was_left_alone_for_any_time_reads_as_unused() {
-    let walks = std::env::var("WALKS").map_or(20_000, |walks| walks.parse().expect("a number of walks"));
+    let walks = size(2_000, 1_000_000);
     let (mut random, mut grants) = (Random(11), 0);
     for _ in 0..walks {
         grants += walk_alone(&mut random);

@@ -14,7 +14,7 @@ pub mod upstream;
 #[cfg(feature = "wire")]
 pub mod wire;
 
-pub use cases::cases;
+pub use cases::{cases, size};
 pub use hash::{Plain, Twin};
 pub use nothing::Nothing;
 pub use random::Random;

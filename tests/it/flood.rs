@@ -1,17 +1,21 @@
 // promise: bounded
-//! A million distinct keys against room for ten thousand.
+//! A million distinct keys against room for ten thousand, or fifty thousand in a quick run.
 
 use std::time::Duration;
 
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Stats, WhenFull};
 
 use super::{IN_TABLE, InStore, Room};
-use crate::support::{HOUR, SECOND, fill, ns};
+use crate::support::{HOUR, SECOND, fill, ns, size};
 
 const ROOM: usize = 10_000;
 /// A table of `ROOM` keys has a set of eight places for each six keys.
 const PLACES: usize = if IN_TABLE { ROOM.div_ceil(6) * 8 } else { ROOM };
-const FLOOD: u64 = 1_000_000;
+
+/// Returns the number of keys.
+fn keys() -> u64 {
+    size(50_000, 1_000_000)
+}
 
 fn limiter(quota: Quota, policy: WhenFull) -> (RateLimiter<u64>, MockClock) {
     let (clock, mock) = Clock::mock();
@@ -21,7 +25,7 @@ fn limiter(quota: Quota, policy: WhenFull) -> (RateLimiter<u64>, MockClock) {
 /// Sends each key from 1 on once, and checks the bound after each. Returns the number of grants.
 fn flood(limiter: &RateLimiter<u64>, mut before_each: impl FnMut()) -> u64 {
     let mut granted = 0;
-    for key in 1..=FLOOD {
+    for key in 1..=keys() {
         before_each();
         granted += u64::from(limiter.try_acquire(&key).is_ok());
         assert!(limiter.len() <= PLACES, "{} keys after the key {key}", limiter.len());
@@ -51,7 +55,7 @@ fn limited_before(policy: WhenFull) -> (RateLimiter<u64>, u64, u64) {
 #[test]
 fn keys_without_room_share_buckets() {
     let (limiter, roomy, granted) = limited_before(WhenFull::Share);
-    let without_room = FLOOD - roomy;
+    let without_room = keys() - roomy;
     assert_eq!(counted(limiter.stats()), [0, without_room, 0, 0]);
     // 1,024 shared buckets of 5 tokens, each of them used up.
     let most = roomy + 1_024 * 5;
@@ -64,10 +68,10 @@ fn keys_without_room_share_buckets() {
 #[test]
 fn keys_without_room_are_denied() {
     let (limiter, roomy, granted) = limited_before(WhenFull::Deny);
-    let without_room = FLOOD - roomy;
+    let without_room = keys() - roomy;
     assert_eq!(counted(limiter.stats()), [0, 0, without_room, 0]);
     assert_eq!(granted, roomy);
-    let denied = limiter.try_acquire(&(FLOOD + 1)).expect_err("there is no room");
+    let denied = limiter.try_acquire(&(keys() + 1)).expect_err("there is no room");
     assert_eq!((denied.reason(), denied.remaining()), (Reason::Full, 0));
     assert!(denied.retry_after().is_some_and(|wait| wait > Duration::from_secs(2)));
 }
@@ -75,42 +79,42 @@ fn keys_without_room_are_denied() {
 #[test]
 fn keys_without_room_are_allowed() {
     let (limiter, roomy, granted) = limited_before(WhenFull::Allow);
-    let without_room = FLOOD - roomy;
+    let without_room = keys() - roomy;
     assert_eq!(counted(limiter.stats()), [0, 0, 0, without_room]);
-    assert_eq!(granted, FLOOD);
+    assert_eq!(granted, keys());
     for _ in 0..20 {
-        let granted = limiter.try_acquire_n(&(FLOOD + 1), 5).expect("it is not counted against anything");
+        let granted = limiter.try_acquire_n(&(keys() + 1), 5).expect("it is not counted against anything");
         assert_eq!(granted.remaining(), 0);
     }
 }
 
-/// The flood goes on for 500 s, and each of its keys is idle long enough to be evicted. The limited
-/// keys stay, and stay limited.
+/// The flood goes on for 500 s, or for 25 s in a quick run, and each of its keys is idle long enough
+/// to be evicted. The limited keys stay, and stay limited.
 #[test]
 fn a_flood_evicts_who_is_full_and_no_other() {
+    let (keys, seconds) = (keys(), keys() / 2_000);
     for policy in [WhenFull::Share, WhenFull::Deny, WhenFull::Allow] {
         let quota = Quota::per_hour(3_600).burst(600);
         let (limiter, mock) = limiter(quota, policy);
         let mut limited = Vec::new();
-        for key in FLOOD + 1..=FLOOD + 50 {
+        for key in keys + 1..=keys + 50 {
             assert!(limiter.try_acquire_n(&key, 600).is_ok());
             limited.push(key);
         }
-        // In 500 s the limited keys earn all but a hundred tokens. The others lack one token for 1
-        // s.
+        // The limited keys earn at most all but a hundred tokens. The others lack one token for 1 s.
         let granted = flood(&limiter, || mock.advance(ns(SECOND / 2_000)));
-        assert!(fill(quota) > 500 * SECOND);
+        assert!(fill(quota) > seconds * SECOND);
         let Stats { evicted, shared, refused_full, allowed_full, .. } = limiter.stats();
         // Each key has room: a place is used again after 3 s, and 6,000 keys come in that time.
         let without = shared + refused_full + allowed_full;
-        assert_eq!(granted, FLOOD - refused_full, "{policy:?}");
+        assert_eq!(granted, keys - refused_full, "{policy:?}");
         // In a table, one key in some hundred million finds both of its sets full.
         let most = if IN_TABLE { 10 } else { 0 };
         assert!((0..=most).contains(&without), "{policy:?}: {without} found no room");
-        assert_eq!(evicted, FLOOD + 50 - without - limiter.len() as u64, "{policy:?}");
+        assert_eq!(evicted, keys + 50 - without - limiter.len() as u64, "{policy:?}");
         assert!(IN_TABLE || limiter.len() == ROOM);
         for key in limited {
-            assert_eq!(limiter.try_acquire_n(&key, 500).map(|granted| granted.remaining()), Ok(0));
+            assert_eq!(limiter.try_acquire_n(&key, seconds).map(|granted| granted.remaining()), Ok(0));
             assert!(limiter.try_acquire(&key).is_err());
         }
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tollgate::Quota;
 use tollgate_testing::quota_numbers;
 use tollgate_testing::reference::Unit;
-pub(crate) use tollgate_testing::{DAY, HOUR, Plain, QUOTAS, Random, SECOND, Twin, cases, ns};
+pub(crate) use tollgate_testing::{DAY, HOUR, Plain, QUOTAS, Random, SECOND, Twin, cases, ns, size};
 
 pub(crate) use crate::reference::answers::answer;
 pub(crate) use crate::reference::time::Time;

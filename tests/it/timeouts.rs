@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, TokenBucket};
 
 use super::InStore;
-use crate::support::Random;
+use crate::support::{Random, size};
 
 /// Returns a clock that stands while tokio's is paused.
 fn tokios() -> Clock {
@@ -63,9 +63,13 @@ const LOADS: [Load; 6] = [
 ];
 
 impl Load {
+    fn seconds(&self) -> u64 {
+        size(self.seconds / 4, self.seconds)
+    }
+
     /// Returns the tokens that the load could be served.
     fn earned(&self) -> u64 {
-        self.quota.capacity() + self.quota.tokens() * self.seconds
+        self.quota.capacity() + self.quota.tokens() * self.seconds()
     }
 
     /// Runs the load, and returns the number of callers served.
@@ -73,7 +77,7 @@ impl Load {
         let (served, mut random) = (Rc::new(Cell::new(0)), Random(1));
         let wait = Rc::new(wait);
         let start = Instant::now();
-        let tasks: Vec<_> = (0..self.callers * self.seconds)
+        let tasks: Vec<_> = (0..self.callers * self.seconds())
             .map(|caller| {
                 let comes = Duration::from_micros(caller * 1_000_000 / self.callers);
                 let patience = self.patience.0 + random.below(self.patience.1 - self.patience.0 + 1);
@@ -99,7 +103,7 @@ impl Load {
         // A caller that came in the last instant may wait for its patience.
         let most = earned + self.quota.tokens() * self.patience.1 / SECOND + 1;
         assert!(
-            served * 100 >= earned.min(self.callers * self.seconds) * 98,
+            served * 100 >= earned.min(self.callers * self.seconds()) * 98,
             "{form}, {self:?}: {served} of {earned}"
         );
         assert!(served <= most, "{form}, {self:?}: {served} of {most}");

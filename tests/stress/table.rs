@@ -6,6 +6,8 @@ use std::thread;
 
 use tollgate::{Clock, Quota, RateLimiter, WhenFull};
 
+use tollgate_testing::size;
+
 use super::{LIMIT, Random, Watchdog, counters};
 
 /// Four threads bring the same new keys at the same time, each in an order of its own. However they
@@ -14,16 +16,16 @@ use super::{LIMIT, Random, Watchdog, counters};
 fn keys_that_enter_at_once_are_in_the_table_once() {
     const KEYS: u64 = 1_000;
     const BURST: u64 = 3;
-    const ROUNDS: usize = 150;
+    let rounds = size(30, 150);
     let (clock, _mock) = Clock::mock();
     // The table has twice the places, so hardly any key finds no room. Such a key is denied.
-    let limiters: Vec<_> = (0..ROUNDS)
+    let limiters: Vec<_> = (0..rounds)
         .map(|_| {
             let builder = RateLimiter::<u64>::builder(Quota::per_hour(BURST)).clock(clock.clone());
             builder.max_keys(KEYS as usize * 3 / 2).inline().unwrap().when_full(WhenFull::Deny).build()
         })
         .collect();
-    let (granted, start) = (counters(KEYS as usize * ROUNDS), Barrier::new(4));
+    let (granted, start) = (counters(KEYS as usize * rounds), Barrier::new(4));
     let _watchdog = Watchdog::of("keys that enter at once", LIMIT);
     thread::scope(|scope| {
         for index in 0..4 {
@@ -66,5 +68,5 @@ fn keys_that_enter_at_once_are_in_the_table_once() {
         );
         assert_eq!(stats.evicted, 0, "no time passes");
     }
-    println!("{ROUNDS} rounds of {KEYS} keys; {turned_away} calls were turned away");
+    println!("{rounds} rounds of {KEYS} keys; {turned_away} calls were turned away");
 }

@@ -2,7 +2,7 @@
 //! Ten times the keys that a store has room for: the grants are bounded, the limited keys stay
 //! limited, and the memory is that of the keys with room.
 //!
-//! With `FULL_LOAD=1` there are ten million keys, else an eighth of them.
+//! With `FULL=1` there are ten million keys, else an eighth of them.
 //!
 //! The memory is the allocator's count, so this is a program of its own. (`table.rs` has the
 //! resident memory of a table.)
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use tollgate::{Builder, Clock, InvalidRule, Quota, RateLimiter, Reason};
+use tollgate_testing::size;
 use tollgate_verify::watchdog::Watchdog;
 
 const FULL_ROOM: u64 = 1_000_000;
@@ -86,7 +87,7 @@ fn flood(store: &Store, room: u64, step: u64) {
 
 #[test]
 fn a_flood_resets_no_limit() {
-    let room = if std::env::var_os("FULL_LOAD").is_some() { FULL_ROOM } else { FULL_ROOM / 8 };
+    let room = size(FULL_ROOM / 8, FULL_ROOM);
     let _watchdog = Watchdog::of("a flood of each store", 1_800);
     for store in &STORES {
         // At the second step the buckets of more keys than have room are not full again.

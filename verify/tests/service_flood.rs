@@ -1,6 +1,6 @@
 // promise: bounded
 //! A flood of keys against the counts of the rate limit service: memory stays that of the keys with
-//! room, and a limit of fixed values is exact. `FULL_LOAD` in the environment makes the flood one
+//! room, and a limit of fixed values is exact. `FULL` in the environment makes the flood one
 //! of 10^7 keys.
 //!
 //! The memory is the allocator's count and the process's resident size, so this is a program of its
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use tollgate::{Clock, MockClock};
+use tollgate_testing::size;
 use tollgate_verify::watchdog::Watchdog;
 
 use crate::resident::resident;
@@ -75,7 +76,7 @@ impl Service {
 #[test]
 fn a_flood_of_keys_is_bounded_and_reaches_no_limit_of_fixed_values() {
     let _watchdog = Watchdog::of("a flood of keys", 3_600);
-    let keys = if std::env::var_os("FULL_LOAD").is_some() { 10_000_000 } else { 10 * ROOM };
+    let keys = size(10 * ROOM, 10_000_000);
     // While the clock stands no key is evicted. In the seconds of the other one keys come and go.
     // An entry that was evicted waits for others, and takes memory meanwhile.
     for (unit, step, each) in [("year", Duration::ZERO, 64), ("second", Duration::from_micros(100), 96)] {

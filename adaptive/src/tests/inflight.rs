@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::short_cases;
 use crate::controller::controllers::{Bounds, Move, PLACE, TargetController, TargetRule};
 use crate::signals::histogram::{LatencyCounts, bucket_of};
 use crate::signals::samples::Samples;
 use crate::{Controller, Fraction, Inflight, Next, Priority};
 use tollgate::Clock;
+use tollgate_testing::cases;
 
 const MILLI: u64 = 1_000_000;
 
@@ -61,7 +61,7 @@ fn target_controller() -> (TargetController, Bounds) {
 }
 
 proptest! {
-    #![proptest_config(short_cases(5_000))]
+    #![proptest_config(cases(5_000))]
 
     #[test]
     fn a_limit_keeps_its_bounds_and_changes_by_a_half_or_an_eighth(

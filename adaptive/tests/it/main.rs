@@ -2,6 +2,7 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
+mod alloc;
 mod keys;
 mod layer;
 mod quota;

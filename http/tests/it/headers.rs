@@ -15,7 +15,7 @@ use tollgate::{
 };
 use tollgate_http::{Bare, Check, Headers, Policy, Problem, Refusal, Reject};
 
-use tollgate_testing::{Random, cases, ns, quota_numbers};
+use tollgate_testing::{Random, cases, ns, quota_numbers, size};
 
 fn policy(quota: &str) -> (Quota, Policy) {
     let quota = quota.parse().unwrap();

@@ -1,6 +1,7 @@
 //! The promises of the layer, of keys from requests and of headers, through the public face: one
 //! binary, one file a promise. A layer does not know the store of its limiters.
 
+mod alloc;
 mod asked;
 mod ban;
 mod client_ip;

@@ -31,7 +31,7 @@ use tollgate_http::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use tollgate_testing::{Random, SECOND, ns};
+use tollgate_testing::{Random, SECOND, ns, size};
 
 /// The error of a body or a service that fails.
 #[derive(Debug, PartialEq)]

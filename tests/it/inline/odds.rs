@@ -5,21 +5,24 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use tollgate::{Quota, RateLimiter, WhenFull};
 
-use crate::support::Time;
+use crate::support::{Time, size};
 
 type Fixed = BuildHasherDefault<DefaultHasher>;
 
-const KEYS: u64 = 2_000_000;
+/// Returns the number of keys that the table is made for.
+fn keys() -> u64 {
+    size(200_000, 2_000_000)
+}
 
 /// Returns how many newcomers came, and how many of them found no room. The taken places go from
 /// `from` to `to` in 1,000 keys of the table's size. All keys in them are limited.
 fn between(limiter: &RateLimiter<u64, Quota, Fixed>, next: &mut u64, from: u64, to: u64) -> (u64, u64) {
-    while (limiter.len() as u64) < KEYS * from / 1_000 {
+    while (limiter.len() as u64) < keys() * from / 1_000 {
         let _ = limiter.try_acquire(next);
         *next += 1;
     }
     let (first, before) = (*next, limiter.stats().refused_full);
-    while (limiter.len() as u64) < KEYS * to / 1_000 {
+    while (limiter.len() as u64) < keys() * to / 1_000 {
         let _ = limiter.try_acquire(next);
         *next += 1;
     }
@@ -32,7 +35,7 @@ fn as_few_find_no_room_as_is_said() {
     let limiter = RateLimiter::<u64>::builder(Quota::per_hour(1))
         .hasher(Fixed::default())
         .clock(clock)
-        .max_keys(KEYS as usize)
+        .max_keys(keys() as usize)
         .inline()
         .unwrap();
     let limiter = limiter.when_full(WhenFull::Deny).build();
@@ -48,7 +51,7 @@ fn as_few_find_no_room_as_is_said() {
     assert!(below.1 * 100_000 < below.0, "{below:?}");
     let one_in = |(of, refused): (u64, u64)| of / refused.max(1);
     assert!((10_000..100_000).contains(&one_in(above)), "at four fifths of them: {above:?}");
-    assert!((2_300..3_500).contains(&one_in((KEYS, all))), "of as many as it is made for: {all}");
+    assert!((2_300..3_500).contains(&one_in((keys(), all))), "of as many as it is made for: {all}");
     let then = (before.0 + after.0, before.1 + after.1);
     assert!((90..140).contains(&one_in(then)), "once there are as many as it is made for: {then:?}");
 }

@@ -10,11 +10,9 @@ use std::time::Duration;
 use tollgate::{Clock, Limit, Places, Plan, Quota, RateLimiter, Rule, WhenFull, Window};
 
 use super::{Hasher, Keys};
-use crate::support::Random;
+use crate::support::{Random, size};
 
 const ROOMS: [usize; 5] = [0, 1, 8, 64, 1_000];
-/// Restarts of the random walk: 100,000 of them were tried by hand.
-const RESTARTS: u64 = 4_000;
 const HOUR: u64 = 3_600_000_000_000;
 
 /// The store of a limiter. A map gets another hasher in each process.
@@ -227,7 +225,9 @@ impl Walk {
 fn no_restart_refuses_a_state_or_grants_more_than_a_model() {
     let mut random = Random(54);
     let mut shared = 0;
-    for walk in 0..RESTARTS / 10 {
+    // 100,000 of them were tried by hand.
+    let restarts = size(500, 4_000);
+    for walk in 0..restarts / 10 {
         let (clock, mock) = Clock::mock();
         let nanos = 1 << (10 + random.below(30));
         let burst = 2 + random.below(9);
@@ -268,7 +268,7 @@ fn no_restart_refuses_a_state_or_grants_more_than_a_model() {
             restore(&limiter, &bytes, &mut model, (&saved, now), &walk);
         }
     }
-    assert!(shared > RESTARTS / 40, "{shared}");
+    assert!(shared > restarts / 40, "{shared}");
 }
 
 fn restore(limiter: &Keys<Quota>, bytes: &[u8], model: &mut Model, (saved, now): (&Model, u64), walk: &Walk) {
@@ -303,7 +303,7 @@ fn a_state_that_is_saved_while_keys_come_and_go_is_restored() {
                     }
                 });
             }
-            let refused = (0..2_000).filter_map(|save| {
+            let refused = (0..size(200, 2_000)).filter_map(|save| {
                 let bytes = limiter.save();
                 let into_its_own = save % 50 == 0;
                 [start().restore(&bytes).err(), into_its_own.then(|| limiter.restore(&bytes).err()).flatten()]

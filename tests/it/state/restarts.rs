@@ -12,7 +12,7 @@ use tollgate::{
 };
 
 use super::{Hasher, Keys};
-use crate::support::Random;
+use crate::support::{Random, size};
 
 static KEYS: [u64; 6] = [0, 1, 2, 3, 4, 5];
 
@@ -359,7 +359,7 @@ fn compare<R: Verbs>(went_on: &Side<R>, restored: &Side<R>, served: u64, less: &
 fn a_restored_limiter_grants_what_one_that_went_on_does() {
     const SECOND: u64 = 1_000_000_000;
     let random = &mut Random(45);
-    for round in 0..100_000_u64 {
+    for round in 0..size(3_000_u64, 100_000) {
         let (limit, seconds) = (4 + random.below(9), 1 + random.below(600));
         let nanos = seconds * SECOND;
         let period = Duration::from_nanos(nanos);

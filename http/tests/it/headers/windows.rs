@@ -82,7 +82,7 @@ fn a_client_that_keeps_to_a_window_is_never_refused() {
             // The last headers, their time, and the tokens spent since.
             let (mut headers, mut came, mut since) = (HeaderMap::new(), 0, 0);
             let (mut now, mut spent) = (0_u64, Vec::<(u64, u64)>::new());
-            for _ in 0..if greedy { 4_000 } else { 20_000 } {
+            for _ in 0..if greedy { size(1_000, 4_000) } else { size(2_000, 20_000) } {
                 let span = window.span().as_nanos() as u64;
                 let by = [0, 1, random.below(span / 50), random.below(span / 5), random.below(3 * span)];
                 let by = by[random.below(5) as usize];

@@ -1,8 +1,6 @@
 // promise: bounded
 //! Allocations of a request in flight: the global allocator counts them for each thread by itself.
 
-#![cfg(not(any(loom, shuttle)))]
-
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
