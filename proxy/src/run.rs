@@ -87,7 +87,12 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     };
     let whole = stops.end(serving, begin, || stop.send(()).unwrap_or_default()).await;
     saver.into_iter().for_each(Saver::end);
-    Ok(whole.unwrap_or_else(|| proxy.forward.under_way() == 0))
+    if let Some(whole) = whole {
+        return Ok(whole);
+    }
+    // A client that has its whole answer was not cut.
+    proxy.connections.step().await;
+    Ok(proxy.forward.under_way() == 0)
 }
 
 /// Returns the limits as the file of the state has them, if there is one.

@@ -49,6 +49,12 @@ impl Connections {
         let _ = self.late.subscribe().wait_for(|late| *late).await;
     }
 
+    /// Waits until each thread has done the step of work that it is in, but not for long: a thread
+    /// that hangs does not delay the end.
+    pub async fn step(&self) {
+        let _ = timeout(SILENCE, self.threads.step()).await;
+    }
+
     /// Waits until the connection is open, but not beyond the silence after a stop, and not if it
     /// is to leave for a newcomer.
     pub async fn open(&self, socket: Socket, door: &Door) -> Option<(Stream, Peer)> {

@@ -74,6 +74,16 @@ impl Threads {
         thread.open.fetch_add(1, Relaxed);
         thread.runtime.spawn(connection(Seat(thread.open.clone())));
     }
+
+    /// Waits until each thread has done the step of work that it is in. A client may have its whole
+    /// answer while the step that wrote it still holds the request.
+    pub async fn step(&self) {
+        let steps = Vec::from_iter(self.all.iter().map(|thread| thread.runtime.spawn(async {})));
+        for step in steps {
+            // An empty step does not panic.
+            let _ = step.await;
+        }
+    }
 }
 
 impl Drop for Seat {
@@ -84,7 +94,9 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::mpsc;
+    use std::task::{Context, Waker};
 
     use super::*;
 
@@ -111,5 +123,26 @@ mod tests {
             assert_eq!(kept, vec![4; all], "{short} short ones between them");
             drop(seats);
         }
+    }
+
+    /// The thread stands where the write of an answer has returned, and its request is still held.
+    #[tokio::test]
+    async fn a_request_whose_answer_is_written_is_over_after_the_step() {
+        let (threads, request) = (Threads::start().expect("threads"), Arc::new(()));
+        let (told, written) = mpsc::channel();
+        let (goes_on, waits) = mpsc::channel::<()>();
+        let held = request.clone();
+        threads.spawn(|_| async move {
+            let _ = told.send(());
+            let _ = waits.recv();
+            drop(held);
+        });
+        written.recv().expect("the thread runs");
+        let mut step = pin!(threads.step());
+        let is_over = step.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        assert_eq!((is_over, Arc::strong_count(&request)), (false, 2));
+        drop(goes_on);
+        step.await;
+        assert_eq!(Arc::strong_count(&request), 1);
     }
 }
