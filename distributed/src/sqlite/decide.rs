@@ -129,10 +129,12 @@ pub(super) fn decide(connection: &Connection, calls: &mut Vec<Acquire>) {
     }
 }
 
-/// Decides the noted ops of all works in one transaction.
+/// Decides the noted ops of all works in one transaction. A caller that has gone while the lock was
+/// waited for takes nothing.
 fn write_all(connection: &Connection, works: &mut [Work]) -> Result<(), Fault> {
     transaction(connection, "BEGIN IMMEDIATE", || {
-        works.iter_mut().try_for_each(|work| work.write(connection))
+        let mut waiting = works.iter_mut().filter(|work| !work.call.reply.is_closed());
+        waiting.try_for_each(|work| work.write(connection))
     })
 }
 
