@@ -181,9 +181,9 @@ pub(crate) async fn failure(store: &impl Store) -> (StoreErrorKind, String) {
     (error.kind(), error.to_string())
 }
 
-/// Calls until one is answered, for some seconds at most.
+/// Calls until one is answered.
 pub(crate) async fn heals(store: &impl Store) -> Answer {
-    let end = Instant::now() + Duration::from_secs(3);
+    let end = Instant::now() + PATIENT.patience;
     loop {
         match take(store, b"healed").await {
             Ok(answer) => return answer,

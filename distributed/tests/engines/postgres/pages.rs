@@ -69,7 +69,7 @@ async fn updates_stay_on_their_page_and_the_table_does_not_grow() {
     let (late, failed) = load::batches(connections(&server, count), &keys, load_time(2)).await;
     let after = Table::read(&server, 6_400 + (early + late) * 64).await;
     println!("{before:?}, {after:?}");
-    assert_eq!(failed, 0);
+    assert!(failed.is_empty(), "{failed:?}");
     assert!(after.on_page * 100 >= after.updates * 99, "{after:?}");
     assert!(after.bytes * 100 <= before.bytes * 102, "{before:?}, {after:?}");
 }

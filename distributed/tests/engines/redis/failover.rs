@@ -55,8 +55,8 @@ async fn a_replica_refuses_until_it_is_promoted_and_the_first_call_then_succeeds
         assert!(call == 0 || error.kind() == StoreErrorKind::Refused, "{error}");
     }
     pair.promote().unwrap();
-    let (failed, time) = heal(&store, "key", counted(100)).await;
-    assert!(failed.is_empty() && time < Duration::from_millis(500), "{failed:?} {time:?}");
+    let (failed, _) = heal(&store, "key", counted(100)).await;
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
