@@ -24,7 +24,7 @@ pub(crate) async fn run(url: &str, mode: &str, seconds: f64) -> Result<(), Failu
     let limiter = builder.deadline(Duration::from_secs(5)).build()?;
     // The first call connects.
     let _ = limiter.peek(mode).await;
-    let (grants, begun) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let (grants, first, begun) = (Arc::new(Mutex::new(Vec::new())), monotonic(), Instant::now());
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let (limiter, grants, key) = (limiter.clone(), grants.clone(), mode.to_owned());
@@ -46,7 +46,8 @@ pub(crate) async fn run(url: &str, mode: &str, seconds: f64) -> Result<(), Failu
     let stats = limiter.stats();
     limiter.shutdown().await;
     let decided = stats.by_lease + stats.by_shadow + stats.by_store + stats.by_fallback + stats.by_policy;
-    let mut lines = format!("\nfleet {decided} {} {}\n", stats.ops, stats.by_fallback + stats.by_policy);
+    let mut lines =
+        format!("\nbegun {first}\nfleet {decided} {} {}\n", stats.ops, stats.by_fallback + stats.by_policy);
     for at in grants.lock().unwrap().iter() {
         writeln!(lines, "grant {at}")?;
     }

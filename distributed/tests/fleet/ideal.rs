@@ -13,21 +13,21 @@ pub(crate) struct Figures {
     pub(crate) calls: f64,
     pub(crate) without_store: u64,
     granted: usize,
-    /// The deepest debt of the ideal bucket, in tokens.
+    /// The deepest debt of a bucket that is full before the first request and earns without a bound,
+    /// in tokens. A process that did not run had its answers late, which lowers the debt.
     pub(crate) over: f64,
     /// The part of the grants of an ideal bucket that is missing.
     pub(crate) under: f64,
-    /// The tokens that a bucket earns in the longest pause of the fleet's grants: a process that
-    /// did not run had its answers late.
-    pub(crate) jitter: f64,
 }
 
 impl Figures {
     pub(crate) fn of(outputs: &[String], quota: Quota, demand: f64) -> Result<Figures, Failure> {
-        let (mut grants, mut counts) = (Vec::new(), [0_u64; 3]);
+        let (mut grants, mut counts, mut begun) = (Vec::new(), [0_u64; 3], u64::MAX);
         for line in outputs.iter().flat_map(|text| text.lines()) {
             if let Some(at) = line.strip_prefix("grant ") {
                 grants.push(at.parse::<u64>()?);
+            } else if let Some(at) = line.strip_prefix("begun ") {
+                begun = begun.min(at.parse()?);
             } else if let Some(numbers) = line.strip_prefix("fleet ") {
                 for (count, number) in counts.iter_mut().zip(numbers.split(' ')) {
                     *count += number.parse::<u64>()?;
@@ -36,13 +36,10 @@ impl Figures {
         }
         grants.sort_unstable();
         let rate = quota.tokens() as f64 / quota.period().as_secs_f64() / 1e6;
-        let (burst, mut over, mut pause) = (quota.capacity() as f64, 0.0_f64, 0);
-        let first = *grants.first().ok_or("nothing was granted")?;
-        let (mut level, mut last) = (burst, first);
-        for at in &grants {
-            level = (level + (at - last) as f64 * rate).min(burst) - 1.0;
-            (over, pause, last) = (over.max(-level), pause.max(at - last), *at);
-        }
+        let burst = quota.capacity() as f64;
+        let (first, last) = grants.first().zip(grants.last()).ok_or("nothing was granted")?;
+        let debts = grants.iter().zip(1..).map(|(at, n)| f64::from(n) - burst - (at - begun) as f64 * rate);
+        let over = debts.fold(0.0, f64::max);
         let ideal = demand.min(burst + rate * (last - first) as f64);
         Ok(Figures {
             decisions: counts[0] as f64,
@@ -51,7 +48,6 @@ impl Figures {
             granted: grants.len(),
             over,
             under: 1.0 - grants.len() as f64 / ideal,
-            jitter: pause as f64 * rate,
         })
     }
 }
