@@ -1,17 +1,19 @@
 //! Waits for an effect, and work of another thread.
 
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tollgate_testing::wire::PATIENCE;
 
-/// Asks for a condition until it is true.
+/// Asks for a condition until it is true. Between two looks the core is free for the other thread.
 pub fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_true() {
         assert!(begin.elapsed() < PATIENCE, "not {what}");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -15,7 +15,7 @@ use super::super::sources::load;
 use super::{SHOP, source};
 use tollgate_common::net::tls::Tls;
 use tollgate_common::testing::Folder;
-use tollgate_common::testing::certificate;
+use tollgate_common::testing::{certificate, until};
 
 fn domains(source: &Source) -> Vec<String> {
     let in_force = source.service.in_force();
@@ -288,6 +288,12 @@ fn each_way_to_change_a_file_is_seen() {
         fs::create_dir(folder.path("rules")).unwrap();
         let file = folder.path("rules").join("a.yaml");
         write(&file, SHOP);
+        // The times of files go by the ticks of the system.
+        let time = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+        until("the next tick", || {
+            write(&folder.path("tick"), "");
+            time(&folder.path("tick")) > time(&file)
+        });
         let (source, mut looks) = (source(&folder.path("rules"), &[]), Looks::default());
         source.load().unwrap();
         assert!(!looks.is_settled(&source) && !looks.is_settled(&source), "{name}");
