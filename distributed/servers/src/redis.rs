@@ -155,7 +155,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both, and waits until the replica follows.
+    /// Starts both, and waits until the replica follows: until its first acknowledgement, which may
+    /// take a second, it is sent no write.
     ///
     /// # Errors
     ///
@@ -169,7 +170,11 @@ impl Pair {
         if !wait_until(START_LIMIT, || follows(&replica)) {
             return Err(io::Error::other("the replica does not follow"));
         }
-        Ok(Pair { primary, replica })
+        let pair = Pair { primary, replica };
+        // It is sent to the replica, and leaves no key.
+        pair.primary.command(&["PUBLISH", "channel", "message"])?;
+        pair.catch_up()?;
+        Ok(pair)
     }
 
     /// Makes the replica a server that accepts writes.
@@ -179,6 +184,27 @@ impl Pair {
     /// The replica cannot be reached.
     pub fn promote(&self) -> io::Result<()> {
         self.replica.command(&["REPLICAOF", "NO", "ONE"]).map(drop)
+    }
+
+    /// Stops the writes of the server, and waits until the replica has all of them. They go on once
+    /// the server gets `CLIENT UNPAUSE`.
+    ///
+    /// # Errors
+    ///
+    /// A server cannot be reached, or the replica does not have all within ten seconds.
+    pub fn pause(&self) -> io::Result<()> {
+        self.primary.command(&["CLIENT", "PAUSE", "60000", "WRITE"])?;
+        self.catch_up()
+    }
+
+    /// Waits until the replica has all that the server has written by now.
+    fn catch_up(&self) -> io::Result<()> {
+        let offset = |of: &Redis, field| of.info("replication", field).ok()?.parse::<u64>().ok();
+        let sent = offset(&self.primary, "master_repl_offset");
+        if !wait_until(START_LIMIT, || sent.is_some() && offset(&self.replica, "slave_repl_offset") >= sent) {
+            return Err(io::Error::other("the replica does not have all writes"));
+        }
+        Ok(())
     }
 }
 
