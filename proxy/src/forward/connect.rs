@@ -183,6 +183,7 @@ mod tests {
     use super::*;
     use crate::config::settings::Settings;
     use tollgate_common::testing::Folder;
+    use tollgate_testing::upstream::refusing;
 
     fn timeouts() -> Timeouts {
         Settings::default().timeouts
@@ -256,14 +257,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_no_time_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let url = refusing();
         let fault = async |to: &Upstream| match fault(to).await {
             Failure::Unreached(error) => error.to_string(),
             _ => panic!("{to} is no time-out"),
         };
-        assert_eq!(fault(&tcp(&address.to_string())).await, "tcp connect error");
+        assert_eq!(fault(&tcp(url.trim_start_matches("http://"))).await, "tcp connect error");
         let folder = Folder::new();
         let error = fault(&unix(&folder.path("none"))).await;
         assert!(error.starts_with("No such file"), "{error}");
