@@ -94,7 +94,7 @@ fn a_websocket_is_a_connection() {
 
 /// Starts a proxy whose limit on open files leaves room for 63 connections.
 fn small(options: &str) -> Proxy {
-    let fixed = "proxy --listen 127.0.0.1:0 --limit none --upstream";
+    let fixed = "--listen 127.0.0.1:0 --limit none --upstream";
     let script = format!("ulimit -n 100 && exec \"$0\" {fixed} {} {options}", answering());
     Proxy::of(Command::new("sh").args(["-c", &script, PROGRAM]))
 }

@@ -97,7 +97,7 @@ fn a_full_disk_leaves_the_former_file_and_stops_no_request() {
     let former = state(&folder);
     let mut command = Command::new("sh");
     let line = format!(
-        "trap '' XFSZ; ulimit -f 0; exec {} proxy --listen 127.0.0.1:0 --limit '1/7d burst 2' \
+        "trap '' XFSZ; ulimit -f 0; exec {} --listen 127.0.0.1:0 --limit '1/7d burst 2' \
          --state {} --state-interval 5ms",
         PROGRAM,
         folder.text("state")
