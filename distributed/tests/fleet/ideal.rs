@@ -13,8 +13,8 @@ pub(crate) struct Figures {
     pub(crate) calls: f64,
     pub(crate) without_store: u64,
     granted: usize,
-    /// The deepest debt of a bucket that is full before the first request and earns without a bound,
-    /// in tokens. A process that did not run had its answers late, which lowers the debt.
+    /// The deepest debt, in tokens, of a bucket that is full before the first request and earns
+    /// without a bound. A process that did not run had its answers late, which lowers the debt.
     pub(crate) over: f64,
     /// The part of the grants of an ideal bucket that is missing.
     pub(crate) under: f64,

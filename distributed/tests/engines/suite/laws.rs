@@ -33,8 +33,7 @@ pub(crate) async fn a_step_back_of_the_clock_mints_nothing_and_stalls_a_second(m
         assert!(early.granted == 0 || early.now_us >= ahead_us, "a token of no time");
         let taken = ask(engine.store(), key, spec, exactly(left)).await;
         assert_eq!(taken.granted, left, "the tokens that were left");
-        // By the clock of the store: the bucket earns from there on, and its first token within half
-        // a second.
+        // By the clock of the store: the bucket earns from there on, a token within half a second.
         let from_us = if by_us <= 1_000_000 { ahead_us } else { taken.now_us };
         loop {
             let answer = ask(engine.store(), key, spec, exactly(1)).await;

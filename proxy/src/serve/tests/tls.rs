@@ -155,7 +155,7 @@ fn a_file_that_cannot_be_used_is_named_with_its_fault() {
     let fault = |chain: &Path, key: &Path| {
         let files = Certificate { chain: chain.to_owned(), key: key.to_owned() };
         let error = Tls::read(&files).err().expect("the files cannot be used");
-        error.replace(&format!("{}/", folder.path("").display()), "")
+        error.replace(&folder.text(""), "")
     };
     let pem = fs::read_to_string(&own.chain).unwrap();
     let none = folder.path("none");

@@ -56,7 +56,7 @@ fn a_response_that_the_upstream_breaks_off_is_cut() {
 
 #[test]
 fn a_slow_and_steady_response_is_not_cut() {
-    let times = "--timeout response_body=1s --timeout request_head=500ms --timeout slow_reader=500ms";
+    let times = "--timeout response_body=2s --timeout request_head=2s --timeout slow_reader=2s";
     let (holding, proxy) = Proxy::held(times);
     let mut client = proxy.write(GET);
     let mut held = holding.next();
@@ -68,7 +68,7 @@ fn a_slow_and_steady_response_is_not_cut() {
     }
     assert_eq!(client.head().status, 200);
     for length in 1..=8 {
-        client.quiet(Duration::from_millis(150));
+        client.quiet(Duration::from_millis(300));
         held.write("3\r\nabc\r\n");
         other.write("3\r\nabc\r\n");
         assert_eq!(client.chunk(), "abc");

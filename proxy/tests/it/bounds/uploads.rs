@@ -53,7 +53,8 @@ fn a_body_that_stops_is_a_408_and_the_upstream_connection_ends() {
 /// The body takes longer than each of the time-outs, but no pause does.
 #[test]
 fn a_slow_and_steady_body_is_not_cut() {
-    let times = "--least-rate none --timeout request_body=1s --timeout response_head=500ms --timeout request_head=500ms";
+    let times =
+        "--least-rate none --timeout request_body=2s --timeout response_head=2s --timeout request_head=2s";
     let (holding, proxy) = Proxy::held(times);
     let mut http2 = Frames::connect(proxy.address, &[]);
     http2.post(1);
@@ -61,7 +62,7 @@ fn a_slow_and_steady_body_is_not_cut() {
     let mut client = proxy.write(LENGTH);
     let mut held = holding.next();
     for byte in ["a", "b", "c", "d", "e", "f", "g", "h"] {
-        client.quiet(Duration::from_millis(150));
+        client.quiet(Duration::from_millis(300));
         client.write(byte);
         http2.data(1, if byte == "h" { END_STREAM } else { 0 }, byte.as_bytes());
     }
