@@ -99,8 +99,8 @@ const QUICK_STEP: usize = 61;
 /// smaller burst, are tried too.
 fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
     let Widths { stamp, .. } = tiny.terms.widths;
-    // A quick run takes a sample of the pairs. Its step is odd, so it meets each pair of a stamp and
-    // a reading at some level.
+    // A quick run takes a sample of the pairs. Its step is odd, so it meets each pair of a stamp
+    // and a reading at some level.
     let words = (tiny.capacity as u64 + 3) << stamp;
     let pairs = (0..words << stamp).step_by(size(QUICK_STEP, 1));
     let pairs = pairs.map(|pair| (pair >> stamp, pair % (1 << stamp)));

@@ -88,8 +88,8 @@ fn keys_without_room_are_allowed() {
     }
 }
 
-/// The flood goes on for 500 s, or for 25 s in a quick run, and each of its keys is idle long enough
-/// to be evicted. The limited keys stay, and stay limited.
+/// The flood goes on for 500 s, or for 25 s in a quick run, and each of its keys is idle long
+/// enough to be evicted. The limited keys stay, and stay limited.
 #[test]
 fn a_flood_evicts_who_is_full_and_no_other() {
     let (keys, seconds) = (keys(), keys() / 2_000);
@@ -101,7 +101,7 @@ fn a_flood_evicts_who_is_full_and_no_other() {
             assert!(limiter.try_acquire_n(&key, 600).is_ok());
             limited.push(key);
         }
-        // The limited keys earn at most all but a hundred tokens. The others lack one token for 1 s.
+        // The limited keys earn at most all but a hundred tokens. The others lack one for 1 s.
         let granted = flood(&limiter, || mock.advance(ns(SECOND / 2_000)));
         assert!(fill(quota) > seconds * SECOND);
         let Stats { evicted, shared, refused_full, allowed_full, .. } = limiter.stats();

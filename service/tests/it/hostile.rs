@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::client::{Caller, Service};
-use crate::load::size;
 use tollgate_common::testing::Frames;
 use tollgate_common::testing::frames::{ACK, DATA, PING, RESET, fields, frame, head};
+use tollgate_testing::cases::size;
 
 fn service(options: &[&str]) -> (tempfile::TempDir, Service) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! The service under load. `FULL_LOAD` in the environment gives each test its full size, which is
+//! The service under load. `FULL` in the environment gives each test its full size, which is
 //! a step of `scripts/verify-full`.
 
 use std::fs;
@@ -13,11 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::client::{Caller, Service};
 use tollgate_common::testing::{Authority, Folder, open_any};
-
-/// Returns the size of a test: for each change, or in full.
-pub(crate) fn size(quick: usize, full: usize) -> usize {
-    if std::env::var_os("FULL_LOAD").is_some() { full } else { quick }
-}
+use tollgate_testing::cases::size;
 
 /// Limits that no test reaches, of which each has the name of the version.
 fn rules(version: u64) -> String {

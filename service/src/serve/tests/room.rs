@@ -57,7 +57,7 @@ fn a_flood_under_some_limits_leaves_new_keys_of_another_alone_and_the_sum_is_bou
     }
 }
 
-/// A key that shared a count has used what that count has, when there is room again.
+/// A key that shared a count has the use of that count, when there is room again.
 #[test]
 fn a_key_that_has_shared_a_count_does_not_begin_anew() {
     let run = Run::new(FixedWindow, 1_024);
