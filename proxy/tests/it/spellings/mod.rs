@@ -2,7 +2,8 @@
 //!
 //! `accepted.txt` of the crate `common` has the spellings of a search, each with the name of its
 //! server. The tests here repeat the search, so the list has all of them and no others. Those
-//! beside the word `listed` were found in other ways. It is the one list on which all parts are tried:
+//! beside the word `listed` were found in other ways. It is the one list on which all parts are
+//! tried:
 //!
 //! | part | test |
 //! |---|---|
