@@ -19,7 +19,9 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic_prost::ProstCodec;
 
-use tollgate_server::serve::messages::{Code, CurrentLimit, DescriptorStatus, RateLimitRequest, RateLimitResponse, WholeSeconds};
+use tollgate_server::serve::messages::{
+    Code, CurrentLimit, DescriptorStatus, RateLimitRequest, RateLimitResponse, WholeSeconds,
+};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -12,11 +12,12 @@ use std::hint::black_box;
 
 use prost::Message;
 
-
 use tollgate_server::rules::load::{LoadOptions, load_all};
 use tollgate_server::serve::counts::{CountOptions, LimitCounts};
 use tollgate_server::serve::decide::{DecisionOptions, decide as decide_on};
-use tollgate_server::serve::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use tollgate_server::serve::messages::{
+    DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+};
 
 const DECISIONS: u64 = 20_000;
 
