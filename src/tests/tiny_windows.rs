@@ -109,11 +109,11 @@ fn try_all(tiny: Tiny, stamps: impl Iterator<Item = i64> + Clone, nows: &[i64]) 
     let stamped = |level: u64| stamps.clone().map(move |stamp| level | stamp as u64);
     let words: Vec<u64> =
         tiny.words().into_iter().flat_map(stamped).chain([u64::MAX, u64::MAX - 1]).collect();
-    let every = size(17, 1);
+    let every = size(11, 1);
     let mut steps = 0;
     for (number, word) in words.into_iter().enumerate().step_by(every) {
         // A quick run takes another of the readings for each word.
-        for now in nows.iter().skip(number % every).step_by(every) {
+        for now in nows.iter().skip(number / every % every).step_by(every) {
             for part in parts {
                 steps += try_word(&tiny, word, 3 * tiny.range() + now, *part);
             }
