@@ -22,6 +22,7 @@ impl Http2 {
     /// Connects with prior knowledge, without TLS.
     pub fn connect(address: SocketAddr) -> Http2 {
         let stream = block_on(tokio::net::TcpStream::connect(address)).expect("the proxy listens");
+        stream.set_nodelay(true).expect("it is open");
         Http2::over(stream, "http")
     }
 

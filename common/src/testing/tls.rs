@@ -106,6 +106,7 @@ impl Certificate {
     pub fn connect(&self, address: SocketAddr) -> io::Result<Connection<TlsStream>> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
         let mut session =
             ClientConnection::new(trust(&[self.der()], &["http/1.1"]), localhost()).expect("valid");
         while session.is_handshaking() {
@@ -128,7 +129,9 @@ pub async fn open_any(
     address: SocketAddr,
 ) -> io::Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
     let connector = TlsConnector::from(trust(trusted, &["h2", "http/1.1"]));
-    connector.connect(localhost(), tokio::net::TcpStream::connect(address).await?).await
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    connector.connect(localhost(), stream).await
 }
 
 /// Returns a client's side of TLS that trusts these certificates alone.
