@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use crate::client::{PATIENCE, Service};
 use tollgate_common::testing::frames::{RESET, fields, frame, head};
 use tollgate_common::testing::{Frames, until};
-use tollgate_testing::cases::size;
+use tollgate_testing::size;
 
 /// An Envoy, the service that it asks, and an upstream that holds back `/jobs/held` until a permit.
 pub(crate) struct Edge {

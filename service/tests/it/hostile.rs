@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use crate::client::{Caller, Service};
 use tollgate_common::testing::Frames;
 use tollgate_common::testing::frames::{ACK, DATA, PING, RESET, fields, frame, head};
-use tollgate_testing::cases::size;
+use tollgate_testing::size;
 
 fn service(options: &[&str]) -> (tempfile::TempDir, Service) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::client::{Caller, Service};
 use tollgate_common::testing::{Authority, Folder, open_any};
-use tollgate_testing::cases::size;
+use tollgate_testing::size;
 
 /// Limits that no test reaches, of which each has the name of the version.
 fn rules(version: u64) -> String {

@@ -100,7 +100,7 @@ fn a_key_keeps_its_count_when_the_limit_is_changed_and_changed_back_or_gone_for_
 #[test]
 fn random_reloads_beside_threads_grant_no_key_more_than_a_model() {
     const OF_A_KEY: usize = 60;
-    let asks = tollgate_testing::cases::size(20_000, 100_000);
+    let asks = tollgate_testing::size(20_000, 100_000);
     let rules = ["1/d burst 20", "20/d fixed", "20/d sliding", "2/d burst 20", "20/365d fixed"];
     let (limits, mut random) = (limits(rules[0]), Random(5));
     let grants: Vec<AtomicU32> = (0..=asks / OF_A_KEY).map(|_| AtomicU32::new(0)).collect();

@@ -257,7 +257,7 @@ fn restarts_and_reloads_without_a_change_neither_use_nor_give() {
 #[test]
 fn random_reloads_beside_threads_grant_no_key_more_than_a_model() {
     const OF_A_KEY: usize = 60;
-    let asks = tollgate_testing::cases::size(10_000, 100_000);
+    let asks = tollgate_testing::size(10_000, 100_000);
     for algorithm in [FixedWindow, TokenBucket] {
         let run = Run::new(algorithm, 1 << 20);
         let mut random = Random(7);
