@@ -214,7 +214,9 @@ fn a_burst_for_each_removal(store: Store) {
                     while granted[key as usize].load(Relaxed) < 5 * round {
                         thread::yield_now();
                     }
-                    assert!(limiter.remove(&key), "it has a bucket");
+                    let stats = limiter.stats();
+                    let granted = granted[key as usize].load(Relaxed);
+                    assert!(limiter.remove(&key), "{store:?}: {granted} of {key} in {round}: {stats:?}");
                 }
                 // No key earns a token in that time, but the places that removed keys left come
                 // free.
