@@ -184,7 +184,7 @@ fn a_limiter_that_is_asked_decides_counts_and_reports_as_one_at_hand() {
         let sides = [Side::new(false, *build), Side::new(true, *build)];
         let upstreams = [Upstream::default(), Upstream::default()];
         let mut statuses = [0; 2];
-        for step in 0..size(1_000, 2_000) {
+        for step in 0..size(1_500, 2_000) {
             if random.below(3) == 0 {
                 let time = Duration::from_millis(random.below(150));
                 sides.iter().for_each(|side| side.mock.advance(time));
