@@ -32,9 +32,9 @@ impl FlightWord {
     #[inline]
     pub(crate) fn entered(self, share: u16) -> Option<FlightWord> {
         let most = (u64::from(self.limit()) * u64::from(share)) >> 8;
+        let is_first = || self.count() == 0 && self.limit() > 0;
         // The count is below a limit, so it does not carry.
-        let has_room = u64::from(self.count()) < most.max(1) && self.limit() > 0;
-        has_room.then(|| FlightWord(self.0 + 1))
+        (u64::from(self.count()) < most || is_first()).then(|| FlightWord(self.0 + 1))
     }
 
     /// Returns the state with another limit. The requests in flight stay.

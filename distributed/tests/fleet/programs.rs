@@ -18,7 +18,11 @@ pub(crate) const CLOSED: &str = "redis://127.0.0.1:1";
 pub(crate) fn example(name: &str) -> Command {
     let tests = env::current_exe().unwrap();
     let built = tests.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(built.is_file(), "{} is missing: `cargo test --all-features` builds it", built.display());
+    assert!(
+        built.is_file(),
+        "{} is missing: `cargo build --profile test --all-features --examples` builds it",
+        built.display()
+    );
     Command::new(built)
 }
 
