@@ -197,8 +197,8 @@ fn a_burst_for_each_removal(store: Store) {
     const KEYS: usize = 8;
     let (clock, mock) = Clock::mock();
     let limiter = RateLimiter::<u64>::builder(Quota::per_day(5)).clock(clock);
-    // The sets of a key have room for those that were removed within 3 s as well. Hashes are random,
-    // and with room for 100 both sets of a key were full now and then.
+    // The sets of a key have room for those that were removed within 3 s as well. Hashes are
+    // random, and with room for 100 both sets of a key were full now and then.
     let limiter = store.room(limiter, 1_000).build();
     let (granted, rounds) = (counters(KEYS), 500);
     oversubscribed(
