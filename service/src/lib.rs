@@ -2,7 +2,11 @@
 //!
 //! The library is the program `tollgate` without its `main`: for its tests, for fuzzing and for
 //! counting. It is not published, and promises nothing beyond the program.
-#![allow(missing_docs, reason = "its only users are the programs of this repository")]
+#![allow(
+    missing_docs,
+    rustdoc::private_intra_doc_links,
+    reason = "its only users are the programs of this repository"
+)]
 
 pub mod check;
 pub mod command;
