@@ -89,7 +89,7 @@ fn all() -> Vec<Tiny> {
     ]
 }
 
-/// A quick run takes one step in so many.
+/// The pairs of a word and a reading of which a quick run takes one.
 const QUICK_STEP: usize = 61;
 
 /// Runs `f` on every word of a layout, and on the reserved words, at every tick of the stamp's
@@ -99,7 +99,7 @@ const QUICK_STEP: usize = 61;
 /// smaller burst, are tried too.
 fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
     let Widths { stamp, .. } = tiny.terms.widths;
-    // A quick run takes a sample of the pairs. Its step is odd, so it meets each pair of a stamp
+    // The step of a quick run is odd, so it meets each pair of a stamp
     // and a reading at some level.
     let words = (tiny.capacity as u64 + 3) << stamp;
     let pairs = (0..words << stamp).step_by(size(QUICK_STEP, 1));
