@@ -99,8 +99,7 @@ const QUICK_STEP: usize = 61;
 /// smaller burst, are tried too.
 fn every(tiny: &Tiny, mut f: impl FnMut(State, u64, Spelled<'_>)) {
     let Widths { stamp, .. } = tiny.terms.widths;
-    // The step of a quick run is odd, so it meets each pair of a stamp
-    // and a reading at some level.
+    // That is odd, so a quick run meets each pair of a stamp and a reading at some level.
     let words = (tiny.capacity as u64 + 3) << stamp;
     let pairs = (0..words << stamp).step_by(size(QUICK_STEP, 1));
     let pairs = pairs.map(|pair| (pair >> stamp, pair % (1 << stamp)));
