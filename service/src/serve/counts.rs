@@ -323,19 +323,19 @@ impl LimitCounts {
         match counter {
             Counter::Unlimited => None,
             Counter::Window { unit, requests, state } => {
-                let key = self.place(counter, state, key, verb);
-                let windows = self.of(*unit);
+                let placed = self.place(counter, state, key, verb);
+                let (key, windows) = (placed.key, self.of(*unit));
                 let hits = match verb {
                     Verb::Add => windows.add(key, hits),
                     Verb::Look => windows.look(key, hits),
                     Verb::GiveBack => windows.give_back(key, hits),
                 };
-                self.begin(hits, key, verb);
+                self.begin(hits, &placed, verb);
                 Some(Counted::in_window(hits, *requests, *unit, now))
             }
             Counter::Text { limiter, state, least, is_charged_after } => {
-                let key = self.place(counter, state, key, verb);
-                let table = &limiter.table;
+                let placed = self.place(counter, state, key, verb);
+                let (key, table) = (placed.key, &limiter.table);
                 let (taken, hits) = match verb {
                     Verb::Add if *is_charged_after => (table.charge(key, hits), hits),
                     Verb::Add => (table.take(key, hits), hits),
@@ -343,7 +343,7 @@ impl LimitCounts {
                     Verb::GiveBack => (table.give_back(key, hits), 0),
                 };
                 let counted = Counted::by_text(limiter, taken, hits);
-                self.begin(counted.hits, key, verb);
+                self.begin(counted.hits, &placed, verb);
                 Some(counted)
             }
         }

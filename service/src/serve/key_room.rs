@@ -5,7 +5,8 @@
 //! a flood of keys under one limit leaves those of the others. A new key beyond them shares one of
 //! some counts with other such keys of its limit. A limit with fixed values always has its place.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use super::limiters::CountKey;
 
@@ -21,8 +22,12 @@ pub(super) struct KeyRoom {
     pool: AtomicUsize,
     /// The counts that the keys of a limit share.
     slots: AtomicUsize,
-    /// The keys that are held, or more.
-    keys: AtomicUsize,
+    /// The keys that are held, less those that had arrived before they were counted. With all keys
+    /// that have begun it is the number of keys, or more: one that arrives meanwhile counts twice.
+    counted: AtomicUsize,
+    /// The keys that have begun, and those of them that are held.
+    begun: AtomicUsize,
+    arrived: AtomicUsize,
     is_tight: AtomicBool,
     is_said: AtomicBool,
     /// The decisions on shared counts.
@@ -55,7 +60,9 @@ impl KeyRoom {
             usable: AtomicUsize::new(0),
             pool: AtomicUsize::new(0),
             slots: AtomicUsize::new(0),
-            keys: AtomicUsize::new(0),
+            counted: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
+            arrived: AtomicUsize::new(0),
             is_tight: AtomicBool::new(false),
             is_said: AtomicBool::new(false),
             shared: AtomicU64::new(0),
@@ -84,34 +91,63 @@ impl KeyRoom {
         self.is_tight.load(Relaxed)
     }
 
-    /// Counts a key that had used nothing, which is a new one or an old one. Returns whether the
-    /// keys are to be counted.
+    /// Returns the number of keys, or more.
+    fn keys(&self) -> usize {
+        self.counted.load(Relaxed).wrapping_add(self.begun.load(Relaxed))
+    }
+
+    /// Returns the keys from which on each new one asks for its place. They are fewer than the
+    /// pool, because one in 16 stands for all.
+    fn tight_from(&self) -> usize {
+        let pool = self.pool.load(Relaxed);
+        pool - pool / 32
+    }
+
+    /// Counts a key that took no place and had used nothing, which is a new one or an old one.
+    /// Returns whether the keys are to be counted.
     #[inline]
     pub(super) fn begin(&self, key: CountKey) -> bool {
         // Of many keys one in 16 stands for all.
         let step = if self.most <= 1 << 16 { 1 } else { 16 };
-        usize::from(key[15]) % step == 0
-            && self.keys.fetch_add(step, Relaxed) + step >= self.pool.load(Relaxed)
+        if usize::from(key[15]) % step != 0 {
+            return false;
+        }
+        self.begun.fetch_add(step, Relaxed);
+        self.arrived.fetch_add(step, AcqRel);
+        self.keys() >= self.tight_from()
     }
 
-    /// Sets the number of keys.
-    pub(super) fn set_keys(&self, keys: usize) {
-        self.keys.store(keys, Relaxed);
-        let is_tight = keys >= self.pool.load(Relaxed);
+    /// Ends the arrival of a key that took a place.
+    pub(super) fn arrive(&self) {
+        self.arrived.fetch_add(1, AcqRel);
+    }
+
+    /// Counts the keys by a function.
+    pub(super) fn count(&self, held: impl FnOnce() -> usize) {
+        // Before the keys: each of these is among them.
+        let arrived = self.arrived.load(Acquire);
+        self.counted.store(held().wrapping_sub(arrived), Relaxed);
+        let keys = self.keys();
+        let is_tight = keys >= self.tight_from();
         self.is_tight.store(is_tight, Relaxed);
         if !is_tight && keys < self.pool.load(Relaxed) / 2 {
             self.is_said.store(false, Relaxed);
         }
     }
 
-    /// Returns whether a new key of a limit has a place, and takes it.
+    /// Returns whether a new key of a limit has a place, and takes it: [`arrive`](Self::arrive)
+    /// follows.
     pub(super) fn take(&self, share: &Share, is_taken: bool) -> bool {
-        let (keys, part) = (self.keys.load(Relaxed), share.part.load(Relaxed));
+        let part = share.part.load(Relaxed);
+        // First, so that no two keys take the last place.
+        let begun = self.begun.fetch_add(usize::from(is_taken), Relaxed);
+        let keys = self.counted.load(Relaxed).wrapping_add(begun);
         let is_within = part == ALWAYS || keys < self.pool.load(Relaxed);
         let has_place = is_within || (keys < self.usable.load(Relaxed) && share.taken() < part);
         if has_place && is_taken {
-            self.keys.fetch_add(1, Relaxed);
             share.taken[0].fetch_add(usize::from(!is_within), Relaxed);
+        } else if is_taken {
+            self.begun.fetch_sub(1, Relaxed);
         }
         has_place
     }
@@ -124,7 +160,7 @@ impl KeyRoom {
         if !self.is_said.swap(true, Relaxed) {
             tracing::warn!(
                 "{} keys are held, and --max-keys is {}: new keys of a limit share its last counts",
-                self.keys.load(Relaxed),
+                self.keys(),
                 self.most
             );
         }

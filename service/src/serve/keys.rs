@@ -8,25 +8,43 @@ use super::limiters::{CountKey, Hits};
 use super::loaded::Counter;
 use tollgate_common::past::{CountTable, charge};
 
+/// The key under which a count is held, and how it came there.
+pub(super) struct HeldKey {
+    pub(super) key: CountKey,
+    arrival: Arrival,
+}
+
+enum Arrival {
+    /// There was room, so that nobody asked whether the key is known.
+    Free,
+    /// The key is new, and took a place.
+    Taken,
+    /// The key is known, or shares a count.
+    Known,
+}
+
 impl LimitCounts {
     /// Returns the key of the count that a key has: its own, if it has a place.
     #[inline]
-    pub(super) fn place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> CountKey {
+    pub(super) fn place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> HeldKey {
         match state.past.is_live() || state.share.is_shared() || self.room.is_tight() {
             true => self.find_place(counter, state, key, verb),
-            false => key,
+            false => HeldKey { key, arrival: Arrival::Free },
         }
     }
 
     /// Charges a key with its use where a reload has left it. A new key looks for a place.
     #[cold]
-    fn find_place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> CountKey {
-        let Some(home) = self.home(counter) else { return key };
+    fn find_place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> HeldKey {
+        let Some(home) = self.home(counter) else { return HeldKey { key, arrival: Arrival::Known } };
         state.past.carry(&key, &home, &self.moves);
         let (room, share) = (&self.room, &state.share);
         let may_be_new = room.is_tight() || share.is_shared();
-        if !may_be_new || verb == Verb::GiveBack || home.holds(&key) {
-            return key;
+        if !may_be_new {
+            return HeldKey { key, arrival: Arrival::Free };
+        }
+        if verb == Verb::GiveBack || home.holds(&key) {
+            return HeldKey { key, arrival: Arrival::Known };
         }
         let (shared_key, adds) = (room.shared_key(share, key), verb == Verb::Add);
         if room.take(share, adds) {
@@ -34,29 +52,34 @@ impl LimitCounts {
             if share.is_shared() && adds {
                 charge(&home, &key, home.use_of(&shared_key));
             }
-            return key;
+            return HeldKey { key, arrival: if adds { Arrival::Taken } else { Arrival::Known } };
         }
         if adds {
             room.share(share, self.nanos().saturating_add(longest(&home)));
         }
-        shared_key
+        HeldKey { key: shared_key, arrival: Arrival::Known }
     }
 
     /// Counts a key that has used its first hits.
     #[inline]
-    pub(super) fn begin(&self, hits: Hits, key: CountKey, verb: Verb) {
-        if hits.before == 0 && verb == Verb::Add && !self.room.is_tight() && self.room.begin(key) {
-            self.count_keys();
+    pub(super) fn begin(&self, hits: Hits, placed: &HeldKey, verb: Verb) {
+        match placed.arrival {
+            Arrival::Free if hits.before == 0 && verb == Verb::Add && self.room.begin(placed.key) => {
+                self.count_keys();
+            }
+            Arrival::Taken => self.room.arrive(),
+            _ => {}
         }
     }
 
     /// Sets the number of keys to that of all tables.
     #[cold]
     fn count_keys(&self) {
-        let of_units = self.units.iter().map(|windows| windows.keys.len()).sum::<usize>();
-        let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner);
-        let of_texts = texts.values().map(|limiter| limiter.table.stats().keys).sum::<usize>();
-        self.room.set_keys(of_units + of_texts);
+        self.room.count(|| {
+            let of_units = self.units.iter().map(|windows| windows.keys.len()).sum::<usize>();
+            let texts = self.texts.read().unwrap_or_else(PoisonError::into_inner);
+            of_units + texts.values().map(|limiter| limiter.table.stats().keys).sum::<usize>()
+        });
     }
 
     /// Sweeps at once if there is little room.

@@ -1,9 +1,11 @@
 //! The bound on the keys of all limits, and the part of each.
 
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use super::moved::Run;
 use crate::serve::counts::Algorithm::{self, FixedWindow, TokenBucket};
+use crate::serve::key_room::{KeyRoom, Share};
 
 fn keys(run: &Run) -> usize {
     let text = run.service.counts.prometheus(false);
@@ -99,5 +101,47 @@ fn the_keys_of_windows_that_are_over_are_freed_and_there_is_room_again() {
             run.mock.advance(Duration::from_secs(125));
             run.service.counts.sweep();
         }
+    }
+}
+
+/// Each order of two new keys beside a count of the keys: one found room without a question, one
+/// took a place. A count that forgot one of them would let one more in, for good.
+#[test]
+fn a_key_that_comes_during_a_count_is_not_forgotten() {
+    // The part of the count before which a step of a key is: its beginning, its look, and its end.
+    for moments in 0..3_u32.pow(5) {
+        let moment = |step: u32| moments / 3_u32.pow(step) % 3;
+        if moment(0) > moment(1) || moment(2) > moment(3) || moment(3) > moment(4) {
+            continue;
+        }
+        let (room, share, held) = (KeyRoom::new(32), Share::default(), Cell::new(0));
+        room.divide(&[(&share, 1, false)]);
+        let enter = || held.set(held.get() + 1);
+        let take = || assert!(room.take(&share, true));
+        let (begin, arrive) = (|| assert!(!room.begin([0; 16])), || room.arrive());
+        let steps: [&dyn Fn(); 5] = [&enter, &begin, &take, &enter, &arrive];
+        let left = RefCell::new((0..5).collect::<Vec<u32>>());
+        let run_before = |part: u32| {
+            left.borrow_mut().retain(|step| {
+                let is_left = moment(*step) >= part;
+                if !is_left {
+                    steps[*step as usize]();
+                }
+                is_left
+            });
+        };
+        run_before(1);
+        room.count(|| {
+            let seen = held.get();
+            run_before(2);
+            seen
+        });
+        run_before(3);
+        while room.take(&share, true) {
+            enter();
+            room.arrive();
+        }
+        let usable = 30;
+        assert!((usable - 2..=usable).contains(&held.get()), "{moments}: {} keys are held", held.get());
     }
 }
