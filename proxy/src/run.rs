@@ -54,7 +54,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, String> {
     let (demo, each) = match settings.upstreams.first() {
         Some(upstream) => (upstream.clone(), 1),
         // An upstream in this process takes two of its sockets for each connection.
-        None => (demo::start(options.demo).await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
+        None => (demo::start().await.map_err(|e| format!("cannot start an upstream: {e}"))?, 2),
     };
     let sockets = Sockets::new(admin.as_ref().map_or(0, |_| admin::SOCKETS), each);
     for line in introduce::introduction(&settings, listener.address(), &demo) {

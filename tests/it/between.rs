@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
-use super::{IN_TABLE, InStore, Room, WITH_ONE};
+use super::{InStore, Room, in_table, with_one};
 use crate::scene::{HOURLY, Limiter, Scene, finds_nothing, takes};
 use crate::support::{HOUR, SECOND, ns};
 
@@ -89,7 +89,7 @@ fn nobody_is_granted_on_a_bucket_that_was_evicted() {
 #[test]
 fn two_first_uses_share_a_burst() {
     // At the first charge in a table no other call gets a place: `inline/entering.rs`.
-    for reading in if IN_TABLE { 1..FIRST_CHARGE } else { 1..FIRST_CHARGE + 1 } {
+    for reading in if in_table() { 1..FIRST_CHARGE } else { 1..FIRST_CHARGE + 1 } {
         let scene = a_scene(HOURLY.burst(2), 9, WhenFull::Deny);
         scene.at(reading, takes);
         assert_eq!(scene.limiter.try_acquire(&1).map(|granted| granted.remaining()), Ok(0));
@@ -177,7 +177,7 @@ fn the_room_of_a_first_use_that_is_under_way_is_taken() {
     scene.at(FIRST_CHARGE, |limiter| {
         let denied = limiter.try_acquire(&2).expect_err("the only place is taken");
         // A table has looked at the other keys of the set.
-        let wait = if IN_TABLE { HOUR + 2 * SECOND } else { 0 };
+        let wait = if in_table() { HOUR + 2 * SECOND } else { 0 };
         assert_eq!(denied.reason(), Reason::Full);
         assert!(
             denied.retry_after().is_some_and(|told| (ns(wait)..ns(wait + SECOND)).contains(&told)),
@@ -186,7 +186,7 @@ fn the_room_of_a_first_use_that_is_under_way_is_taken() {
     });
     takes(&scene.limiter);
     finds_nothing(&scene.limiter);
-    assert_eq!((scene.limiter.len(), scene.limiter.stats().evicted), (WITH_ONE, 0));
+    assert_eq!((scene.limiter.len(), scene.limiter.stats().evicted), (with_one(), 0));
     scene.is_over();
 }
 
@@ -197,7 +197,7 @@ fn a_charge_outside_that_took_the_margin_is_void() {
         let scene = a_scene(HOURLY.burst(3), 1, WhenFull::Share);
         assert!(scene.limiter.try_acquire(&2).is_ok());
         let now = Arc::clone(&scene.now);
-        scene.at(if IN_TABLE { 4 } else { 5 }, move |_| now.store(span, Ordering::Relaxed));
+        scene.at(if in_table() { 4 } else { 5 }, move |_| now.store(span, Ordering::Relaxed));
         let granted = scene.limiter.try_acquire(&1).expect("it is there");
         assert_eq!((granted.remaining(), scene.limiter.stats().shared), (left, 1));
         scene.is_over();
@@ -239,7 +239,7 @@ fn what_is_settled_on_a_bucket_that_goes_is_nobodys() {
 /// Another caller takes a token at each reading. A loop would lose a race at each of them.
 #[test]
 fn a_take_that_lost_a_race_reads_the_clock_once_more() {
-    let scene = a_scene(Quota::per_hour(100), WITH_ONE, WhenFull::Deny);
+    let scene = a_scene(Quota::per_hour(100), with_one(), WhenFull::Deny);
     takes(&scene.limiter);
     let played = Arc::new(AtomicU64::new(0));
     for reading in 1..=10 {

@@ -19,7 +19,7 @@ use ::serde::Deserialize;
 use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, TokenBucket};
 use tollgate_testing::reference::{Ideal, Unit};
 
-use super::{IN_TABLE, InStore, Room};
+use super::{InStore, Room, in_table};
 use crate::support::{Time, answer, nanos, ns};
 
 #[derive(Deserialize)]
@@ -261,7 +261,7 @@ fn agrees(
 #[test]
 fn the_cases_of_other_limiters_hold() {
     // A `TokenBucket` has no store: one run is enough.
-    if !IN_TABLE {
+    if !in_table() {
         hold_all(Subject::Bucket);
         hold_all(Subject::Spread);
     }

@@ -3,7 +3,7 @@
 use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
 use super::face::{Face, Set, on_each, on_each_of};
-use super::{CROWD, IN_TABLE, InStore, Room};
+use super::{InStore, Room, crowd, in_table};
 use crate::support::{Plain, Random, SECOND, Time, nanos, ns};
 
 const MS: u64 = 1_000_000;
@@ -204,7 +204,7 @@ fn without_room_the_policy_says_who_waits() {
     for slot in slots.into_iter().rev() {
         drop(slot);
     }
-    assert_eq!((share.peek(&1).remaining(), share.len()), (5, CROWD));
+    assert_eq!((share.peek(&1).remaining(), share.len()), (5, crowd()));
 
     let deny = built(WhenFull::Deny);
     assert_eq!(deny.key(&1).reserve().unwrap_err().reason(), Reason::Full);
@@ -221,7 +221,9 @@ fn without_room_the_policy_says_who_waits() {
 const OF_TEN: Quota = Quota::per_second(1).burst(10);
 /// A map of one place uses a ticket again. In a table, a place is free only some time after its key
 /// has left.
-const PLACES: usize = if IN_TABLE { 4 } else { 1 };
+fn places() -> usize {
+    if in_table() { 4 } else { 1 }
+}
 
 /// A removed key starts anew. A reservation from before gives nothing to the next bucket, though
 /// that is at the same level as the old one.
@@ -229,7 +231,7 @@ const PLACES: usize = if IN_TABLE { 4 } else { 1 };
 fn a_reservation_of_a_removed_key_gives_nothing_to_its_next_bucket() {
     for clear in [false, true] {
         let (clock, _time) = Time::new();
-        let limiter = RateLimiter::<u64>::stored(OF_TEN).clock(clock).with_places(PLACES);
+        let limiter = RateLimiter::<u64>::stored(OF_TEN).clock(clock).with_places(places());
         let remove = || if clear { limiter.clear() } else { assert!(limiter.remove(&1)) };
         // The second removal differs from the first by its count alone.
         for _removal in 0..2 {
@@ -249,7 +251,7 @@ fn a_reservation_of_a_removed_key_gives_nothing_to_its_next_bucket() {
 #[test]
 fn a_hold_of_a_removed_key_is_not_settled_with_its_next_bucket() {
     let (clock, _time) = Time::new();
-    let limiter = RateLimiter::<u64>::stored(OF_TEN).clock(clock).with_places(PLACES);
+    let limiter = RateLimiter::<u64>::stored(OF_TEN).clock(clock).with_places(places());
     let (over, under) = (limiter.key(&1).n(4).hold().unwrap(), limiter.key(&1).hold().unwrap());
     assert!(limiter.remove(&1));
     assert!(limiter.try_acquire_n(&1, 5).is_ok());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{Denied, Quota, RateLimiter, Reason, WhenFull};
 
-use super::{IN_TABLE, InStore, Room, WITH_ONE};
+use super::{InStore, Room, in_table, with_one};
 use crate::support::{DAY, HOUR, Plain, SECOND, Time, Twin, nanos, ns, ticks};
 
 const MARGIN: u64 = 2 * SECOND;
@@ -63,7 +63,7 @@ fn a_bucket_is_evicted_once_it_was_full_for_the_margin_and_not_before() {
             sweep_time.set(start + wait);
             assert_eq!((by_sweep.evict_idle(), by_sweep.len()), (1, 0), "{at}");
             assert!(by_hand.try_acquire(&2).is_ok(), "{at}");
-            assert_eq!((by_hand.len(), by_hand.stats().evicted), (WITH_ONE, 1), "{at}");
+            assert_eq!((by_hand.len(), by_hand.stats().evicted), (with_one(), 1), "{at}");
         }
     }
 }
@@ -92,7 +92,7 @@ fn whoever_takes_stays() {
 /// is exact, again and again.
 #[test]
 fn a_newcomer_finds_room_when_it_was_told() {
-    for room in if IN_TABLE { &[8][..] } else { &[1, 2, 4, 5, 63, 64] } {
+    for room in if in_table() { &[8][..] } else { &[1, 2, 4, 5, 63, 64] } {
         let room = *room;
         let (limiter, mut time) = limiter(0, Quota::per_second(10).burst(30), room, WhenFull::Deny);
         for key in 0..room as u64 {
@@ -146,7 +146,7 @@ fn a_key_that_gets_a_place_brings_its_debts() {
     time.set(HOUR + 3 * SECOND);
     let denied = evicted.try_acquire(&2).expect_err("it had its burst");
     assert_eq!(denied.retry_after(), Some(ns(HOUR - 3 * SECOND)));
-    assert_eq!((evicted.len(), evicted.stats().evicted, evicted.stats().shared), (WITH_ONE, 1, 1));
+    assert_eq!((evicted.len(), evicted.stats().evicted, evicted.stats().shared), (with_one(), 1, 1));
     time.set(2 * HOUR - 1);
     assert!(evicted.try_acquire(&2).is_err());
     time.set(2 * HOUR);

@@ -8,7 +8,7 @@ use tollgate::{
     Denied, Granted, Hold, InvalidRule, Moment, Quota, RateLimiter, Reservation, Snapshot, TokenBucket,
 };
 
-use super::{IN_TABLE, InStore};
+use super::{InStore, in_table};
 use crate::support::{Time, ns};
 
 pub(crate) trait Face {
@@ -68,7 +68,7 @@ macro_rules! set_up {
 /// Runs a test on two buckets (once for both stores), a key and a pinned key, each on a clock of
 /// its own.
 pub(crate) fn on_each(set: Set, test: impl Fn(&dyn Face, Time)) {
-    for spread in [false, true].into_iter().filter(|_| !IN_TABLE) {
+    for spread in [false, true].into_iter().filter(|_| !in_table()) {
         let (clock, time) = Time::new();
         let builder = set_up!(set, TokenBucket::builder(set.quota)).clock(clock);
         test(&if spread { builder.spread() } else { builder }.build(), time);

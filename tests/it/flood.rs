@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tollgate::{Clock, MockClock, Quota, RateLimiter, Reason, Stats, WhenFull};
 
-use super::{IN_TABLE, InStore, Room};
+use super::{InStore, Room, in_table};
 use crate::support::{HOUR, SECOND, fill, ns, size};
 
 const ROOM: usize = 10_000;
 /// A table of `ROOM` keys has a set of eight places for each six keys.
-const PLACES: usize = if IN_TABLE { ROOM.div_ceil(6) * 8 } else { ROOM };
+fn places() -> usize {
+    if in_table() { ROOM.div_ceil(6) * 8 } else { ROOM }
+}
 
 /// Returns the number of keys.
 fn keys() -> u64 {
@@ -28,14 +30,14 @@ fn flood(limiter: &RateLimiter<u64>, mut before_each: impl FnMut()) -> u64 {
     for key in 1..=keys() {
         before_each();
         granted += u64::from(limiter.try_acquire(&key).is_ok());
-        assert!(limiter.len() <= PLACES, "{} keys after the key {key}", limiter.len());
+        assert!(limiter.len() <= places(), "{} keys after the key {key}", limiter.len());
     }
     granted
 }
 
 /// Returns the counts of a flood on a clock that stands still, without the keys.
 fn counted(stats: Stats) -> [u64; 4] {
-    let room = if IN_TABLE { ROOM..PLACES + 1 } else { ROOM..ROOM + 1 };
+    let room = if in_table() { ROOM..places() + 1 } else { ROOM..ROOM + 1 };
     assert!(room.contains(&stats.keys), "there is room for as many as promised: {stats:?}");
     [stats.evicted, stats.shared, stats.refused_full, stats.allowed_full]
 }
@@ -61,7 +63,7 @@ fn keys_without_room_share_buckets() {
     let most = roomy + 1_024 * 5;
     // A table turns newcomers away long before it is full. Some that get a place later bring a debt
     // that leaves them no token.
-    let least = if IN_TABLE { most - 200 } else { most };
+    let least = if in_table() { most - 200 } else { most };
     assert!((least..=most).contains(&granted), "{granted}, not {least} to {most}");
 }
 
@@ -109,10 +111,10 @@ fn a_flood_evicts_who_is_full_and_no_other() {
         let without = shared + refused_full + allowed_full;
         assert_eq!(granted, keys - refused_full, "{policy:?}");
         // In a table, one key in some hundred million finds both of its sets full.
-        let most = if IN_TABLE { 10 } else { 0 };
+        let most = if in_table() { 10 } else { 0 };
         assert!((0..=most).contains(&without), "{policy:?}: {without} found no room");
         assert_eq!(evicted, keys + 50 - without - limiter.len() as u64, "{policy:?}");
-        assert!(IN_TABLE || limiter.len() == ROOM);
+        assert!(in_table() || limiter.len() == ROOM);
         for key in limited {
             assert_eq!(limiter.try_acquire_n(&key, seconds).map(|granted| granted.remaining()), Ok(0));
             assert!(limiter.try_acquire(&key).is_err());

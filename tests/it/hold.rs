@@ -3,7 +3,7 @@
 use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
 use super::face::{Set, on_each, on_each_of};
-use super::{IN_TABLE, InStore, Room};
+use super::{InStore, Room, in_table};
 use crate::support::{SECOND, Time, ns};
 
 const BYTES: Quota = Quota::per_second(1_000);
@@ -150,7 +150,7 @@ fn a_hold_of_a_key_that_was_forgotten_changes_nothing() {
         // A table cannot tell the two buckets apart. The hold is settled as if the key had not been
         // evicted, which changes no decision: an excess was earned anew meanwhile.
         let (rest_now, left) = match actual {
-            _ if !IN_TABLE => (rest, 500),
+            _ if !in_table() => (rest, 500),
             u64::MAX => (u64::MAX - 300 - 1_500, 0),
             actual => (0, 500 - actual.saturating_sub(300)),
         };

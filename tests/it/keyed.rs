@@ -1,4 +1,5 @@
-//! Promises of keys, wherever their buckets are: these files are compiled for either store.
+//! Promises of keys, wherever their buckets are. They run in a map, and in a process of their own
+//! in a table: `TOLLGATE_STORE=table` does so as well.
 //!
 //! The stores differ on purpose in their room. A map has exactly the room asked for. The smallest
 //! table has eight places; so a test that needs a full limiter fills them with keys that it does
@@ -32,17 +33,38 @@ mod waiting;
 mod walk;
 
 use std::hash::{BuildHasher, Hash};
+use std::process::Command;
+use std::sync::OnceLock;
 
 use tollgate::{Builder, RateLimiter, Rule};
 
-use super::STORE;
-use crate::store::Store;
+/// Returns whether the buckets of this process are in a table.
+pub(crate) fn in_table() -> bool {
+    static IN_TABLE: OnceLock<bool> = OnceLock::new();
+    *IN_TABLE.get_or_init(|| std::env::var("TOLLGATE_STORE").is_ok_and(|store| store == "table"))
+}
 
-pub(crate) const IN_TABLE: bool = matches!(STORE, Store::Table);
-/// Keys that a limiter without room holds.
-pub(crate) const CROWD: usize = if IN_TABLE { 8 } else { 0 };
-/// Keys that a limiter with room for one holds.
-pub(crate) const WITH_ONE: usize = if IN_TABLE { 8 } else { 1 };
+/// Returns the keys that a limiter without room holds.
+pub(crate) fn crowd() -> usize {
+    if in_table() { 8 } else { 0 }
+}
+
+/// Returns the keys that a limiter with room for one holds.
+pub(crate) fn with_one() -> usize {
+    if in_table() { 8 } else { 1 }
+}
+
+#[test]
+fn all_of_these_hold_in_a_table() {
+    if in_table() {
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let ended = Command::new(program).arg("keyed::").env("TOLLGATE_STORE", "table").output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{text}{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(text.contains("test keyed::walk::"), "no test ran: {text}");
+}
 
 pub(crate) trait InStore<K, R: Rule, S> {
     /// Returns a builder with room for all keys of a test, unless the test says otherwise.
@@ -52,7 +74,7 @@ pub(crate) trait InStore<K, R: Rule, S> {
 impl<K, R: Rule, S: BuildHasher + Default> InStore<K, R, S> for RateLimiter<K, R, S> {
     fn stored(rule: R) -> Builder<K, R, S> {
         let builder = RateLimiter::builder(rule).hasher(S::default());
-        if IN_TABLE { builder.max_keys(1_000).inline().unwrap() } else { builder }
+        if in_table() { builder.max_keys(1_000).inline().unwrap() } else { builder }
     }
 }
 
@@ -70,7 +92,7 @@ pub(crate) trait Room<K, R: Rule, S>: Sized {
 
 impl<K, R: Rule, S> Room<K, R, S> for Builder<K, R, S> {
     fn room(self, keys: usize) -> Self {
-        if IN_TABLE { self.max_keys(keys.max(1)).inline().unwrap() } else { self.max_keys(keys) }
+        if in_table() { self.max_keys(keys.max(1)).inline().unwrap() } else { self.max_keys(keys) }
     }
 
     fn with_places(self, places: usize) -> RateLimiter<K, R, S>
@@ -79,12 +101,12 @@ impl<K, R: Rule, S> Room<K, R, S> for Builder<K, R, S> {
         S: BuildHasher + Send + Sync,
     {
         let limiter =
-            if IN_TABLE { self.max_keys(1).inline().unwrap() } else { self.max_keys(places) }.build();
-        for stranger in (places..CROWD).map(|index| K::stranger(index as u64)) {
+            if in_table() { self.max_keys(1).inline().unwrap() } else { self.max_keys(places) }.build();
+        for stranger in (places..crowd()).map(|index| K::stranger(index as u64)) {
             let all = limiter.peek(&stranger).remaining();
             let _ = limiter.key(&stranger).n(all.max(1)).acquire_up_to();
         }
-        assert_eq!(limiter.len(), CROWD.saturating_sub(places));
+        assert_eq!(limiter.len(), crowd().saturating_sub(places));
         limiter
     }
 }

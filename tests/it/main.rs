@@ -11,7 +11,9 @@ mod futures;
 mod gates;
 mod hand;
 mod inline;
-mod map;
+// The files of its parts are beside it.
+#[path = "keyed.rs"]
+mod keyed;
 mod places;
 mod published;
 mod quota;
@@ -23,10 +25,7 @@ mod scene;
 mod serde;
 mod spread;
 mod state;
-mod store;
 mod support;
-#[expect(clippy::duplicate_mod, reason = "what is promised of keys is compiled for either store")]
-mod table;
 mod texts;
 mod unborn;
 mod windows;

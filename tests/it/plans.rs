@@ -2,7 +2,7 @@
 
 use tollgate::{Builder, Clock, Denied, Granted, Plan, Quota, RateLimiter, Reason, WhenFull, all_of};
 
-use super::{InStore, Room, WITH_ONE};
+use super::{InStore, Room, with_one};
 use crate::support::{HOUR, Plain, SECOND, Time, Twin, nanos, ns};
 
 const OWN: Quota = Quota::per_second(100);
@@ -238,7 +238,7 @@ fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
         let limiter = limiter.when_full(WhenFull::Deny).with_places(1);
         let slow: Plan = limiter.plan(Quota::per_hour(1).burst(3)).unwrap();
         let evicts = |limiter: &RateLimiter<u64>| match by_hand {
-            true => limiter.evict_idle() == WITH_ONE,
+            true => limiter.evict_idle() == with_one(),
             false => limiter.try_acquire(&2).is_ok(),
         };
         assert_eq!(left(limiter.key(&1).n(3).under(&slow).try_acquire()), 0);
@@ -252,7 +252,7 @@ fn a_key_of_a_slow_plan_stays_while_it_is_limited() {
         // A debt of a burst might have to be filled, too.
         time.set(14 * HOUR);
         assert!(evicts(&limiter));
-        assert_eq!(limiter.len(), if by_hand { 0 } else { WITH_ONE });
+        assert_eq!(limiter.len(), if by_hand { 0 } else { with_one() });
     }
 }
 
@@ -312,7 +312,7 @@ fn a_refused_key_enters_with_the_tokens_of_its_plan() {
     assert!(limiter.remove(&1));
     time.advance(10 * SECOND);
     assert_eq!(limiter.key(&2).n(50).under(&slow).try_acquire().unwrap_err().remaining(), 10);
-    assert_eq!((limiter.len(), limiter.stats().shared), (WITH_ONE, 1));
+    assert_eq!((limiter.len(), limiter.stats().shared), (with_one(), 1));
     assert_eq!(limiter.key(&2).n(11).under(&slow).try_acquire().unwrap_err().remaining(), 10);
     assert_eq!(left(limiter.key(&2).n(10).under(&slow).try_acquire()), 0);
 }

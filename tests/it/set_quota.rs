@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tollgate::{Clock, InvalidRule, Quota, RateLimiter, Reason, TokenBucket, WhenFull, Window};
 
 use super::face::{Face, Set, on_each, on_each_of};
-use super::{InStore, Room, WITH_ONE};
+use super::{InStore, Room, with_one};
 use crate::support::{DAY, HOUR, Random, SECOND, Time, nanos, ns, unit_of};
 
 const MS: u64 = 1_000_000;
@@ -313,7 +313,7 @@ fn a_change_of_quota_puts_eviction_off() {
             assert_eq!(limiter.try_acquire(&2).unwrap_err().retry_after(), Some(ns(1)));
         }
         time.advance(1);
-        assert_eq!(limiter.evict_idle(), WITH_ONE);
+        assert_eq!(limiter.evict_idle(), with_one());
     }
 }
 

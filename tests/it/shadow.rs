@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, WhenFull, all_of};
 
 use super::face::{Set, on_each};
-use super::{CROWD, InStore, Room};
+use super::{InStore, Room, crowd};
 use crate::support::{SECOND, ns};
 
 const FIVE: Quota = Quota::per_second(5);
@@ -118,7 +118,7 @@ fn in_the_shadow_there_is_room_for_every_key() {
     assert!(limiter.key(&4).reserve().is_ok_and(|slot| slot.delay().is_zero()));
     assert_eq!(limiter.key(&5).n(2).hold().unwrap().settle(1), 0);
     assert!(all_of((limiter.key(&6), limiter.key(&7))).try_acquire().is_ok());
-    assert_eq!((limiter.stats().overruled, *seen_full.lock().unwrap(), limiter.len()), (7, 7, CROWD));
+    assert_eq!((limiter.stats().overruled, *seen_full.lock().unwrap(), limiter.len()), (7, 7, crowd()));
     // A plan of another limiter is no plan at all.
     let foreign = RateLimiter::<u64>::stored(FIVE).build().plan(FIVE).unwrap();
     assert!(limiter.key(&8).under(&foreign).try_acquire().is_ok());

@@ -12,7 +12,7 @@ use tollgate_testing::reference::strategies::{
     Step, amounts, moves, own, percents, public_verbs, starts, steps, takes,
 };
 
-use super::{IN_TABLE, InStore, Room};
+use super::{InStore, Room, in_table};
 use crate::reference::drive::Driver;
 use crate::reference::face::Face;
 use crate::reference::keyed::probe::Alike;
@@ -93,7 +93,7 @@ fn limiters() -> impl Strategy<Value = Case> {
             quota: asked(quota),
             policy,
             max_keys,
-            inline: IN_TABLE,
+            inline: in_table(),
             hasher,
             initial,
             plans: None,

@@ -14,7 +14,7 @@ use tollgate_http::{Cost, LimitBy, RateLimitLayer};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::serving::{Answer, by_number, call, of, status};
+use super::serving::{Answer, by_number, call, of, status};
 use crate::world::{Limiter, World};
 
 const RTT: Duration = Duration::from_millis(2);

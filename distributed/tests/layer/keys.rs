@@ -8,7 +8,7 @@ use tollgate::Quota;
 use tollgate_distributed::{DistributedLimiter, SharedDigest, SharedHeaderKey};
 use tollgate_http::{Cost, LayerPlan, OnMissingKey, RateLimitLayer};
 
-use crate::serving::{by_number, call, of, status, without_key};
+use super::serving::{by_number, call, of, status, without_key};
 use crate::world::World;
 
 const RTT: Duration = Duration::from_millis(2);

@@ -9,7 +9,7 @@ use tollgate::Quota;
 use tollgate_distributed::OnOutage;
 use tollgate_http::{LimitBy, RateLimitLayer};
 
-use crate::serving::{by_number, call, of, status};
+use super::serving::{by_number, call, of, status};
 use crate::world::World;
 
 const RTT: Duration = Duration::from_millis(2);

@@ -10,6 +10,10 @@ mod outage;
 mod verbs;
 mod world;
 
+#[cfg(all(feature = "http", feature = "sqlite"))]
+#[path = "../layer/mod.rs"]
+mod layer;
+
 // The cells of the matrix are common to this clock and to real servers.
 #[path = "../matrix/mod.rs"]
 mod cells;

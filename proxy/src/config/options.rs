@@ -5,14 +5,12 @@
 //! another. `tests/it/features/reread.rs` has a file with all settings.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::describe::{Entry, entries};
 use super::file::File;
 use super::given::Given;
 use super::settings::Settings;
 use super::upstream::read_roots;
-use tollgate_common::settings::values::{self, DAY, number};
 
 /// The options of the proxy.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -22,31 +20,9 @@ pub(crate) struct Options {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     given: Given,
-    #[command(flatten)]
-    pub(crate) demo: Demo,
-}
-
-/// The upstream in this process, and its workers.
-#[derive(clap::Args, Clone, Copy, Debug, Default)]
-pub(crate) struct Demo {
     /// A server in this process answers, though the file names no upstream
     #[arg(long)]
     demo: bool,
-    /// The server in this process answers N requests at a time
-    #[arg(long, value_name = "N", conflicts_with = "upstream",
-          value_parser = |n: &str| number(n, 1_usize, 1_000_000))]
-    pub(crate) workers: Option<usize>,
-    /// Each answer of that server takes this time [0s]
-    #[arg(long, value_name = "DURATION", conflicts_with = "upstream", value_parser = time,
-          default_value = "0s", hide_default_value = true)]
-    pub(crate) service: Duration,
-    /// Half of the workers are away from this time after the start on, for as long
-    #[arg(long, value_name = "DURATION", requires = "workers", value_parser = time)]
-    pub(crate) slow_at: Option<Duration>,
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    values::time(text, Duration::ZERO, DAY)
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].
@@ -63,7 +39,7 @@ pub(crate) fn load(options: &Options) -> Result<Settings, String> {
 /// health checks, and send credentials back.
 pub(crate) fn check_upstream(options: &Options, settings: &Settings) -> Result<(), String> {
     match &options.config {
-        Some(path) if settings.upstreams.is_empty() && !options.demo.demo => Err(format!(
+        Some(path) if settings.upstreams.is_empty() && !options.demo => Err(format!(
             "{}: no upstream is named, as in upstream = [\"http://127.0.0.1:8000\"]; with --demo a server in \
              this process answers",
             path.display()

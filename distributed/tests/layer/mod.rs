@@ -4,6 +4,3 @@ mod fleet;
 mod keys;
 mod outage;
 mod serving;
-#[path = "../virtual_time/world.rs"]
-#[expect(dead_code, reason = "the tests of virtual time use the rest")]
-mod world;
