@@ -1,5 +1,8 @@
 //! The limit on the requests in flight to each upstream.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use super::upstreams::{moody, upgrading, websocket};
 use crate::support::{Connection, Folder, GET, OK, Proxy, Upstream, deaf, refusing, serve, until};
 
@@ -247,7 +250,12 @@ fn a_limit_falls_while_the_upstream_refuses_connections_and_not_while_it_fails()
 /// requests that are refused or a limit that is used it does not rise.
 #[test]
 fn a_limit_with_a_target_follows_the_answers() {
-    let proxy = Proxy::start("--limit none --service 30ms --inflight 100 --target 10ms");
+    let late = serve(|mut connection| {
+        connection.request();
+        sleep(Duration::from_millis(30));
+        connection.write(LAST);
+    });
+    let proxy = Proxy::over(&late, "--limit none --inflight 100 --target 10ms");
     assert_eq!(proxy.sum("tollgate_inflight_limit", ""), 20.0);
     assert_eq!(proxy.sum("tollgate_inflight_target_seconds", ""), 0.01);
     let mut client = proxy.connect();
