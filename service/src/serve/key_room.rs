@@ -139,7 +139,8 @@ impl KeyRoom {
     /// follows.
     pub(super) fn take(&self, share: &Share, is_taken: bool) -> bool {
         let part = share.part.load(Relaxed);
-        // First, so that no two keys take the last place.
+        // First, so that no two calls take the last place. A call that is refused one counts for a
+        // moment, and another call may be refused because of it: its key shares a count.
         let begun = self.begun.fetch_add(usize::from(is_taken), Relaxed);
         let keys = self.counted.load(Relaxed).wrapping_add(begun);
         let is_within = part == ALWAYS || keys < self.pool.load(Relaxed);

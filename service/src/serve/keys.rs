@@ -15,7 +15,7 @@ pub(super) struct HeldKey {
 }
 
 enum Arrival {
-    /// There was room, so that nobody asked whether the key is known.
+    /// The room was not tight: the call did not look whether the key is known.
     Free,
     /// The key is new, and took a place.
     Taken,
