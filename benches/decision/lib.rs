@@ -1,0 +1,1 @@
+//! `cargo bench` times `decision.rs`.
