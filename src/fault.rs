@@ -38,6 +38,8 @@ pub(crate) enum Fault {
     PlanStartUnseen,
     /// An attempt under a plan counts its ticks from 0 in each turn of the stamp.
     TurnForgotten,
+    /// The mark of a move is cleared after the step, not before it.
+    MoveClearedLate,
     /// An attempt decides although another thread has committed meanwhile.
     LostRaceDecides,
     /// The hook sees the decision of an attempt that lost its race.

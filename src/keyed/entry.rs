@@ -11,12 +11,13 @@ use crate::keyed::id::EntryId;
 use crate::keyed::idle;
 use crate::keyed::key::{EntryKey, KeyQuery, Map, ToKey};
 use crate::keyed::keyspace::{Keyspace, Parts};
+use crate::keyed::moves;
 use crate::keyed::overflow::{OverflowSet, WhenFull};
 use crate::keyed::protocol;
 use crate::keyed::protocol::{Entry, is_removable};
 use crate::keyed::ring::{Probe, Ticket};
 use crate::keyed::same_hash::SameHash;
-use crate::keyed::store::{FoundBucket, StoreGuard};
+use crate::keyed::store::{FoundBucket, Store, StoreGuard};
 use crate::keyed::table::Table;
 use crate::sync::yield_now;
 use crate::word::decision::Denied;
@@ -187,7 +188,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         let stored = EntryKey { tag: ticket.admits(hash), key };
         // If another thread inserted the key first, the ticket keeps a stale id; the ring's hand
         // will reclaim it.
-        let insert = || map.try_insert(stored, Bucket::new(), guard).ok();
+        let insert = || keyspace.insert(map, stored, Bucket::new(), guard);
         // While the ticket is held, the hand passes by.
         let (bucket, start) = protocol::insert_uncharged(self, insert)?;
         if ticket.is_rare() {
@@ -241,6 +242,21 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
 }
 
 impl<K: Hash + Eq> Keyspace<K> {
+    /// Inserts a key into the map, if it is not there. An insertion that moves entries says so.
+    pub(crate) fn insert<'g>(
+        &self,
+        map: &Map<K>,
+        key: EntryKey<K>,
+        bucket: Bucket,
+        guard: &'g LocalGuard<'_>,
+    ) -> Option<&'g Bucket> {
+        let (inserted, moved) = moves::insert(|| map.try_insert(key, bucket, guard).ok());
+        if let (Some(moved), Store::Map(buckets)) = (moved, &self.store) {
+            buckets.moves.begin(moved);
+        }
+        inserted
+    }
+
     /// Returns the entry of a key, for a call that is not decided by an attempt.
     #[inline]
     pub(crate) fn entry<'a, Q: ToKey<K> + ?Sized>(

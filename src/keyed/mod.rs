@@ -30,6 +30,7 @@ pub(crate) mod in_line;
 pub(crate) mod key;
 pub(crate) mod keyspace;
 pub(crate) mod lines;
+pub(crate) mod moves;
 pub(crate) mod overflow;
 pub(crate) mod protocol;
 pub(crate) mod removals;

@@ -100,7 +100,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                 return;
             } else if let Ok(mut ticket) = entry.ticket(map, guard, self.engine.clock.nanos()) {
                 let stored = EntryKey { tag: ticket.admits(key.hash()), key: key.key.to_key() };
-                if let Ok(bucket) = map.try_insert(stored, Bucket::from_state(state), guard) {
+                if let Some(bucket) = self.insert(map, stored, Bucket::from_state(state), guard) {
                     return self.bring_debts(bucket, key.hash());
                 }
             } else {

@@ -7,6 +7,7 @@ use papaya::{LocalGuard, ResizeMode};
 
 use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::keyed::key::{Map, PrehashedHasher};
+use crate::keyed::moves::{self, Moves, STEP};
 use crate::keyed::table::{SlotRef, Table};
 use crate::word::state::State;
 
@@ -18,8 +19,6 @@ pub(crate) enum Store<K> {
 
 /// Keys for which the first table of a map is made, unless more are expected.
 const FIRST_KEYS: usize = 12;
-/// Places that an insertion moves to a larger table. With papaya's 64 it took 10 us.
-const MOVED: usize = 8;
 
 /// A map of buckets, made for the first call with a key, and its bound.
 ///
@@ -27,6 +26,7 @@ const MOVED: usize = 8;
 /// entry, and the protocol of a key needs no more states.
 pub(crate) struct MapStore<K> {
     map: OnceLock<Map<K>>,
+    pub(crate) moves: Moves,
     max_keys: usize,
 }
 
@@ -40,26 +40,35 @@ impl<K> MapStore<K> {
     /// Returns a map for `max_keys` keys. It is made at once if `presize` keys are expected.
     pub(crate) fn new(presize: usize, max_keys: usize) -> Self {
         let map = if presize == 0 { OnceLock::new() } else { Self::make(presize.min(max_keys)).into() };
-        MapStore { map, max_keys }
+        MapStore { map, moves: Moves::new(), max_keys }
     }
 
     fn make(keys: usize) -> Map<K> {
         let map = papaya::HashMap::builder().hasher(PrehashedHasher::default());
-        map.capacity(keys).resize_mode(ResizeMode::Incremental(MOVED)).build()
+        map.capacity(keys).resize_mode(ResizeMode::Incremental(STEP)).build()
     }
 
+    /// Returns the map for a call, which helps with a move that is on.
     #[inline(always)]
-    pub(crate) fn map(&self) -> &Map<K> {
+    pub(crate) fn map(&self) -> &Map<K>
+    where
+        K: Eq,
+    {
         match self.map.get() {
-            Some(map) => map,
-            None => self.made_now(),
+            Some(map) if !self.moves.are_on() => map,
+            _ => self.made_or_moved(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn made_now(&self) -> &Map<K> {
-        self.map.get_or_init(|| Self::make(FIRST_KEYS))
+    fn made_or_moved(&self) -> &Map<K>
+    where
+        K: Eq,
+    {
+        let map = self.map.get_or_init(|| Self::make(FIRST_KEYS));
+        self.moves.help(|moved| moves::step(map, moved, &map.guard()), || moves::end(map, &map.guard()));
+        map
     }
 
     /// Returns the map, if there was a call with a key.
@@ -70,7 +79,10 @@ impl<K> MapStore<K> {
 
 impl<K> Store<K> {
     #[inline(always)]
-    pub(crate) fn pin(&self) -> StoreGuard<'_, K> {
+    pub(crate) fn pin(&self) -> StoreGuard<'_, K>
+    where
+        K: Eq,
+    {
         match self {
             Store::Map(buckets) => {
                 let map = buckets.map();

@@ -335,7 +335,11 @@ impl<K, R: Rule, S> Builder<K, R, S> {
     /// Allocates the map in advance for `keys` keys, at most for [`max_keys`](Builder::max_keys).
     /// With [`inline`](Builder::inline) there is no map.
     ///
-    /// By default the map grows in steps, and decisions on other keys help with each step.
+    /// By default the map grows in steps, and decisions on other keys help with each step. It is
+    /// worth it for keys that come at once after the start, because a step takes some 100 us to a
+    /// millisecond of one decision. Later decisions are no faster. Room for more keys than there
+    /// will be makes them slower, because their places are in more pages: with four times the room
+    /// by a third.
     ///
     /// # Errors
     ///

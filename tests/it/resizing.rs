@@ -1,6 +1,8 @@
 // promise: bounded, one-bucket
 //! Keys that are removed and come back while the map grows: the bound on keys and the receipts find
-//! their entries.
+//! their entries. And a map that has grown: a look-up asks one table.
+
+use std::cell::Cell;
 
 use tollgate::{Quota, RateLimiter, WhenFull};
 
@@ -65,5 +67,62 @@ fn a_receipt_reaches_a_key_that_came_back_while_the_map_grew() {
                 assert_eq!(left(), 1, "a reservation was dropped, of {keys}");
             }
         }
+    }
+}
+
+thread_local! {
+    static COMPARED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A key that counts its comparisons.
+#[derive(Clone, Hash, Eq)]
+struct Counted(u64);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Counted) -> bool {
+        COMPARED.set(COMPARED.get() + 1);
+        self.0 == other.0
+    }
+}
+
+/// Looks keys up. Returns the comparisons, of which a key that was moved to another table takes two
+/// until the move has ended.
+fn compared(limiter: &RateLimiter<Counted>, keys: impl Iterator<Item = u64>) -> u64 {
+    let before = COMPARED.get();
+    keys.for_each(|key| assert!(limiter.try_acquire(&Counted(key)).is_ok()));
+    COMPARED.get() - before
+}
+
+/// Other keys of the same seven bits of a hash are compared as well: one in some hundred look-ups.
+fn asserts_one_table(keys: u64, looks: u64, compared: u64) {
+    assert!((looks..looks + looks / 16 + 4).contains(&compared), "{keys} keys: {compared} of {looks}");
+}
+
+#[test]
+fn a_look_up_asks_one_table_once_insertions_stop() {
+    let limiter = RateLimiter::<Counted>::new(Quota::per_hour(1_000_000));
+    let mut held = 0;
+    let mut grow = |keys: u64| {
+        compared(&limiter, held..keys);
+        held = keys;
+    };
+    for hundred in 0..50 {
+        let mut seen = 0;
+        for keys in 100 * hundred + 1..100 * hundred + 101 {
+            grow(keys);
+            // Of the first ones, which are moved first, and of the others.
+            seen += compared(&limiter, (0..40).map(|n| n * n * keys / 1_600));
+        }
+        asserts_one_table(100 * hundred + 100, 4_000, seen);
+    }
+    // Numbers at which a larger map is between two tables: the look-ups end that.
+    for keys in (12_000..15_000).step_by(size(100, 5)) {
+        grow(keys);
+        compared(&limiter, 0..keys);
+        asserts_one_table(keys, keys, compared(&limiter, 0..keys));
+    }
+    for keys in (14..=size(16, 20)).map(|power| 1 << power) {
+        grow(keys);
+        asserts_one_table(keys, keys, compared(&limiter, 0..keys));
     }
 }

@@ -13,6 +13,7 @@ mod checker;
 mod limiter;
 mod line;
 mod map;
+mod moves;
 mod places;
 mod plans;
 mod regime;
