@@ -1,8 +1,9 @@
 //! The move of a map's entries to its next table, and its end.
 //!
-//! papaya moves some places in an insertion that finds none, and the rest in later ones. A look-up
-//! of an entry that was moved reads both tables, so a move that nobody ends has its price in each
-//! look-up. So an insertion that moves entries says so, and then each call moves some more.
+//! papaya moves a step of places in an insertion that finds none, and the rest in later ones. A
+//! look-up of a moved entry reads two tables until the move has ended. So an insertion that moves
+//! an entry says so, and then each later call moves [`STEP`] places. The calls of a `Pinned` do
+//! not: its map is looked up once, when it is made.
 //!
 //! *Invariant:* while no call is under way, a map is between two tables only if a move is said to
 //! be on, or if the places that were moved had no entry. Checked by `a_move_is_ended_by_somebody`
