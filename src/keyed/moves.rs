@@ -69,7 +69,7 @@ impl Moves {
             return;
         }
         if step(moved) {
-            // A newer mark stays.
+            // A newer mark stays, or else one call would end the whole of its move.
             let _ = self.moved.compare_exchange(0, moved, Ordering::Release, Ordering::Relaxed);
         } else {
             end();

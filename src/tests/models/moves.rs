@@ -23,15 +23,18 @@ impl World {
         self.moves.begin(if steps % 16 == 0 { steps / 16 + 1 } else { steps / 16 });
     }
 
-    /// Makes a step if the move of an entry is on.
+    /// Makes a step if the move of an entry is on. The load comes first, as papaya's of its table:
+    /// the mark must order it after the insertion.
     fn step(&self, moved: u32) -> bool {
         let next = |steps| (steps / 16 == moved && steps % 16 > 0).then(|| steps - 1);
-        self.steps.fetch_update(Relaxed, Relaxed, next).is_ok()
+        next(self.steps.load(Relaxed)).is_some() && self.steps.fetch_update(Relaxed, Relaxed, next).is_ok()
     }
 
     fn end(&self) {
-        let _ =
-            self.steps.fetch_update(Relaxed, Relaxed, |steps| (steps % 16 > 0).then_some(steps / 16 * 16));
+        let next = |steps| (steps % 16 > 0).then_some(steps / 16 * 16);
+        if next(self.steps.load(Relaxed)).is_some() {
+            let _ = self.steps.fetch_update(Relaxed, Relaxed, next);
+        }
     }
 
     fn look_up(&self) {
