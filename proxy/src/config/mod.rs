@@ -4,7 +4,7 @@ mod build;
 mod checks;
 pub(crate) mod describe;
 pub(crate) mod exempt;
-mod fault;
+mod error;
 mod file;
 mod given;
 pub(crate) mod options;

@@ -6,7 +6,7 @@
 
 mod doubts;
 pub(crate) mod explain;
-pub mod fault;
+pub mod error;
 mod fields;
 pub mod load;
 mod metadata;
