@@ -121,19 +121,20 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-pub use layer::ban::{BanAfter, InvalidBan};
-pub use layer::body::ResponseBody;
-pub use layer::boxed::BoxRateLimitLayer;
-pub use layer::builder::LayerBuilder;
-pub use layer::decision::Decision;
-pub use layer::delay::DelayLayer;
-pub use layer::limit_by::{LimitBy, NeedsKey, OnMissingKey};
-pub use layer::limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
-pub use layer::named::NamedLimit;
-pub use layer::rate_limit_layer::RateLimitLayer;
-pub use layer::service::{RateLimit, ResponseFuture};
-pub use layer::settle::{Cost, ResponseHead};
-pub use layer::stats::{LayerStats, LimitStats, prometheus};
+pub use layer::decide::decision::Decision;
+pub use layer::decide::settle::{Cost, ResponseHead};
+pub use layer::limit::ban::{BanAfter, InvalidBan};
+pub use layer::limit::counts::LimitStats;
+pub use layer::limit::limit_by::{LimitBy, NeedsKey, OnMissingKey};
+pub use layer::limit::limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+pub use layer::limit::named::NamedLimit;
+pub use layer::service::body::ResponseBody;
+pub use layer::service::boxed::BoxRateLimitLayer;
+pub use layer::service::builder::LayerBuilder;
+pub use layer::service::delay::DelayLayer;
+pub use layer::service::rate_limit::{RateLimit, ResponseFuture};
+pub use layer::service::rate_limit_layer::RateLimitLayer;
+pub use layer::service::stats::{LayerStats, prometheus};
 pub use request::check::Check;
 #[cfg(feature = "ipnet")]
 pub use request::client_ip::networks::InvalidNetwork;

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use tollgate::{AnyRule, Clock, Denied, Granted, Plan, Quota, Rule, Stats, Tokens, Window};
 
-use super::line::Sleep;
-
 /// A request for tokens of one bucket, as a layer names it to a [`LayerLimiter`].
 #[derive(Debug)]
 #[non_exhaustive]
@@ -180,6 +178,12 @@ pub trait LayerLimiter<K>: Send + Sync + 'static {
     /// [`take`](LayerLimiter::take).
     fn with_tokens(&self, _request: LayerRequest<'_, K>, _then: &mut dyn FnMut(&dyn Tokens)) {}
 }
+
+/// A timer of a runtime.
+pub(crate) type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A function that makes timers.
+pub(crate) type Sleep = Arc<dyn Fn(Duration) -> Timer + Send + Sync>;
 
 /// A limiter whose requests can wait.
 pub(crate) trait HasLine<K>: Send + Sync {

@@ -8,8 +8,8 @@ use http::header::{CONTENT_LENGTH, HeaderName};
 use http::{Extensions, HeaderMap, Response, StatusCode};
 use http_body::Frame;
 
-use super::dyn_limit::{Adjust, Adjustment};
-use super::stats::{LimitCounters, count};
+use crate::layer::limit::counts::{LimitCounters, count};
+use crate::layer::limit::dyn_limit::{Adjust, Adjustment};
 use tollgate::Granted;
 
 /// The head of a response, for [`LayerBuilder::settle_on`](crate::LayerBuilder::settle_on).
@@ -160,7 +160,7 @@ pub(crate) type SettleOn = Arc<dyn Fn(ResponseHead<'_>) -> Cost + Send + Sync>;
 
 /// The tokens that a granted request has taken at its limits.
 #[derive(Default)]
-pub(super) struct Charged {
+pub(crate) struct Charged {
     adjusts: Vec<Adjust>,
     tokens: u64,
 }
@@ -210,7 +210,7 @@ impl Charged {
 
 /// Settles the cost of a request by the frames of its response's body, the last time when it is
 /// dropped.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     charged: Charged,
     kind: MeterKind,
     /// The least tokens that the request costs.
@@ -241,7 +241,7 @@ enum MeterKind {
 
 impl Meter {
     /// Sees a frame that passes.
-    pub(super) fn see<D: Buf + From<Bytes>>(&mut self, frame: Frame<D>) -> Frame<D> {
+    pub(crate) fn see<D: Buf + From<Bytes>>(&mut self, frame: Frame<D>) -> Frame<D> {
         if let (Some(to_come), Some(data)) = (&mut self.to_come, frame.data_ref()) {
             *to_come = to_come.saturating_sub(data.remaining() as u64);
         }
@@ -281,12 +281,12 @@ impl Meter {
     }
 
     /// Notes that the whole body has passed.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.has_ended = true;
     }
 
     /// Leaves the cost as it is.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.kind = MeterKind::Settled;
     }
 }

@@ -8,12 +8,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ban::{Ban, BanAfter, BanFlaw, BanRule, Bans, InvalidBan, MAX_BAN_KEYS};
+use super::ban::{Ban, BanAfter, BanFlaw, BanRule, Bans, InvalidBan};
+use super::counts::LimitCounters;
 use super::limiter::{AnyLimiter, HasLine, LayerLimiter, LayerPlan};
+use super::part::SearchFuture;
 use super::policies::Policies;
-use super::request::SearchFuture;
-use super::state::{ALL_KEYS, share_of};
-use super::stats::LimitCounters;
+use super::share::Share;
 use super::top_keys::TopKeys;
 use crate::request::key::{Head, KeyFrom};
 use crate::response::policy::Policy;
@@ -75,9 +75,8 @@ pub struct LimitBy<K> {
     pub(crate) top: TopKeys<K>,
     pub(crate) bans: Option<Bans<K>>,
     pub(super) see_refusal: Option<Box<SeeRefusal<K>>>,
-    /// The share of keys whose refusals this limit enforces, in units of 2^-32: none in shadow
-    /// mode.
-    pub(super) enforced: u64,
+    /// The share of keys whose refusals this limit enforces: none in shadow mode.
+    pub(super) enforced: Share,
     pub(super) counters: Arc<LimitCounters>,
 }
 
@@ -204,7 +203,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
             top,
             bans: None,
             see_refusal: None,
-            enforced: ALL_KEYS,
+            enforced: Share::ALL,
             counters,
         }
     }
@@ -290,17 +289,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// # Ok::<(), tollgate_http::InvalidBan>(())
     /// ```
     pub fn ban_after(self, refusals: u64, window: Duration) -> BanAfter<LimitBy<K>> {
-        let apply = |limit: LimitBy<K>, rule| limit.with_bans(&rule);
-        BanAfter { refusals, window, max_keys: MAX_BAN_KEYS, apply, to: self }
+        BanAfter::new(refusals, window, self, |limit, rule| limit.with_bans(&rule))
     }
 
     /// Sets the function that sees refused keys. Without feature `tracing` no layer has one.
     #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "see above"))]
-    pub(super) fn with_see_refusal(self, see: Box<SeeRefusal<K>>) -> Self {
+    pub(crate) fn with_see_refusal(self, see: Box<SeeRefusal<K>>) -> Self {
         LimitBy { see_refusal: Some(see), ..self }
     }
 
-    pub(super) fn with_bans(self, rule: &BanRule) -> Result<Self, InvalidBan> {
+    pub(crate) fn with_bans(self, rule: &BanRule) -> Result<Self, InvalidBan> {
         if !self.key.is_proved() {
             return Err(InvalidBan(BanFlaw::Unproved));
         }
@@ -320,7 +318,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// one that is not enforced.
     #[must_use]
     pub fn enforce(self, percent: u8) -> Self {
-        LimitBy { enforced: share_of(percent), ..self }
+        LimitBy { enforced: Share::of_percent(percent), ..self }
     }
 
     /// Chooses a plan for each request, as by a customer's tier. `None` is the limiter's own rule.
@@ -396,11 +394,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     /// Returns the rest of the ban of a key, if it is banned.
-    pub(super) fn banned(&self, key: &K) -> Option<Duration> {
+    pub(crate) fn banned(&self, key: &K) -> Option<Duration> {
         self.bans.as_ref()?.check(key)?.retry_after()
     }
 
-    pub(super) fn unban(&self, key: &K) -> bool {
+    pub(crate) fn unban(&self, key: &K) -> bool {
         self.bans.as_ref().is_some_and(|bans| bans.unban(key))
     }
 }

@@ -6,16 +6,17 @@ use std::task::{Context, Poll, Waker, ready};
 
 use super::account::account;
 use super::action::Action;
-use super::dyn_limit::DynLimit;
-use super::limit_by::LimitBy;
-use super::request::{BucketOf, Part, Pending, Ruling, Step};
+use super::request::{Pending, Ruling, Step};
 use super::stages::{bans, exempt, keys, remote, search, take, wait};
 use super::state::LayerState;
+use crate::layer::limit::dyn_limit::DynLimit;
+use crate::layer::limit::limit_by::LimitBy;
+use crate::layer::limit::part::{BucketOf, Part};
 use crate::request::key::Head;
 
 /// Decides on a request to a layer whose first limit has keys of type `K`, and that never waits.
 #[inline(never)]
-pub(super) fn decide_at_once<K>(state: &LayerState, head: Head<'_>) -> Action
+pub(crate) fn decide_at_once<K>(state: &LayerState, head: Head<'_>) -> Action
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
@@ -37,7 +38,7 @@ const ONE: &str = "the layer was built with its first limit";
 
 impl LayerState {
     /// Decides on a request that may wait, or goes on with its decision.
-    pub(super) fn decide(
+    pub(crate) fn decide(
         &self,
         head: Head<'_>,
         pending: &mut Pending<'_>,
@@ -70,8 +71,22 @@ impl LayerState {
             ruling = take(self, first, pending);
         }
         if pending.delay.is_some() {
-            return wait(self, first, head, pending, ruling, context);
+            return self.rule_after_wait(first, head, pending, ruling, context);
         }
         Poll::Ready(ruling)
+    }
+
+    /// Goes on with the ruling of a request that may wait: after the wait it takes again.
+    #[cold]
+    fn rule_after_wait<F: DynLimit + ?Sized>(
+        &self,
+        first: &F,
+        head: Head<'_>,
+        pending: &mut Pending<'_>,
+        ruling: Option<Ruling>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Ruling>> {
+        let ruling = ready!(wait(self, first, head, pending, ruling, context));
+        Poll::Ready(ruling.or_else(|| take(self, first, pending)))
     }
 }

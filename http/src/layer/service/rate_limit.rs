@@ -1,6 +1,5 @@
 //! The service and its response future.
 
-use super::line::WaitingLine;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,12 +12,13 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::action::Action;
-use super::after::After;
 use super::body::ResponseBody;
-use super::decision::Decision;
-use super::request::Pending;
-use super::state::LayerState;
+use crate::layer::decide::action::Action;
+use crate::layer::decide::after::After;
+use crate::layer::decide::decision::Decision;
+use crate::layer::decide::line::WaitingLine;
+use crate::layer::decide::request::Pending;
+use crate::layer::decide::state::LayerState;
 use crate::request::key::Head;
 
 /// A service behind a limit, from a [`RateLimitLayer`](crate::RateLimitLayer), with its counts.
@@ -77,7 +77,7 @@ where
         }
         match (self.state.decide_at_once)(&self.state, Head::from(&request)) {
             Action::Pass(decision, after) => {
-                self.state.note(&mut request, decision);
+                note(&self.state, &mut request, decision);
                 self.pass(request, after)
             }
             Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
@@ -85,17 +85,15 @@ where
     }
 }
 
-impl LayerState {
-    /// Notes the decision on a request that is passed on.
-    #[inline]
-    fn note<A>(&self, request: &mut Request<A>, decision: Option<Decision>) {
-        if self.forwards_headers {
-            let over = decision.as_ref().is_some_and(|decision| decision.result().is_err());
-            tell_upstream(request, over);
-        }
-        if let Some(decision) = decision {
-            request.extensions_mut().insert(decision);
-        }
+/// Notes the decision on a request that is passed on.
+#[inline]
+fn note<A>(state: &LayerState, request: &mut Request<A>, decision: Option<Decision>) {
+    if state.forwards_headers {
+        let over = decision.as_ref().is_some_and(|decision| decision.result().is_err());
+        tell_upstream(request, over);
+    }
+    if let Some(decision) = decision {
+        request.extensions_mut().insert(decision);
     }
 }
 
@@ -137,7 +135,7 @@ impl<T: Clone> RateLimit<T> {
     {
         match action {
             Action::Pass(decision, after) => {
-                self.state.note(&mut request, decision);
+                note(&self.state, &mut request, decision);
                 self.pass(request, after)
             }
             Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
@@ -201,7 +199,7 @@ impl<T: Service<Request<A>>, A> Waiting<T, A> {
             match ready!(self.state.decide(Head::from(&self.request), pending, context)) {
                 Action::Refuse(response) => return Poll::Ready(Err(Ok(response))),
                 Action::Pass(decision, after) => {
-                    self.state.note(&mut self.request, decision);
+                    note(&self.state, &mut self.request, decision);
                     *stage = Stage::Ready(after);
                 }
             }

@@ -8,15 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
-use super::ban::{Ban, BanAfter, InvalidBan, MAX_BAN_KEYS};
-use super::decide::decide_at_once;
-use super::decision::Decision;
-use super::dyn_limit::DynLimit;
-use super::limit_by::{LimitBy, OnMissingKey};
-use super::limiter::LayerPlan;
-use super::reported::Reported;
-use super::settle::{Cost, ResponseHead};
-use super::state::{ALL_KEYS, LayerState, share_of};
+use crate::layer::decide::decision::Decision;
+use crate::layer::decide::order::decide_at_once;
+use crate::layer::decide::settle::{Cost, ResponseHead};
+use crate::layer::decide::state::LayerState;
+use crate::layer::limit::ban::{Ban, BanAfter};
+use crate::layer::limit::dyn_limit::DynLimit;
+use crate::layer::limit::limit_by::{LimitBy, OnMissingKey};
+use crate::layer::limit::limiter::LayerPlan;
+use crate::layer::limit::reported::Reported;
+use crate::layer::limit::share::Share;
 use crate::request::check::Check;
 use crate::request::exempt::Exempt;
 use crate::request::key::Head;
@@ -107,11 +108,10 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Bans a key that the first limit refuses too often; see [`LimitBy::ban_after`].
     pub fn ban_after(self, refusals: u64, window: Duration) -> BanAfter<Self> {
-        let apply = |layer: LayerBuilder<K>, rule| -> Result<_, InvalidBan> {
+        BanAfter::new(refusals, window, self, |layer, rule| {
             let first = layer.first.with_bans(&rule)?;
             Ok(LayerBuilder { first, ..layer })
-        };
-        BanAfter { refusals, window, max_keys: MAX_BAN_KEYS, apply, to: self }
+        })
     }
 
     /// Settles the cost of a request by its response: the bytes of its body, or the tokens of a
@@ -177,7 +177,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
     ///
     /// Between 0 and 100, the keys that are not enforced are in shadow mode.
     pub fn enforce(mut self, percent: u8) -> Self {
-        self.state.enforced = share_of(percent);
+        self.state.enforced = Share::of_percent(percent);
         self
     }
 
@@ -315,7 +315,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> From<LimitBy<K>> for LayerBui
             shadows: false,
             forwards_headers: false,
             exposes: false,
-            enforced: ALL_KEYS,
+            enforced: Share::ALL,
             reject: None,
             counters: Default::default(),
             reported: Reported::default(),

@@ -1,7 +1,5 @@
 //! The part of one limit in the decision of its layer.
 
-use super::limiter::AnswerFuture;
-use super::line::{Sleep, hash_of};
 use std::any::Any;
 use std::future::ready;
 use std::hash::Hash;
@@ -9,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ban::{Ban, Bans};
+use super::counts::{LimitCounters, LimitStats, count};
 use super::dyn_limit::{Adjust, Adjustment, DynLimit};
 use super::limit_by::{LimitBy, OnMissingKey};
-use super::limiter::{Answer, LayerRequest};
+use super::limiter::{Answer, AnswerFuture, LayerRequest, Sleep};
+use super::part::{BucketOf, Lent, LentAnswer, LentFuture, Part, Role, SearchFuture};
 use super::reported::Reported;
-use super::request::{BucketOf, Lent, LentAnswer, LentFuture, Part, Role, SearchFuture};
-use super::state::ALL_KEYS;
-use super::stats::{LimitCounters, LimitStats, count};
+use super::share::Share;
 use crate::request::check::Check;
-use crate::request::key::Head;
+use crate::request::key::{Head, hash_of};
 use crate::response::policy::Policy;
 use tollgate::Clock;
 use tollgate::Tokens;
@@ -45,7 +43,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
     }
 
     fn spares(&self) -> bool {
-        self.enforced < ALL_KEYS
+        self.enforced != Share::ALL
     }
 
     fn search(&self, head: Head<'_>) -> Option<SearchFuture> {
@@ -83,11 +81,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
             None => {
                 self.count_keyless(head, reported);
                 match self.missing {
-                    OnMissingKey::Share if self.enforced == 0 => Role::Shadow,
+                    OnMissingKey::Share if self.enforced == Share::NONE => Role::Shadow,
                     OnMissingKey::Share => Role::Enforced,
                     OnMissingKey::Allow => Role::Absent,
                     // In shadow mode the limit refuses no request.
-                    OnMissingKey::Reject if self.enforced == 0 => Role::Absent,
+                    OnMissingKey::Reject if self.enforced == Share::NONE => Role::Absent,
                     OnMissingKey::Reject => return Err(self.key.check(head)),
                 }
             }
@@ -229,8 +227,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
 
     #[inline]
     fn role_for(&self, key: &K) -> Role {
-        // The upper half, as the best mixed one.
-        match self.enforced == ALL_KEYS || hash_of(key) >> 32 < self.enforced {
+        match self.enforced == Share::ALL || self.enforced.contains(hash_of(key)) {
             true => Role::Enforced,
             false => Role::Shadow,
         }

@@ -9,13 +9,13 @@ use tower_layer::Layer;
 
 use super::boxed::BoxRateLimitLayer;
 use super::builder::LayerBuilder;
-use super::dyn_limit::DynLimit;
-use super::limit_by::{LimitBy, NeedsKey};
-use super::limiter::AnyLimiter;
-use super::named::NamedLimit;
-use super::service::RateLimit;
-use super::state::LayerState;
+use super::rate_limit::RateLimit;
 use super::stats::LayerStats;
+use crate::layer::decide::state::LayerState;
+use crate::layer::limit::dyn_limit::DynLimit;
+use crate::layer::limit::limit_by::{LimitBy, NeedsKey};
+use crate::layer::limit::limiter::AnyLimiter;
+use crate::layer::limit::named::NamedLimit;
 
 /// A layer that limits requests. See the [front page](crate).
 ///
@@ -55,7 +55,7 @@ impl<K: Hash + Eq + Clone> RateLimitLayer<K> {
     /// Returns the counts so far, of the layer and of each limit.
     #[must_use]
     pub fn stats(&self) -> LayerStats {
-        self.state.stats()
+        LayerStats::of(&self.state)
     }
 
     /// Returns this layer without its type parameter, for the state of an application.
@@ -116,7 +116,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> RateLimitLayer<K> {
     where
         L: Hash + Eq + Clone + Send + Sync + 'static,
     {
-        NamedLimit::of(&self.state, name)
+        NamedLimit::of(&self.state.limits, name)
     }
 
     /// Returns the rest of the ban of a key of the first limit, if it is banned.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::named::NamedLimit;
-use super::service::RateLimit;
-use super::state::LayerState;
+use super::rate_limit::RateLimit;
 use super::stats::LayerStats;
+use crate::layer::decide::state::LayerState;
+use crate::layer::limit::named::NamedLimit;
 
 /// A [`RateLimitLayer`](crate::RateLimitLayer) whose type of keys is erased, from
 /// [`boxed`](crate::RateLimitLayer::boxed).
@@ -24,7 +24,7 @@ impl BoxRateLimitLayer {
     /// Returns the counts so far, of the layer and of each limit.
     #[must_use]
     pub fn stats(&self) -> LayerStats {
-        self.state.stats()
+        LayerStats::of(&self.state)
     }
 
     /// Returns the limit of this name with keys of type `L`; see
@@ -34,7 +34,7 @@ impl BoxRateLimitLayer {
     where
         L: Hash + Eq + Clone + Send + Sync + 'static,
     {
-        NamedLimit::of(&self.state, name)
+        NamedLimit::of(&self.state.limits, name)
     }
 }
 

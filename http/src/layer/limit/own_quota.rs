@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use papaya::HashMap;
 
-use super::stats::count;
+use super::counts::count;
 use tollgate::AnyRule;
 use tollgate::Clock;
 use tollgate::RateLimiter;

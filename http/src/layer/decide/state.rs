@@ -1,6 +1,6 @@
 //! The state that all services of a layer share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -9,36 +9,30 @@ use http::header::ORIGIN;
 
 use super::action::Action;
 use super::after::RefundOn;
-use super::ban::Ban;
 use super::decision::{Decision, LimiterIds};
-use super::dyn_limit::DynLimit;
-use super::line::{Waiters, lock};
-use super::reported::Reported;
-use super::request::{Part, Pending};
+use super::line::Waiters;
+use super::request::Pending;
 use super::settle::SettleOn;
-use super::stats::{LayerStats, count};
+use crate::layer::limit::ban::Ban;
+use crate::layer::limit::counts::count;
+use crate::layer::limit::dyn_limit::DynLimit;
+use crate::layer::limit::part::Part;
+use crate::layer::limit::reported::Reported;
+use crate::layer::limit::share::Share;
 use crate::request::exempt::Exempt;
 use crate::request::key::Head;
 use crate::response::policy::Policy;
 use crate::response::refusal::Reject;
 
-pub(super) type CostOf = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
+pub(crate) type CostOf = Box<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
 /// A function that sees each decision, the policy of the limit that decided, and its part in a ban.
-pub(super) type LayerHook = Box<dyn Fn(Head<'_>, &Decision, &Policy, Ban) + Send + Sync>;
-
-/// The share of keys whose refusals are enforced, in units of 2^-32: all of them.
-pub(crate) const ALL_KEYS: u64 = 1 << 32;
-
-/// Returns the share of keys of `percent` hundredths.
-pub(super) fn share_of(percent: u8) -> u64 {
-    ALL_KEYS * u64::from(percent.min(100)) / 100
-}
+pub(crate) type LayerHook = Box<dyn Fn(Head<'_>, &Decision, &Policy, Ban) + Send + Sync>;
 
 /// The limits of a layer and its options.
 pub(crate) struct LayerState {
     pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
     /// Decides on a request that never waits, by the type of the first limit.
-    pub(super) decide_at_once: fn(&LayerState, Head<'_>) -> Action,
+    pub(crate) decide_at_once: fn(&LayerState, Head<'_>) -> Action,
     /// Ids of the limiters.
     pub(crate) ids: LimiterIds,
     pub(crate) cost: Option<CostOf>,
@@ -58,8 +52,8 @@ pub(crate) struct LayerState {
     pub(crate) forwards_headers: bool,
     /// Whether scripts of other origins may read the fields.
     pub(crate) exposes: bool,
-    /// Share of keys for which refusals are enforced, in units of 2^-32.
-    pub(crate) enforced: u64,
+    /// The share of keys for which refusals are enforced.
+    pub(crate) enforced: Share,
     /// The responses of the user. `None`: those of [`Bare`](crate::Bare).
     pub(crate) reject: Option<Box<dyn Reject<Bytes>>>,
     pub(crate) counters: CachePadded<LayerCounters>,
@@ -88,18 +82,17 @@ impl LayerState {
 
     /// Returns whether the layer enforces refusals for the key of a request.
     pub(super) fn enforces(&self, pending: &Pending<'_>) -> bool {
-        // The upper half, as the best mixed one.
-        pending.hash >> 32 < self.enforced
+        self.enforced.contains(pending.hash)
     }
 
     /// Returns whether the layer enforces the refusals of a share of keys only.
     pub(super) fn is_sampled(&self) -> bool {
-        (1..ALL_KEYS).contains(&self.enforced)
+        self.enforced.is_of_some()
     }
 
     /// Begins a request that owns its buckets.
     #[cold]
-    pub(super) fn pending(&self) -> Pending<'static> {
+    pub(crate) fn pending(&self) -> Pending<'static> {
         let mut parts = self.limits.iter().map(|limit| Part::on_heap(limit.new_bucket()));
         let mut pending = Pending::new(parts.next().expect("a layer has a limit"));
         pending.extend(parts);
@@ -124,18 +117,5 @@ impl LayerState {
     /// Returns whether the response names its fields for a script of another origin.
     pub(super) fn is_exposed_to(&self, head: Head<'_>) -> bool {
         self.exposes && head.headers.contains_key(ORIGIN)
-    }
-
-    pub(super) fn stats(&self) -> LayerStats {
-        let LayerCounters { skipped, exempt, delayed, waiting } = &*self.counters;
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let sums = LayerStats {
-            skipped: of(skipped),
-            exempt: of(exempt),
-            delayed: of(delayed),
-            waiting: lock(waiting).all,
-            ..LayerStats::default()
-        };
-        sums.with_limits(self.limits.iter().map(|limit| limit.stats()).collect())
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::settle::Meter;
+use crate::layer::decide::settle::Meter;
 
 pin_project! {
     /// The body of a response of a [`RateLimit`](crate::RateLimit) or a

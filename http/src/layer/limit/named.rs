@@ -3,20 +3,20 @@
 use std::any::Any;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::counts::LimitStats;
 use super::dyn_limit::DynLimit;
 use super::limit_by::LimitBy;
-use super::state::LayerState;
-use super::stats::LimitStats;
 
 /// A limit of a layer: its counts, its most refused keys, and its bans. From
 /// [`RateLimitLayer::limit`](crate::RateLimitLayer::limit).
 pub struct NamedLimit<'a, K>(&'a LimitBy<K>);
 
 impl<'a, K: Hash + Eq + Clone + Send + Sync + 'static> NamedLimit<'a, K> {
-    pub(super) fn of(state: &'a LayerState, name: &str) -> Option<NamedLimit<'a, K>> {
-        let limits = state.limits.iter().filter_map(|limit| (&**limit as &dyn Any).downcast_ref());
+    pub(crate) fn of(limits: &'a [Arc<dyn DynLimit>], name: &str) -> Option<NamedLimit<'a, K>> {
+        let limits = limits.iter().filter_map(|limit| (&**limit as &dyn Any).downcast_ref());
         limits.into_iter().find(|limit: &&LimitBy<K>| limit.policy.name() == name).map(NamedLimit)
     }
 

@@ -1,14 +1,12 @@
 //! The line of requests that wait for their tokens.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::layer::limit::limiter::Sleep;
 use crate::request::client_ip::ClientIp;
-use crate::request::key::{Head, KeyFrom};
+use crate::request::key::{Head, KeyFrom, hash_of};
 
 /// The most requests that wait, unless it is set.
 const MAX_WAITING: usize = 1_024;
@@ -18,22 +16,17 @@ const LEAST_OF_A_KEY: usize = 16;
 /// Sets the hash of an owner apart from that of the same key.
 const OWNER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-pub(crate) type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A function that makes timers.
-pub(crate) type Sleep = Arc<dyn Fn(Duration) -> Timer + Send + Sync>;
-
 /// A function that finds the hash of the owner of a request.
-pub(super) type OwnerOf = Arc<dyn Fn(Head<'_>) -> Option<u64> + Send + Sync>;
+pub(crate) type OwnerOf = Arc<dyn Fn(Head<'_>) -> Option<u64> + Send + Sync>;
 
-/// The line of a [`DelayLayer`](super::delay::DelayLayer): the longest wait, and the most requests
+/// The line of a [`DelayLayer`](crate::DelayLayer): the longest wait, and the most requests
 /// that wait.
 #[derive(Clone)]
 pub(crate) struct WaitingLine {
     pub(crate) max_delay: Duration,
-    pub(super) max_waiting: usize,
-    pub(super) of_a_key: Option<usize>,
-    pub(super) owner: OwnerOf,
+    pub(crate) max_waiting: usize,
+    pub(crate) of_a_key: Option<usize>,
+    pub(crate) owner: OwnerOf,
     pub(crate) sleep: Sleep,
 }
 
@@ -45,7 +38,7 @@ pub(crate) struct Waiters {
 }
 
 impl WaitingLine {
-    pub(super) fn new(max_delay: Duration, sleep: Sleep) -> WaitingLine {
+    pub(crate) fn new(max_delay: Duration, sleep: Sleep) -> WaitingLine {
         let owner = owner_of(ClientIp::peer());
         WaitingLine { max_delay, max_waiting: MAX_WAITING, of_a_key: None, owner, sleep }
     }
@@ -77,13 +70,8 @@ impl WaitingLine {
 }
 
 /// Returns the function that finds an owner by a key.
-pub(super) fn owner_of(key: impl KeyFrom + 'static) -> OwnerOf {
+pub(crate) fn owner_of(key: impl KeyFrom + 'static) -> OwnerOf {
     Arc::new(move |head| Some(hash_of(&key.key_from(head)?) ^ OWNER))
-}
-
-/// Returns the hash of a key: the same in each process.
-pub(super) fn hash_of<K: Hash>(key: &K) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::new().hash_one(key)
 }
 
 pub(crate) fn lock(waiters: &Mutex<Waiters>) -> MutexGuard<'_, Waiters> {

@@ -7,7 +7,7 @@ use super::after::After;
 use super::decision::Decision;
 
 /// The next step of a request that was decided on.
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Passes the request on with its decision; the response needs work.
     Pass(Option<Decision>, After),
     Refuse(Response<Bytes>),

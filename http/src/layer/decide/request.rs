@@ -1,17 +1,15 @@
 //! The state of a request from its arrival to its decision.
 
-use super::line::{InLine, WaitingLine};
 use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tollgate::{Clock, Moment};
 
-use super::limiter::{LayerPlan, LayerRequest};
+use super::line::{InLine, WaitingLine};
+use crate::layer::limit::dyn_limit::DynLimit;
+use crate::layer::limit::part::{Lent, LentFuture, Part, Role, SearchFuture};
 use crate::request::check::Check;
-use tollgate::{Denied, Granted};
+use tollgate::{Clock, Denied, Granted, Moment};
 
 /// A request and its limits. The only value that the stages of a decision change.
 ///
@@ -69,91 +67,6 @@ pub(crate) enum Work {
     Answer(LentFuture),
 }
 
-/// The question to a limiter that is not at hand.
-pub(crate) type LentFuture = Pin<Box<dyn Future<Output = LentAnswer> + Send>>;
-
-/// The decision of a limiter, with the tokens that it granted.
-pub(crate) type LentAnswer = (Result<Granted, Denied>, Option<Lent>);
-
-/// The search for a key: an `Option<K>`.
-pub(crate) type SearchFuture = Pin<Box<dyn Future<Output = Box<dyn Any + Send + Sync>> + Send>>;
-
-/// A request at one limit.
-pub(crate) struct Part<'s> {
-    pub(crate) role: Role,
-    bucket: AnyBucket<'s>,
-    /// The parts of few requests.
-    rare: Option<Box<Rare>>,
-}
-
-#[derive(Default)]
-struct Rare {
-    /// The result of the search for the key.
-    found: Option<Box<dyn Any + Send + Sync>>,
-    /// The answer of a limiter that is not at hand.
-    answer: Option<Result<Granted, Denied>>,
-    /// The tokens of the answer, until the request is granted.
-    lent: Option<Lent>,
-}
-
-/// The part of a limit in the decision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The limit does not apply.
-    Absent,
-    Enforced,
-    /// The limit decides, and its refusal is not applied.
-    Shadow,
-    /// A limit in shadow mode has granted its tokens.
-    ShadowGranted,
-}
-
-/// A [`BucketOf`] the keys of a limit.
-enum AnyBucket<'s> {
-    Stack(&'s mut (dyn Any + Send + Sync)),
-    Heap(Box<dyn Any + Send + Sync>),
-}
-
-/// The bucket of a request at one limit.
-#[derive(Clone)]
-pub(crate) struct BucketOf<K> {
-    pub(crate) key: Option<K>,
-    pub(crate) plan: Option<LayerPlan>,
-}
-
-impl<K> BucketOf<K> {
-    #[inline(always)]
-    pub(crate) fn empty() -> BucketOf<K> {
-        BucketOf { key: None, plan: None }
-    }
-
-    pub(crate) fn request(&self, n: u64) -> LayerRequest<'_, K> {
-        LayerRequest { key: self.key.as_ref(), plan: self.plan.as_ref(), n }
-    }
-}
-
-/// Tokens that a limiter has granted before the other limits decide. A drop gives them back.
-pub(crate) struct Lent(Option<Box<dyn FnOnce() + Send + Sync>>);
-
-impl Lent {
-    pub(crate) fn new(refund: impl FnOnce() + Send + Sync + 'static) -> Lent {
-        Lent(Some(Box::new(refund)))
-    }
-
-    /// Spends the tokens.
-    pub(crate) fn spend(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(refund) = self.0.take() {
-            refund();
-        }
-    }
-}
-
 /// The ruling of a stage. `at` is the index of a limit.
 pub(crate) enum Ruling {
     /// The request is on the allow list.
@@ -164,66 +77,11 @@ pub(crate) enum Ruling {
     Decided { at: usize, banned: bool },
 }
 
-impl<'s> Part<'s> {
-    fn new(bucket: AnyBucket<'s>) -> Part<'s> {
-        Part { role: Role::Absent, bucket, rare: None }
-    }
-
-    pub(crate) fn on_heap(bucket: Box<dyn Any + Send + Sync>) -> Part<'s> {
-        Part::new(AnyBucket::Heap(bucket))
-    }
-
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    /// Notes the answer of the limiter.
-    pub(crate) fn answered(&mut self, (decision, lent): LentAnswer) {
-        let rare = self.rare();
-        (rare.answer, rare.lent) = (Some(decision), lent);
-    }
-
-    /// Returns the answer of the limiter, if it is there.
-    #[inline(always)]
-    pub(crate) fn answer(&self) -> Option<Result<Granted, Denied>> {
-        self.rare.as_ref()?.answer
-    }
-
-    /// Takes the result of the search.
-    pub(crate) fn found(&mut self) -> Option<Box<dyn Any + Send + Sync>> {
-        self.rare.as_mut()?.found.take()
-    }
-
-    fn lent(&mut self) -> Option<Lent> {
-        self.rare.as_mut()?.lent.take()
-    }
-
-    #[inline(always)]
-    pub(crate) fn bucket<K: 'static>(&self) -> &BucketOf<K> {
-        let any: &(dyn Any + Send + Sync) = match &self.bucket {
-            AnyBucket::Stack(bucket) => *bucket,
-            AnyBucket::Heap(bucket) => &**bucket,
-        };
-        any.downcast_ref().expect(ITS_OWN)
-    }
-
-    #[inline(always)]
-    pub(crate) fn bucket_mut<K: 'static>(&mut self) -> &mut BucketOf<K> {
-        let any: &mut (dyn Any + Send + Sync) = match &mut self.bucket {
-            AnyBucket::Stack(bucket) => *bucket,
-            AnyBucket::Heap(bucket) => &mut **bucket,
-        };
-        any.downcast_mut().expect(ITS_OWN)
-    }
-}
-
-const ITS_OWN: &str = "the limit made the part";
-
 impl<'s> Pending<'s> {
     /// Begins a request with the bucket of the first limit on the stack.
     #[inline(always)]
     pub(crate) fn on_stack(first: &'s mut (dyn Any + Send + Sync)) -> Pending<'s> {
-        Pending::new(Part::new(AnyBucket::Stack(first)))
+        Pending::new(Part::on_stack(first))
     }
 
     #[inline(always)]
@@ -297,6 +155,16 @@ impl<'s> Pending<'s> {
         }
     }
 
+    /// Takes the tokens of one limit, unless its answer is there.
+    #[inline(always)]
+    pub(crate) fn take_at<L: DynLimit + ?Sized>(&self, limit: &L, at: usize) -> Result<Granted, Denied> {
+        let part = self.part(at);
+        match part.answer() {
+            Some(answer) => answer,
+            None => limit.take(part, self.cost),
+        }
+    }
+
     /// Spends the tokens that the limits with this role have lent.
     pub(crate) fn spend(&mut self, role: Role) {
         let lent = self.parts_mut().filter(|part| part.role == role).filter_map(Part::lent);
@@ -340,7 +208,7 @@ impl<'s> Pending<'s> {
         under_way.retain_mut(|(at, work)| match work {
             Work::Search(search) => match search.as_mut().poll(context) {
                 Poll::Ready(found) => {
-                    self.part_mut(*at).rare().found = Some(found);
+                    self.part_mut(*at).set_found(found);
                     false
                 }
                 Poll::Pending => true,
@@ -365,6 +233,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::layer::limit::part::BucketOf;
 
     #[test]
     fn lent_tokens_go_back_unless_they_are_spent() {

@@ -10,14 +10,14 @@ use http::header::CACHE_CONTROL;
 
 use super::action::Action;
 use super::after::{After, Later, Notice};
-use super::ban::Ban;
 use super::decision::{Decision, counted_before};
-use super::dyn_limit::DynLimit;
-use super::request::{Pending, Role, Ruling};
+use super::request::{Pending, Ruling};
 use super::settle::Charged;
-use super::stages::take_one;
 use super::state::LayerState;
-use super::stats::count;
+use crate::layer::limit::ban::Ban;
+use crate::layer::limit::counts::count;
+use crate::layer::limit::dyn_limit::DynLimit;
+use crate::layer::limit::part::Role;
 use crate::request::check::Check;
 use crate::request::key::Head;
 use crate::response::grpc::NO_STORE;
@@ -213,7 +213,7 @@ fn in_shadow(
         }
         let limit = &*state.limits[at];
         let banned = limit.check_ban(pending.part(at));
-        let decision = banned.map_or_else(|| take_one(limit, pending, at), Err);
+        let decision = banned.map_or_else(|| pending.take_at(limit, at), Err);
         last = last.or(Some((at, decision.ok())));
         match decision {
             Ok(_) => pending.part_mut(at).role = Role::ShadowGranted,

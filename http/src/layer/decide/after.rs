@@ -7,7 +7,7 @@ use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 
 use super::settle::{Charged, Meter, ResponseHead, SettleOn};
-use super::stats::{LimitCounters, count};
+use crate::layer::limit::counts::{LimitCounters, count};
 use crate::response::fields::Fields;
 use crate::response::policy::{Headers, Policy};
 use tollgate::Granted;
@@ -18,7 +18,7 @@ pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// The policies that a response reports.
-pub(super) struct Notice {
+pub(crate) struct Notice {
     pub(super) policy: Arc<Policy>,
     pub(super) also: Vec<Arc<Policy>>,
 }
@@ -59,19 +59,19 @@ fn names_of(form: Headers) -> HeaderValue {
 }
 
 /// The work on a response once it is there.
-pub(super) struct After {
+pub(crate) struct After {
     pub(super) notice: Option<(Notice, Granted)>,
     /// In a box, as the future of each request has room for it.
     pub(super) later: Option<Box<Later>>,
 }
 
 impl After {
-    pub(super) const NOTHING: After = After { notice: None, later: None };
+    pub(crate) const NOTHING: After = After { notice: None, later: None };
 
     /// Settles the cost, and adds the headers. Returns the meter of the body, if the cost depends
     /// on it.
     #[inline]
-    pub(super) fn act<B>(&mut self, response: &mut Response<B>) -> Option<Box<Meter>> {
+    pub(crate) fn act<B>(&mut self, response: &mut Response<B>) -> Option<Box<Meter>> {
         if let Some(later) = self.later.take() {
             return self.act_later(*later, response);
         }
@@ -110,7 +110,7 @@ impl After {
 }
 
 /// The parts of the work that few layers have.
-pub(super) struct Later {
+pub(crate) struct Later {
     /// The time that the request waited for its turn.
     pub(super) delay: Duration,
     /// Whether a script of another origin may read the fields.

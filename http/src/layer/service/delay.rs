@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::line::{Sleep, Timer, WaitingLine, owner_of};
-use super::service::RateLimit;
+use super::rate_limit::RateLimit;
+use crate::layer::decide::line::{WaitingLine, owner_of};
+use crate::layer::limit::limiter::{Sleep, Timer};
 use crate::request::key::KeyFrom;
 
 /// A layer that lets requests over their limits wait for their turn, instead of a refusal. It goes
@@ -128,7 +129,7 @@ impl DelayLayer {
     /// use tollgate_http::{ClientIp, DelayLayer};
     ///
     /// let delay = DelayLayer::by_timer(Duration::from_millis(500), |_| std::future::ready(()))
-    ///     .owner(ClientIp::peer().xff_hops(1));
+    ///     .owner(ClientIp::peer().behind(HopList::XForwardedFor, Trust::hops(1)));
     /// # let _ = delay;
     /// ```
     #[must_use]

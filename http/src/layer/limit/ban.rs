@@ -6,8 +6,8 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::counts::{LimitStats, count};
 use super::own_quota::OwnQuotas;
-use super::stats::{LimitStats, count};
 use tollgate::AnyRule;
 use tollgate::Clock;
 use tollgate::InvalidRule;
@@ -21,11 +21,11 @@ use tollgate::{Denied, Reason};
 /// or [`LayerBuilder::ban_after`](crate::LayerBuilder::ban_after).
 #[must_use = "a ban has a duration: `.for_(duration)`"]
 pub struct BanAfter<T> {
-    pub(super) refusals: u64,
-    pub(super) window: Duration,
-    pub(super) max_keys: usize,
-    pub(super) apply: fn(T, BanRule) -> Result<T, InvalidBan>,
-    pub(super) to: T,
+    refusals: u64,
+    window: Duration,
+    max_keys: usize,
+    apply: fn(T, BanRule) -> Result<T, InvalidBan>,
+    to: T,
 }
 
 /// The part of a ban in a refusal.
@@ -47,9 +47,18 @@ pub(crate) struct BanRule {
 }
 
 /// The most keys that each of a ban's stores holds, unless it is set.
-pub(super) const MAX_BAN_KEYS: usize = 1 << 20;
+const MAX_BAN_KEYS: usize = 1 << 20;
 
 impl<T> BanAfter<T> {
+    pub(crate) fn new(
+        refusals: u64,
+        window: Duration,
+        to: T,
+        apply: fn(T, BanRule) -> Result<T, InvalidBan>,
+    ) -> Self {
+        BanAfter { refusals, window, max_keys: MAX_BAN_KEYS, apply, to }
+    }
+
     /// Sets the most keys whose refusals are counted, the most that are banned at a time, and the
     /// most that are measured while the limiter has no room for them: 1,048,576 of each by default.
     ///

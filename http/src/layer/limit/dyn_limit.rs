@@ -1,14 +1,14 @@
 //! One limit of a layer, with its type of keys erased.
 
-use super::line::Sleep;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ban::Ban;
+use super::counts::{LimitCounters, LimitStats};
+use super::limiter::Sleep;
+use super::part::{LentAnswer, LentFuture, Part, SearchFuture};
 use super::reported::Reported;
-use super::request::{LentAnswer, LentFuture, Part, SearchFuture};
-use super::stats::{LimitCounters, LimitStats};
 use crate::request::check::Check;
 use crate::request::key::Head;
 use crate::response::policy::Policy;

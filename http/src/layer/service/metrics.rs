@@ -2,9 +2,9 @@
 
 use std::hash::Hash;
 
-use super::ban::Ban;
 use super::builder::LayerBuilder;
 use super::stats::{LayerStats, series};
+use crate::layer::limit::ban::Ban;
 use crate::request::key::Head;
 
 impl LayerStats {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tollgate::{AnyRule, Clock, Denied, Granted, Plan, Quota, RateLimiter, Reason, Rule, Stats, Tokens};
 
-use super::limiter::{Answer, AnswerFuture, AnyLimiter, HasLine, LayerLimiter, LayerPlan, LayerRequest};
-use super::line::Sleep;
+use super::limiter::{
+    Answer, AnswerFuture, AnyLimiter, HasLine, LayerLimiter, LayerPlan, LayerRequest, Sleep,
+};
 
 impl<K, R, S> From<RateLimiter<K, R, S>> for AnyLimiter<K>
 where

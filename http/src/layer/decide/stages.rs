@@ -1,17 +1,18 @@
 //! The stages of a decision, each a function of the layer's state and the request.
 //!
 //! A stage returns a ruling, which ends the decision, or `None`: the next stage goes on. No stage
-//! calls another one; [`LayerState::decide`] has their order.
+//! calls another one; [`order`](super::order) has the list.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::decision::counted_before;
-use super::dyn_limit::DynLimit;
-use super::request::{Part, Pending, Role, Ruling, Step, Work};
+use super::request::{Pending, Ruling, Step, Work};
 use super::state::LayerState;
-use super::stats::count;
+use crate::layer::limit::counts::count;
+use crate::layer::limit::dyn_limit::DynLimit;
+use crate::layer::limit::part::{Part, Role};
 use crate::request::key::Head;
 use tollgate::{Clock, Reason, Tokens, all_of};
 use tollgate::{Denied, Granted};
@@ -118,11 +119,11 @@ pub(super) fn take<F: DynLimit + ?Sized>(
     let at = match (pending.enforced, pending.last_enforced) {
         (0, _) => return None,
         (1, 0) => {
-            pending.decision = Some(take_one(first, pending, 0));
+            pending.decision = Some(pending.take_at(first, 0));
             0
         }
         (1, at) => {
-            pending.decision = Some(take_one(&*state.limits[at], pending, at));
+            pending.decision = Some(pending.take_at(&*state.limits[at], at));
             at
         }
         _ => take_several(state, pending),
@@ -133,20 +134,6 @@ pub(super) fn take<F: DynLimit + ?Sized>(
     Some(Ruling::Decided { at, banned: false })
 }
 
-/// Takes the tokens of one limit, unless its answer is there.
-#[inline(always)]
-pub(super) fn take_one<L: DynLimit + ?Sized>(
-    limit: &L,
-    pending: &Pending<'_>,
-    at: usize,
-) -> Result<Granted, Denied> {
-    let part = pending.part(at);
-    match part.answer() {
-        Some(answer) => answer,
-        None => limit.take(part, pending.cost),
-    }
-}
-
 /// Lets a request that is refused wait for the tokens of its limits, for at most the line's
 /// `max_delay`.
 ///
@@ -154,9 +141,10 @@ pub(super) fn take_one<L: DynLimit + ?Sized>(
 /// refusal that is not enforced. So is a refusal by a limiter that is not at hand, which has no
 /// line.
 ///
-/// The first poll begins the waits, and the later ones go on with them. The first refusal ends all
-/// waits, and the tokens that came are given back. The decision is then that refusal.
-/// [`Reason::Line`] replaces [`Reason::Empty`] if the line of the layer was full.
+/// The first poll begins the waits, and the later ones go on with them. `None` is the end of all
+/// waits with their tokens. The first refusal ends all waits, and the tokens that came are given
+/// back. The decision is then that refusal. [`Reason::Line`] replaces [`Reason::Empty`] if the line
+/// of the layer was full.
 #[cold]
 pub(super) fn wait<F: DynLimit + ?Sized>(
     state: &LayerState,
@@ -191,7 +179,7 @@ pub(super) fn wait<F: DynLimit + ?Sized>(
         count(&state.counters.delayed);
     }
     let is_full = delay.in_line.take().is_none();
-    let Some((at, denied)) = refusal else { return Poll::Ready(take(state, first, pending)) };
+    let Some((at, denied)) = refusal else { return Poll::Ready(None) };
     pending.decision = Some(Err(match denied.reason() {
         Reason::Empty if is_full => full_line(denied),
         _ => denied,
