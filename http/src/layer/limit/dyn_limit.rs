@@ -24,13 +24,13 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     /// Returns the id of the limiter.
     fn id(&self) -> usize;
     /// Returns whether the limit searches for its keys.
-    fn searches(&self) -> bool;
+    fn has_search(&self) -> bool;
     /// Returns whether the decisions of the limiter are at hand.
     fn is_at_hand(&self) -> bool;
     /// Returns whether the limit bans keys.
-    fn bans(&self) -> bool;
+    fn has_bans(&self) -> bool;
     /// Returns whether the limit spares some keys or all.
-    fn spares(&self) -> bool;
+    fn has_shadow(&self) -> bool;
 
     /// Returns the search for the key of a request to which the limit applies.
     fn search(&self, head: Head<'_>) -> Option<SearchFuture>;

@@ -30,7 +30,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         self.limiter.id()
     }
 
-    fn searches(&self) -> bool {
+    fn has_search(&self) -> bool {
         self.find_key.is_some()
     }
 
@@ -38,11 +38,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         self.at_hand
     }
 
-    fn bans(&self) -> bool {
+    fn has_bans(&self) -> bool {
         self.bans.is_some()
     }
 
-    fn spares(&self) -> bool {
+    fn has_shadow(&self) -> bool {
         self.enforced != Share::ALL
     }
 

@@ -43,8 +43,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
         let others = others.into_iter().map(|finish| finish(&first.policy));
         state.limits = std::iter::once(first.clone() as Arc<dyn DynLimit>).chain(others).collect();
         let any = |is: fn(&dyn DynLimit) -> bool| state.limits.iter().any(|limit| is(&**limit));
-        let (searches, asks) = (any(|limit| limit.searches()), any(|limit| !limit.is_at_hand()));
-        let (bans, shadows) = (any(|limit| limit.bans()), any(|limit| limit.spares()));
+        let (searches, asks) = (any(|limit| limit.has_search()), any(|limit| !limit.is_at_hand()));
+        let (bans, shadows) = (any(|limit| limit.has_bans()), any(|limit| limit.has_shadow()));
         let ids = state.limits.iter().map(|limit| limit.id()).collect::<Vec<usize>>().into();
         let state = LayerState { ids, searches, asks, bans, shadows, ..state };
         RateLimitLayer { state: Arc::new(state), first }
