@@ -10,7 +10,7 @@
 //! | several limits, or limits of routes | [`LimitBy`], by [`and`](LayerBuilder::and) and [`when`](LimitBy::when) |
 //! | a login, of which only failures count | [`refund_on`](LayerBuilder::refund_on) |
 //! | bytes or tokens of a model, known from the response | [`settle_on`](LayerBuilder::settle_on) |
-//! | requests that shall wait | [`DelayLayer`] |
+//! | requests that should wait | [`DelayLayer`] |
 //! | clients that go on and on | [`ban_after`](LimitBy::ban_after) |
 //! | requests that no limit applies to | [`Exempt`] |
 //! | a limit to try out | [`enforce`](LimitBy::enforce) |
@@ -138,9 +138,10 @@ pub use layer::service::stats::{LayerStats, prometheus};
 pub use request::check::Check;
 #[cfg(feature = "ipnet")]
 pub use request::client_ip::networks::InvalidNetwork;
-pub use request::client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
+pub use request::client_ip::{ClientIp, ClientIpStats, InvalidPrefix, Trust};
 pub use request::digest::Digest;
 pub use request::exempt::{Exempt, InvalidPath};
+pub use request::forwarded::HopList;
 pub use request::key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
 pub use request::value::{cookie_value, header_value};
 pub use response::fields::Fields;
@@ -148,6 +149,7 @@ pub use response::grpc::GrpcForm;
 pub use response::policy::{Headers, Policy};
 pub use response::policy_name::InvalidName;
 pub use response::refusal::{Bare, Problem, Refusal, Reject};
+pub use response::refusal_body::RefusalBody;
 
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/guide.md")]

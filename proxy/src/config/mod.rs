@@ -3,8 +3,8 @@
 mod build;
 mod checks;
 pub(crate) mod describe;
-pub(crate) mod exempt;
 mod error;
+pub(crate) mod exempt;
 mod file;
 mod given;
 pub(crate) mod options;

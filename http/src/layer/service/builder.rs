@@ -23,7 +23,8 @@ use crate::request::exempt::Exempt;
 use crate::request::key::Head;
 use crate::response::policy::{Headers, Policy};
 use crate::response::policy_name::InvalidName;
-use crate::response::refusal::{Refusal, Reject};
+use crate::response::refusal::{Bare, Refusal, Reject};
+use crate::response::refusal_body::RefusalBody;
 
 /// Completes a limit by the first limit's policy, which says how to report it.
 pub(super) type Finish = Box<dyn FnOnce(&Policy) -> Arc<dyn DynLimit> + Send + Sync>;
@@ -257,37 +258,49 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
 
     /// Makes the responses to refused requests by a closure. By default they are empty.
     ///
-    /// The body is anything that becomes [`Bytes`], such as a `&'static str` or a `String`. The
-    /// headers that report the limit are added, and `Cache-Control: no-store` to a response without
-    /// a `Cache-Control`. For gRPC the closure begins with
-    /// [`grpc_response`](Refusal::grpc_response).
+    /// The body is a [`RefusalBody`]: bytes, a text, or a whole body of a framework. So in axum the
+    /// closure may return `(StatusCode::TOO_MANY_REQUESTS, Json(value)).into_response()`. A body
+    /// that fails, or whose bytes are not all there at once, makes the response [`Bare`].
     ///
-    /// The body of axum's `(StatusCode, Json(value)).into_response()` streams, and the compiler
-    /// refuses it (E0277). Hand on the text of the value, and name its type.
+    /// The headers that report the limit are added, and `Cache-Control: no-store` to a response
+    /// without a `Cache-Control`. For gRPC the closure begins with
+    /// [`grpc_response`](Refusal::grpc_response).
     ///
     /// # Examples
     ///
+    /// A text, and the body of a framework:
+    ///
     /// ```
-    /// use http::header::{CONTENT_TYPE, HeaderValue};
-    /// use tollgate_http::RateLimitLayer;
+    /// use http::Response;
+    /// use http::header::CONTENT_TYPE;
+    /// use http_body_util::Full;
+    /// use tollgate_http::{Refusal, RateLimitLayer};
     /// use tollgate::{Quota, RateLimiter};
     ///
-    /// let layer = RateLimitLayer::builder(RateLimiter::<String>::new(Quota::per_second(1)))
-    ///     .shared()
-    ///     .reject_with(|refusal| {
-    ///         let text = format!(r#"{{"limit":"{}"}}"#, refusal.policy().rule());
-    ///         let mut response = refusal.response(text);
-    ///         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    ///         response
-    ///     })
-    ///     .build();
+    /// let limit = || RateLimitLayer::builder(RateLimiter::<()>::new(Quota::per_second(1))).shared();
+    /// let layer = limit().reject_with(|refusal| refusal.response("Come back later.\n")).build();
+    /// # let _ = layer;
+    ///
+    /// fn json(refusal: &Refusal<'_>) -> Response<Full<bytes::Bytes>> {
+    ///     let text = format!(r#"{{"limit":"{}"}}"#, refusal.policy().rule());
+    ///     let mut response = refusal.response(Full::from(text));
+    ///     response.headers_mut().insert(CONTENT_TYPE, "application/json".parse().unwrap());
+    ///     response
+    /// }
+    /// let layer = limit().reject_with(json).build();
     /// # let _ = layer;
     /// ```
-    pub fn reject_with<T: Into<Bytes>>(
+    pub fn reject_with<T: RefusalBody<Form>, Form>(
         self,
         respond: impl Fn(&Refusal<'_>) -> Response<T> + Send + Sync + 'static,
     ) -> Self {
-        self.reject_as(move |refusal: &Refusal<'_>| respond(refusal).map(Into::into))
+        self.reject_as(move |refusal: &Refusal<'_>| {
+            let (head, body) = respond(refusal).into_parts();
+            match body.into_bytes() {
+                Some(bytes) => Response::from_parts(head, bytes),
+                None => Bare.reject(refusal),
+            }
+        })
     }
 
     /// Makes the responses to refused requests by a [`Reject`], such as a

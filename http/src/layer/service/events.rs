@@ -8,8 +8,9 @@ use crate::request::key::Head;
 use tollgate::Quota;
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> LayerBuilder<K> {
-    /// Emits an event for each request that the first limit refuses; see [`LimitBy::log_refusals`](crate::LimitBy::log_refusals),
-    /// and [`LimitBy::log_refusals_by`](crate::LimitBy::log_refusals_by) for another text of the key.
+    /// Emits an event for each request that the first limit refuses; see
+    /// [`LimitBy::log_refusals`](crate::LimitBy::log_refusals), and
+    /// [`LimitBy::log_refusals_by`](crate::LimitBy::log_refusals_by) for another text of the key.
     pub fn log_refusals(self, quota: Quota) -> Self {
         self.with_first(|first| first.log_refusals(quota))
     }
