@@ -52,20 +52,25 @@
 //!     let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(2)))
 //!         .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))
 //!         .build();
-//!     let app = Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
+//!     let app =
+//!         Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
 //!
 //!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
 //!     println!("listening on http://{}", listener.local_addr()?);
-//!     // Notes the address of each client. Without it each request gets 500, and stderr has the
-//!     // reason.
-//!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+//!     // Makes the peer's address available to the layer. Without it every request
+//!     // fails with 500, and the reason is on stderr.
+//!     axum::serve(
+//!         listener,
+//!         app.into_make_service_with_connect_info::<SocketAddr>(),
+//!     )
+//!     .await
 //! }
 //! ```
 //!
 //! A refused request gets 429 at once, with `RateLimit` headers and a `Retry-After`. Behind a proxy
-//! the peer is the proxy: add `.xff_hops(1)` to the `ClientIp` for one proxy that appends to
-//! `X-Forwarded-For`. [Its guide](https://docs.rs/tollgate-http/latest/tollgate_http/_guide/) has
-//! the other cases.
+//! the peer is the proxy: add `.behind(HopList::XForwardedFor, Trust::hops(1))` to the `ClientIp`
+//! for one proxy that appends to `X-Forwarded-For`.
+//! [Its guide](https://docs.rs/tollgate-http/latest/tollgate_http/_guide/) has the other cases.
 //!
 //! # One limit, for calls out
 //!

@@ -30,7 +30,7 @@ use crate::word::verb::Take;
 ///
 /// A key's bucket starts full when the key is first seen. At most
 /// [`max_keys`](crate::Builder::max_keys) buckets are held, 1,048,576 by default. Each takes about
-/// 43 bytes and the key, and up to 62 once keys were evicted: the map then has twice the places.
+/// 39 bytes and the key, and up to 58 once keys were evicted: the map then has twice the slots.
 ///
 /// At that bound, a new key takes the room of a bucket that has been full for 2 s; a call looks at
 /// 64 entries at most for one. Where keys [start full](crate::Builder::initial_tokens), a full

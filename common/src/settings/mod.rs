@@ -1,5 +1,5 @@
 //! The text forms of settings that the servers share, and the sentences about mistakes in them.
 
-pub mod fault;
+pub mod error;
 pub mod file;
 pub mod values;

@@ -7,12 +7,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::build::over;
-use super::fault::{Fault, fault};
+use super::error::{Mistake, mistake};
 use super::given::{Given, Origins, RouteTable};
 use super::rows::{ROUTE, settings};
 use super::settings::Settings;
 use super::table::{Text, Texts};
-use tollgate_common::settings::fault::unknown;
+use tollgate_common::settings::error::unknown;
 use tollgate_common::settings::file::{self, place};
 
 type Name<'i> = Spanned<std::borrow::Cow<'i, str>>;
@@ -29,7 +29,7 @@ impl File {
     pub(super) fn read(path: &Path) -> Result<File, String> {
         let text = file::read(path, file::MOST)?;
         let mut given =
-            given(&text).map_err(|Fault { at, what }| place(path, &text, at.unwrap_or(0), &what))?;
+            given(&text).map_err(|Mistake { at, what }| place(path, &text, at.unwrap_or(0), &what))?;
         file::check(path, &text)?;
         given.folder = path.parent().unwrap_or(Path::new("")).to_owned();
         Ok(File { path: path.to_owned(), text, given })
@@ -38,7 +38,7 @@ impl File {
     /// The settings of the base, overridden by this file, and that by the options.
     pub(super) fn over(&self, base: &Settings, options: &Given) -> Result<Settings, String> {
         let settings = over(Origins { file: &self.given, options }, base);
-        settings.map_err(|Fault { at, what }| match at {
+        settings.map_err(|Mistake { at, what }| match at {
             Some(at) => place(&self.path, &self.text, at, &what),
             None => what,
         })
@@ -46,10 +46,10 @@ impl File {
 }
 
 /// Returns the texts of a file by the names of their settings.
-fn given(text: &str) -> Result<Given, Fault> {
+fn given(text: &str) -> Result<Given, Mistake> {
     let root = DeTable::parse(text).map_err(|error| {
         let what = error.message().lines().collect::<Vec<_>>().join(", ");
-        fault(Some(error.span().map_or(0, |span| span.start)), what)
+        mistake(Some(error.span().map_or(0, |span| span.start)), what)
     })?;
     let mut given = Given::default();
     let names: Vec<_> = settings().map(|setting| setting.name).collect();
@@ -60,7 +60,7 @@ fn given(text: &str) -> Result<Given, Fault> {
             DeValue::Array(tables) if key.get_ref() == "route" => {
                 for table in tables {
                     let DeValue::Table(fields) = table.get_ref() else {
-                        return Err(fault(Some(table.span().start), "expected [[route]]".to_owned()));
+                        return Err(mistake(Some(table.span().start), "expected [[route]]".to_owned()));
                     };
                     let mut route = RouteTable { texts: BTreeMap::new(), at: table.span().start };
                     for (key, value) in in_order(fields) {
@@ -84,7 +84,7 @@ fn given(text: &str) -> Result<Given, Fault> {
                     ["tls.cert", "tls.key"].into_iter().find(|field| !given.texts.contains_key(field));
                 if let Some(missing) = missing.filter(|_| name == "tls") {
                     let what = format!("missing field `{}`", &missing["tls.".len()..]);
-                    return Err(fault(Some(value.span().start), what));
+                    return Err(mistake(Some(value.span().start), what));
                 }
             }
             _ => add(&mut given.texts, key, value, "", &names)?,
@@ -107,14 +107,14 @@ fn add(
     value: &Spanned<DeValue<'_>>,
     table: &str,
     names: &[&'static str],
-) -> Result<(), Fault> {
+) -> Result<(), Mistake> {
     let own = || names.iter().filter_map(|name| Some((*name, name.strip_prefix(table)?)));
     let Some((name, _)) = own().find(|(_, field)| field == key.get_ref() && !field.contains('.')) else {
         // A name of another table is as unknown as any other, but its table is known.
         let mut known: Vec<&str> = own().filter_map(|(_, field)| field.split('.').next()).collect();
         known.extend(table.is_empty().then_some("route"));
         known.dedup();
-        return Err(fault(Some(key.span().start), unknown(key.get_ref(), &known)));
+        return Err(mistake(Some(key.span().start), unknown(key.get_ref(), &known)));
     };
     let texts = match value.get_ref() {
         DeValue::Array(items) => {
@@ -128,14 +128,14 @@ fn add(
 }
 
 /// Returns a value that is no list and no table.
-fn scalar(value: &Spanned<DeValue<'_>>) -> Result<Text, Fault> {
+fn scalar(value: &Spanned<DeValue<'_>>) -> Result<Text, Mistake> {
     let at = Some(value.span().start);
     let text = match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
         DeValue::Float(number) => number.as_str().to_owned(),
         DeValue::Boolean(on) => on.to_string(),
-        _ => return Err(fault(at, "expected a text in quotes, a whole number, true or false".to_owned())),
+        _ => return Err(mistake(at, "expected a text in quotes, a whole number, true or false".to_owned())),
     };
     Ok(Text { text, is_quoted: matches!(value.get_ref(), DeValue::String(_)), at })
 }

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use super::rows::settings;
 use super::settings::{Route, Settings};
 use super::table::{Set, Text, Texts};
-use tollgate_common::settings::fault::unknown;
+use tollgate_common::settings::error::unknown;
 
 /// The texts of one source, by the names of their settings.
 #[derive(Clone, Debug, Default)]

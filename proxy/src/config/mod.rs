@@ -3,8 +3,8 @@
 mod build;
 mod checks;
 pub(crate) mod describe;
+mod error;
 pub(crate) mod exempt;
-mod fault;
 mod file;
 mod given;
 pub(crate) mod options;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::Path;
 
-use super::fault::{Fault, fault};
+use super::error::{Mistake, mistake};
 
 /// A setting of `T`, which are all settings or those of a route.
 pub(super) struct Setting<T: 'static> {
@@ -61,10 +61,10 @@ impl<T> Setting<T> {
     }
 
     /// Sets the value. A mistake in a list is that of its item.
-    pub(super) fn apply(&self, to: &mut T, given: &Texts, folder: &Path) -> Result<(), Fault> {
+    pub(super) fn apply(&self, to: &mut T, given: &Texts, folder: &Path) -> Result<(), Mistake> {
         match (&self.set, &given.texts[..]) {
             (Set::Each(set), texts) => {
-                set(to, None).map_err(|why| fault(given.at, why))?;
+                set(to, None).map_err(|why| mistake(given.at, why))?;
                 texts.iter().try_for_each(|text| self.told(text, set(to, Some(&text.text))))
             }
             (Set::One(set), [text]) if !given.is_list => self.told(text, set(to, &text.text, folder)),
@@ -73,12 +73,12 @@ impl<T> Setting<T> {
                 let on = on.ok_or("expected true or false, without quotes".to_owned());
                 self.told(text, on.map(|on| set(to, on)))
             }
-            _ => Err(fault(given.at, format!("{} is one value, and no list", self.name))),
+            _ => Err(mistake(given.at, format!("{} is one value, and no list", self.name))),
         }
     }
 
     /// Returns the mistake of a text with the text, unless that may be a secret.
-    fn told(&self, text: &Text, outcome: Result<(), String>) -> Result<(), Fault> {
+    fn told(&self, text: &Text, outcome: Result<(), String>) -> Result<(), Mistake> {
         outcome.map_err(|why| {
             let Text { text, is_quoted, at } = text;
             let is_secret = self.name == "store.url";
@@ -92,7 +92,7 @@ impl<T> Setting<T> {
                 Some(_) if *is_quoted => format!("{text:?}: {why}"),
                 Some(_) => format!("{text}: {why}"),
             };
-            fault(*at, what)
+            mistake(*at, what)
         })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::fault::{Finding, Position, Spot, meant};
+use super::error::{Finding, Position, Spot, meant};
 use super::yaml::{Content, Node};
 
 /// The names of all fields: those of the reference, `limit` and `charge`.

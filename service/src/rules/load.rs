@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate::{AnyRule, InvalidRule, Quota};
 
-use super::fault::{Finding, Position, Spot, meant};
+use super::error::{Finding, Position, Spot, meant};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
 use super::tree::{

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tollgate::AnyRule;
 
-use super::fault::Position;
+use super::error::Position;
 use super::pattern::{Subject, Wildcard, Wildcards};
 
 /// The most levels of descriptors.

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::doubts;
-use super::fault::{Finding, Position};
+use super::error::{Finding, Position};
 use super::pattern::{Subject, Wildcard};
 use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules};
 

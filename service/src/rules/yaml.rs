@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
-use super::fault::Spot;
+use super::error::Spot;
 use super::tree::MAX_LEVELS;
 
 /// The most lists and maps inside each other.

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::checks::Check;
 use super::options::ServeOptions;
 use super::settings::{ROWS, Row, ServeSettings};
-use tollgate_common::settings::fault::unknown;
+use tollgate_common::settings::error::unknown;
 use tollgate_common::settings::file::{self, place};
 
 /// Reads all settings. An error is one sentence that names the value and its place.

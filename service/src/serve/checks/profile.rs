@@ -9,12 +9,12 @@ use hyper::StatusCode;
 use hyper::http::HeaderName;
 use ipnet::IpNet;
 use serde::Deserialize;
-use tollgate_http::ClientIp;
+use tollgate_http::{ClientIp, HopList, Trust};
 use toml::Spanned;
 
 use super::notes::Notes;
 use super::{Check, Template, TemplatePart};
-use tollgate_common::settings::fault::unknown;
+use tollgate_common::settings::error::unknown;
 use tollgate_common::settings::file;
 
 const PLACEHOLDERS: [&str; 6] = ["client", "client/32..=64", "method", "path", "host", "header:NAME"];
@@ -157,7 +157,9 @@ fn of_client(text: &Spanned<String>, proxies: Vec<IpNet>) -> Result<ClientIp, Pr
         "xff" if proxies.is_empty() => {
             Err("client = \"xff\" needs `trust_proxy`, the networks of the proxies".to_owned())
         }
-        "xff" => ClientIp::peer().xff_trusted(proxies).map_err(|error| error.to_string()),
+        "xff" => Trust::networks(proxies)
+            .map(|trust| ClientIp::peer().behind(HopList::XForwardedFor, trust))
+            .map_err(|error| error.to_string()),
         name => match HeaderName::try_from(name) {
             Ok(header) => Ok(ClientIp::peer().header(header)),
             Err(_) => Err(format!("{name:?} is no name of a header")),
