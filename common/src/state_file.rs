@@ -205,7 +205,7 @@ impl StateFile {
     ) -> io::Result<()> {
         // A link is followed each time, since it may point elsewhere meanwhile.
         let target = target(&self.path)?;
-        let new = beside(&target, &self.new);
+        let new = with_end(&target, &self.new);
         let folder = locked(folder_of(&target))?;
         let saved = self.write_and_rename(&target, &new, parts, merge);
         if saved.is_err() {
@@ -350,8 +350,8 @@ fn keep_aside(target: &Path, end: &str) -> io::Result<PathBuf> {
 
 fn free_name(target: &Path, end: &str) -> io::Result<PathBuf> {
     let names = (1..=MOST_ASIDE).map(|number| match number {
-        1 => beside(target, end),
-        number => beside(target, &format!("{end}-{number}")),
+        1 => with_end(target, end),
+        number => with_end(target, &format!("{end}-{number}")),
     });
     let is_free =
         |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|it| it.kind() == ErrorKind::NotFound);
@@ -402,7 +402,7 @@ impl Saver {
     }
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
+fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
