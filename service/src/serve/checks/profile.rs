@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use super::notes::Notes;
 use super::{Check, Template, TemplatePart};
-use tollgate_common::settings::fault::unknown;
+use tollgate_common::settings::error::unknown;
 use tollgate_common::settings::file;
 
 const PLACEHOLDERS: [&str; 6] = ["client", "client/32..=64", "method", "path", "host", "header:NAME"];
