@@ -197,15 +197,15 @@ impl TargetController {
 
     fn rise(&mut self, samples: &Samples, limit: u64, slow: u64, asked: u64) -> Move {
         // In time, and faster by a quarter than at the start: the fall was not in vain.
-        if self.fall.is_some_and(|(from, at)| limit >= from || !is_hardly_faster(slow, at)) {
+        if self.fall.is_some_and(|(from, at)| limit >= from || !is_near(slow, at)) {
             self.fall = None;
         }
         if u128::from(slow) * 4 <= u128::from(asked) * 3 {
             (self.target, self.hold, self.until) = (asked, MIN_HOLD, u64::MAX);
         }
         // Four fifths of the limit.
-        let is_nearly_full = u64::from(samples.peak) * PLACE * 5 >= limit * 4;
-        if !samples.refused && !is_nearly_full {
+        let is_near_limit = u64::from(samples.peak) * PLACE * 5 >= limit * 4;
+        if !samples.refused && !is_near_limit {
             return Move::Stay;
         }
         Move::To(scaled(limit, ratio(self.target - self.target / 4, slow).clamp(256, 256 * 9 / 8)) + PLACE)
@@ -228,7 +228,7 @@ impl TargetController {
         match self.fall {
             None => self.fall = Some((was, slow)),
             Some((from, at)) if was * depth <= from || limit <= bounds.floor => {
-                if slow < u64::MAX && is_hardly_faster(slow, at) {
+                if slow < u64::MAX && is_near(slow, at) {
                     // A part of them in flight, and not faster: the fall was in vain.
                     let most = asked.saturating_mul(slack);
                     self.target = slow.saturating_add(slow / 4 * 3).min(most);
@@ -247,7 +247,7 @@ impl TargetController {
 }
 
 /// Returns whether a latency is at least 3/4 of another one.
-fn is_hardly_faster(slow: u64, at: u64) -> bool {
+fn is_near(slow: u64, at: u64) -> bool {
     u128::from(slow) * 4 >= u128::from(at) * 3
 }
 

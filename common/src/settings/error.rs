@@ -2,6 +2,22 @@
 
 use std::fmt::Display;
 
+/// A sentence, and the byte of the file that it is about, if it is about one.
+#[derive(Debug)]
+pub struct Mistake {
+    pub at: Option<usize>,
+    pub what: String,
+}
+
+pub fn mistake(at: Option<usize>, what: impl Into<String>) -> Mistake {
+    Mistake { at, what: what.into() }
+}
+
+/// Refuses with the first mistake: one outside the file, or the one that begins first.
+pub fn check_all(mistakes: Vec<Mistake>) -> Result<(), Mistake> {
+    mistakes.into_iter().min_by_key(|mistake| mistake.at).map_or(Ok(()), Err)
+}
+
 /// Returns the first `most` items, and the number of the others.
 pub fn few(items: impl ExactSizeIterator<Item: Display>, most: usize, between: &str) -> String {
     let others = items.len().saturating_sub(most);

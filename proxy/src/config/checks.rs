@@ -4,13 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use tollgate::AnyRule;
 
-use super::error::{Mistake, mistake};
-use super::given::Origins;
-use super::rows::settings;
+use super::origins::Origins;
+use super::rows::ProxyTable;
 use super::settings::{KeyPart, Settings, Upstream};
 use super::store::counts;
-use super::table::Texts;
 use super::upstream::read_roots;
+use tollgate_common::settings::error::{Mistake, mistake};
+use tollgate_common::settings::given::Texts;
+use tollgate_common::settings::options::Table;
 use tollgate_common::settings::values::Address;
 
 /// The settings without which others of their table have no effect.
@@ -45,13 +46,15 @@ fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
             let is_some = |texts: &Texts| texts.texts.iter().any(|text| text.text != "none");
             name.starts_with(table) && name != owner && given.texts(name).is_some_and(is_some)
         };
-        for setting in settings().filter(|setting| is_needy(setting.name)) {
-            let long = |name| settings().find(|other| other.name == name).map_or("", |other| other.long());
+        for setting in ProxyTable::settings().filter(|setting| is_needy(setting.name)) {
+            let long = |name| {
+                ProxyTable::settings().find(|other| other.name == name).map_or("", |other| other.long())
+            };
             if given.options.texts.contains_key(setting.name) {
                 return Err(mistake(None, format!("--{} needs --{}", setting.long(), long(owner))));
             }
             if let Some(texts) = given.file.texts.get(setting.name).filter(|_| !is_off) {
-                return Err(mistake(texts.at, format!("{} needs {owner}", setting.name)));
+                return Err(mistake(texts.at(), format!("{} needs {owner}", setting.name)));
             }
         }
     }
@@ -79,7 +82,7 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
             // All clients would reach the page.
             (_, true) => "the address of the admin page",
         };
-        let at = given.texts("upstream").and_then(|given| given.texts.get(index)?.at);
+        let at = given.texts("upstream").and_then(|given| given.texts.get(index)?.from.at());
         return Err(mistake(at, format!("the upstream {upstream} is {what}")));
     }
     Ok(())
@@ -122,7 +125,7 @@ fn check_bounds(given: Origins<'_>, to: &mut Settings) -> Result<(), Mistake> {
     let (each, all) = (to.bounds.in_flight_per_key, to.bounds.in_flight);
     if each > all {
         if let Some(texts) = given.texts("bounds.in_flight_per_key") {
-            return Err(mistake(texts.at, format!("in_flight_per_key = {each} is above in_flight, {all}")));
+            return Err(mistake(texts.at(), format!("in_flight_per_key = {each} is above in_flight, {all}")));
         }
         to.bounds.in_flight_per_key = all;
     }

@@ -165,8 +165,8 @@ fn number<N: TryFrom<u64> + Default + Display>(json: &Json, most: N) -> Result<N
         Json::Number(number) => whole(number),
         _ => None,
     };
-    let fits = number.and_then(|number| N::try_from(number).ok());
-    or_default(json, fits, &format!("is no whole number from 0 to {most}"))
+    let in_range = number.and_then(|number| N::try_from(number).ok());
+    or_default(json, in_range, &format!("is no whole number from 0 to {most}"))
 }
 
 /// Reads a unit: its name or its number.

@@ -52,7 +52,7 @@ impl Counter {
     }
 
     /// Returns the number and the unit that `current_limit` tells.
-    pub(super) fn told(&self) -> (u32, Unit) {
+    pub(super) fn current_limit(&self) -> (u32, Unit) {
         match self {
             Counter::Window { unit, requests, .. } => (*requests, *unit),
             Counter::Text { limiter, .. } => (limiter.tokens, limiter.unit),
