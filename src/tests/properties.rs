@@ -310,7 +310,7 @@ fn is_exact(scene: Scene, step: Take) -> Result<bool, TestCaseError> {
 
 /// This run checks for overflow. `nothing_overflows` proves nothing in a run that does not.
 #[test]
-#[ignore = "a plain release does not: scripts/properties asks"]
+#[ignore = "a plain release does not: scripts/verify-full asks"]
 fn this_run_looks_for_overflow() {
     let sum = std::panic::catch_unwind(|| black_box(u64::MAX) + black_box(1));
     assert!(sum.is_err(), "build with CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true");

@@ -1,5 +1,10 @@
-//! Two proxies on one store under load, on each engine: `scripts/two-proxies` runs it and prints
-//! the figures.
+//! Two proxies on one store under load, on each engine, with the figures. First wrk loads both:
+//! together they grant as one limit does. Then the server of the store is killed and started again
+//! (the file of SQLite is locked by another process). It needs a machine without other work.
+//!
+//! ```text
+//! cargo test --release -p tollgate-proxy --all-features --test it -- --ignored --nocapture --test-threads 1 acceptance
+//! ```
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -17,28 +22,28 @@ const HEALED: Duration = Duration::from_secs(1);
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
-#[ignore = "of scripts/two-proxies: it loads the machine for a minute"]
+#[ignore = "it loads the machine for a minute"]
 fn sqlite() {
     accept("SQLite");
 }
 
 #[cfg(feature = "redis")]
 #[test]
-#[ignore = "of scripts/two-proxies: it loads the machine for a minute"]
+#[ignore = "it loads the machine for a minute"]
 fn redis() {
     accept("Redis");
 }
 
 #[cfg(feature = "postgres")]
 #[test]
-#[ignore = "of scripts/two-proxies: it loads the machine for a minute"]
+#[ignore = "it loads the machine for a minute"]
 fn postgres() {
     accept("PostgreSQL");
 }
 
 #[cfg(feature = "mysql")]
 #[test]
-#[ignore = "of scripts/two-proxies: it loads the machine for a minute"]
+#[ignore = "it loads the machine for a minute"]
 fn mysql() {
     accept("MariaDB");
 }

@@ -1,17 +1,15 @@
-#!/usr/bin/env python3
 """Checks the numbers of the pages that can be counted, in the repository or in the CSV files of
-docs/performance, and that the tables and plots of the pages are those of their CSV files. A sentence that is gone fails as well: its claim here is to be taken out.
+docs/performance, that the tables and plots of the pages are those of their CSV files, and that the
+tests that docs/parity.md names are there. A sentence that is gone fails as well: its claim here is to
+be taken out.
 """
 
 import csv
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-os.chdir(Path(__file__).resolve().parent.parent)
 WORDS = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split()
 faults = []
 checked = 0
@@ -201,8 +199,15 @@ def of_the_figures():
         holds(f"scripts/{script}", "differences", (done.stdout + done.stderr)[-200:] if done.returncode else "", "")
 
 
-for part in [of_the_figures, of_the_checks, of_the_fleet, of_the_packages, of_the_peers, of_the_steps, of_the_front_page, of_the_times,
-             of_the_forms]:
-    part()
-print(*faults, f"{checked} claims, {len(faults)} wrong", sep="\n")
-sys.exit(bool(faults) or checked < 60)
+def of_parity():
+    named = set(re.findall(r"([a-z/_]+\.rs)::([a-z_0-9]+)", page_lines("docs/parity.md")))
+    holds("docs/parity.md", "tests that are not there", [test for test in sorted(named) if f"fn {test[1]}(" not in page_lines(test[0])], [])
+    holds("docs/parity.md", "more than 20 tests", len(named) > 20 or len(named), True)
+
+
+def main():
+    for part in [of_the_figures, of_the_checks, of_the_fleet, of_the_packages, of_the_peers, of_the_steps, of_the_front_page,
+                 of_the_times, of_the_forms, of_parity]:
+        part()
+    print(*faults, f"{checked} claims, {len(faults)} wrong", sep="\n")
+    return bool(faults) or checked < 60
