@@ -3,7 +3,6 @@
 use super::fault::Finding;
 use super::load::{LoadOptions, Loaded, load_all};
 
-mod cases;
 mod errors;
 mod explain;
 mod forms;
