@@ -122,8 +122,8 @@ def of_the_steps():
     cells = {name for row in table.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1] if "|" in row else "")}
     holds("CONTRIBUTING.md", "steps of .ci/run", sorted(cells), sorted(named - {"servers for the tests"}))
     # Python keeps a folder of its own there.
-    scripts = {path.name for path in Path("scripts").iterdir() if path.is_file()}
-    told = set(re.findall(r"`scripts/([\w.-]+)", page_lines("CONTRIBUTING.md")))
+    scripts = {str(path) for folder in ["scripts", "verify/rigs"] for path in Path(folder).iterdir() if path.is_file()}
+    told = set(re.findall(r"`((?:scripts|verify/rigs)/[\w.-]+)", page_lines("CONTRIBUTING.md")))
     holds("CONTRIBUTING.md", "scripts without a row", scripts - told, set())
     for folder in re.findall(r"^\| `([\w./-]+/)`", page_lines("CONTRIBUTING.md").split("### The layers")[0], re.M):
         holds("CONTRIBUTING.md", "a folder", Path(folder).is_dir() or folder, True)

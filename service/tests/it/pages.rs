@@ -25,7 +25,7 @@ fn service(env: &[(&str, &str)]) -> Service {
     service
 }
 
-/// Asks for a descriptor such as `user=ada,trust=high`: `+` is a request that passes, and `-` one that
+/// Asks for a descriptor such as `user=ada,trust=high`. `+` is a request that passes, `-` one that
 /// is refused.
 fn check(service: &Service, descriptor: &str, expected: &str) {
     let entry = |entry: &str| {
