@@ -7,11 +7,11 @@ use tollgate::Quota;
 use tollgate_distributed::{Amount, DistributedLimiter, Op, Spec, Store, StoreErrorKind};
 
 use super::walk;
-use crate::engine::{Engine, Options, PATIENT, Rows, Stored, ask, exactly, now_us, setting, slow};
+use crate::engine::{Engine, Options, PATIENT, Rows, Stored, ask, exactly, now_us, slow};
 
 pub(crate) async fn each_step_and_each_row_is_the_step_of_the_law<E: Engine>(mut engine: E) {
     let store = engine.connect(PATIENT);
-    walk::walk(&mut engine, &store, setting("TOLLGATE_STEPS", E::STEPS)).await;
+    walk::walk(&mut engine, &store, E::STEPS).await;
 }
 
 /// After a step back of a second or less a bucket waits. After a longer one it refills from the new

@@ -3,7 +3,6 @@
 use super::error::Finding;
 use super::load::{LoadOptions, Loaded, load_all};
 
-mod cases;
 mod errors;
 mod explain;
 mod forms;

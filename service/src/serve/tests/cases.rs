@@ -55,8 +55,13 @@ impl<'c> Case<'c> {
         let load_options = LoadOptions { merge_domains: json["env"]["MERGE_DOMAIN_CONFIG"] == "true" };
         let files = json["files"].as_object().unwrap().clone();
         let rules = load(&texts(&files), load_options);
-        assert_eq!(rules.is_err(), json["load"]["error"].is_string(), "{}", json["id"]);
-        let rules = counts.load(rules.ok()?).unwrap();
+        if let Some(told) = json["load"]["error"].as_str() {
+            let errors = rules.expect_err(told);
+            assert!(errors.iter().any(|error| error.what.contains(told)), "{}: {errors:?}", json["id"]);
+            return None;
+        }
+        let rules = rules.unwrap_or_else(|errors| panic!("{}: {errors:?}", json["id"]));
+        let rules = counts.load(rules).unwrap();
         let options = options(&json["env"]);
         Some(Case { json, files, load: load_options, options, rules, counts, clock: mock })
     }

@@ -1,17 +1,16 @@
-#!/usr/bin/env python3
 """Checks the numbers of the pages that can be counted, in the repository or in the CSV files of
-docs/performance, and that the tables and plots of the pages are those of their CSV files. A sentence that is gone fails as well: its claim here is to be taken out.
+docs/performance, that the tables and plots of the pages are those of their CSV files, and that the
+tests that docs/parity.md names are there. A sentence that is gone fails as well: its claim here is to
+be taken out.
 """
 
 import csv
 import json
-import os
 import re
 import subprocess
-import sys
+from glob import glob
 from pathlib import Path
 
-os.chdir(Path(__file__).resolve().parent.parent)
 WORDS = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split()
 faults = []
 checked = 0
@@ -124,8 +123,8 @@ def of_the_steps():
     cells = {name for row in table.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1] if "|" in row else "")}
     holds("CONTRIBUTING.md", "steps of .ci/run", sorted(cells), sorted(named - {"servers for the tests"}))
     # Python keeps a folder of its own there.
-    scripts = {path.name for path in Path("scripts").iterdir() if path.is_file()}
-    told = set(re.findall(r"`scripts/([\w.-]+)", page_lines("CONTRIBUTING.md")))
+    scripts = {str(path) for folder in ["scripts", "verify/rigs"] for path in Path(folder).iterdir() if path.is_file()}
+    told = set(re.findall(r"`((?:scripts|verify/rigs)/[\w.-]+)", page_lines("CONTRIBUTING.md")))
     holds("CONTRIBUTING.md", "scripts without a row", scripts - told, set())
     for folder in re.findall(r"^\| `([\w./-]+/)`", page_lines("CONTRIBUTING.md").split("### The layers")[0], re.M):
         holds("CONTRIBUTING.md", "a folder", Path(folder).is_dir() or folder, True)
@@ -200,7 +199,7 @@ def of_the_forms():
 
 def of_the_memory():
     """Checks the bytes of a key, and the instructions of a decision that the design tells."""
-    with open("docs/performance/2026-11-27.csv") as lines:
+    with open(max(glob("docs/performance/2*.csv"))) as lines:
         counted = {row["contender"]: float(row["value"]) for row in csv.DictReader(lines)
                    if row["case"] == "u64, 1,000,000 keys" and row["measure"] == "bytes a key, counted"}
     each, table = round(counted["tollgate"]), round(counted["tollgate, inline"])
@@ -235,8 +234,15 @@ def of_the_figures():
         holds(f"scripts/{script}", "differences", (done.stdout + done.stderr)[-200:] if done.returncode else "", "")
 
 
-for part in [of_the_figures, of_the_checks, of_the_fleet, of_the_packages, of_the_peers, of_the_steps, of_the_front_page, of_the_times,
-             of_the_forms, of_the_memory, of_the_absent]:
-    part()
-print(*faults, f"{checked} claims, {len(faults)} wrong", sep="\n")
-sys.exit(bool(faults) or checked < 60)
+def of_parity():
+    named = set(re.findall(r"([a-z/_]+\.rs)::([a-z_0-9]+)", page_lines("docs/parity.md")))
+    holds("docs/parity.md", "tests that are not there", [test for test in sorted(named) if f"fn {test[1]}(" not in page_lines(test[0])], [])
+    holds("docs/parity.md", "more than 20 tests", len(named) > 20 or len(named), True)
+
+
+def main():
+    for part in [of_the_figures, of_the_checks, of_the_fleet, of_the_packages, of_the_peers, of_the_steps, of_the_front_page,
+                 of_the_times, of_the_forms, of_parity, of_the_memory, of_the_absent]:
+        part()
+    print(*faults, f"{checked} claims, {len(faults)} wrong", sep="\n")
+    return bool(faults) or checked < 60

@@ -1,10 +1,10 @@
-#!/usr/bin/env python3
 """Checks the lists of the public items of the published crates, and that each has a caller.
 
-    scripts/api              fails if a list differs, or if there is neither a caller nor a reason
-    scripts/api --write      writes the lists anew: api.txt and distributed/api.txt
-    scripts/api --report     prints items without a caller, and fails if a list differs
-    scripts/api --control    fails if a planted method without a caller is not seen
+    scripts/check api              fails if a list differs, or if there is neither a caller nor a reason
+    scripts/check api --write      writes the lists anew: api.txt, and those of the other crates
+    scripts/check api --report     prints items without a caller, and fails if a list differs
+
+It plants a method without a caller first, and fails if that is not seen.
 
 The lists are a scan of the text: the exports of lib.rs and of public modules, with their methods,
 variants and public fields. A caller stands in examples/, in a package above the crate without its
@@ -13,11 +13,9 @@ that it includes. A program has a type if it imports it, or calls a method that 
 is `.name(` in a program that has the type, or `Type::name`. Variants and fields need no caller, nor
 do the lines of api-exceptions.txt, each with its reason.
 """
-import collections, glob, os, pathlib, re, sys
+import collections, glob, os, pathlib, re
 
-sys.dont_write_bytecode = True
-os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from rust_source import code_of, entries, imports, read, sources
+from checks.rust_source import code_of, entries, imports, read, sources
 
 # The sources and the list of each crate, and the folders of programs that may call it.
 ABOVE = ["examples", "http/examples", "adaptive/examples", "distributed/examples", "common/src", "service/src", "service/examples", "proxy/src"]
@@ -179,10 +177,10 @@ def control():
         expected == (line in without_caller("tollgate", crate, [[code_of(code)]])) for code, expected in uncalled.items())
 
 
-def main():
-    option = sys.argv[1] if len(sys.argv) > 1 else ""
-    if option == "--control":
-        sys.exit(None if control() else "a planted method without a caller is not seen")
+def main(option=""):
+    if not control():
+        print("a planted method without a caller is not seen")
+        return True
     exceptions, faults, uncalled = re.findall(r"^(\w+): (\w+ \S+): .", read("api-exceptions.txt"), re.M), [], []
     for name, (folder, path, folders) in CRATES.items():
         crate = Crate(folder)
@@ -191,12 +189,9 @@ def main():
         if option == "--write":
             pathlib.Path(path).write_text(text, encoding="utf-8")
         elif not os.path.exists(path) or read(path) != text:
-            faults.append(f"{path} is not the list of the public items: `scripts/api --write` writes it anew")
+            faults.append(f"{path} is not the list of the public items: `scripts/check api --write` writes it anew")
         missing, excepted = without_caller(name, crate, programs(folders)), {line for of, line in exceptions if of == name}
         uncalled += [f"{name}: {line}: no caller" for line in lines if line in missing - excepted]
         uncalled += [f"{name}: {line}: needs no exception" for line in sorted(excepted - missing)]
     print(*uncalled, *faults, f"{len(uncalled)} without a caller, or with a needless exception", sep="\n")
-    sys.exit(bool(faults or (uncalled and option not in ("--report", "--write"))))
-
-
-main()
+    return bool(faults or (uncalled and option not in ("--report", "--write")))

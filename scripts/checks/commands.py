@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Checks each command of the pages: `cargo` and `scripts/` in blocks, in code spans, and in
 comments of programs.
 
@@ -7,8 +6,8 @@ cheap ones are run: those on the build of `cargo test`, and lists. Each command 
 CONTRIBUTING.md is run, here or by a step of .ci/run or scripts/verify-full: a step without a filter
 stands for the same command with one.
 
-    scripts/commands          checks, and runs the cheap ones
-    scripts/commands --list   prints each command with its pages
+    scripts/check commands           checks, and runs the cheap ones: with cargo, so it is a step of its own
+    scripts/check commands --list    prints each command with its pages
 """
 
 import json
@@ -16,13 +15,10 @@ import os
 import re
 import shlex
 import subprocess
-import sys
-
-os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 # Those on the build of README's command, so only the tests take time. It is a step of its own.
 SHARED_BUILD = re.compile(r"^cargo test (?!$)(?!(.* )?(-p|--package|--manifest-path|--features|--all-features|--profile|--release) )")
-LISTS = {"scripts/faults --table", "scripts/promises --check", "scripts/verify-full --list", "cargo tree -e normal"}
+LISTS = {"scripts/faults --table", "scripts/check promises", "scripts/verify-full --list", "cargo tree -e normal"}
 # Words that stand for others, in commands that name a form.
 FORMS = {"TARGET", "CHECKER", "NAME", "FOLDER", "STEP", "FOLDER/Cargo.toml"}
 
@@ -37,7 +33,7 @@ def commands():
 
     def add(page, text):
         text = re.sub(r"\s+#\s.*", "", " ".join(text.split())).removesuffix(" ...")
-        if re.match(r"(cargo (\+\w+ )?(test|run|bench|doc|tree|check|build)\b|scripts/\w)", text):
+        if re.match(r"(cargo (\+\w+ )?(test|run|bench|doc|tree|check|build)\b|(scripts|verify/rigs)/\w)", text):
             found.setdefault(text, set()).add(page)
 
     for page in output("git", "ls-files", "*.md").split():
@@ -47,9 +43,9 @@ def commands():
         for block in re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M):
             for line in block.replace("\\\n", " ").splitlines():
                 add(page, line)
-        for line in re.findall(r"^    (?=cargo|scripts)(.*)", text, re.M):
+        for line in re.findall(r"^    (?=cargo|scripts|verify/rigs)(.*)", text, re.M):
             add(page, re.split(r"\s{3,}", line)[0])
-        for span in re.findall(r"`((?:cargo|scripts/)[^`]*)`", text):
+        for span in re.findall(r"`((?:cargo|scripts/|verify/rigs/)[^`]*)`", text):
             add(page, span)
     for line in output("git", "grep", "-E", r"^ *//[/!] *cargo (test|run|bench) ", "--", "*.rs").splitlines():
         page, comment = line.split(":", 1)
@@ -160,7 +156,7 @@ def faults(command, page):
         words = [word for word in words[1:] if not word.startswith("+")]
         yield from faults_of_cargo(words, page)
     elif not os.access(words[0], os.X_OK):
-        if words[0] not in ("scripts/common.sh", "scripts/measurements.py", "scripts/rust_source.py"):
+        if words[0] not in ("scripts/common.sh", "scripts/measurements.py"):
             yield f"{words[0]} is no program"
     elif words[0] == "scripts/fuzz" and words[1:2] and words[1] not in FORMS:
         if not os.path.exists(f"fuzz/fuzz_targets/{words[1]}.rs"):
@@ -177,9 +173,9 @@ def run(command):
     return passed
 
 
-def main():
+def main(option=""):
     found = commands()
-    if "--list" in sys.argv:
+    if option == "--list":
         for command, pages in sorted(found.items()):
             print(f"{command}   ({', '.join(sorted(pages))})")
         return 0
@@ -209,5 +205,3 @@ def main():
     print(f"{len(found)} commands, {len(cheap)} of them run; {failed} wrong")
     return int(failed > 0 or len(found) < 50)
 
-
-sys.exit(main())

@@ -1,19 +1,20 @@
-#!/usr/bin/env python3
 """Packages each crate that is to be published, builds it from its package alone, and prints the
 files and the size of each package.
 
-    scripts/packages            all of it
-    scripts/packages --lists    only the lists of files, the metadata and the links: no build
+    scripts/check packages            the lists of files, the metadata, the links and the lock files: no build
+    scripts/check packages --build    and the builds
 
 A package has at most 152 files and, as crates.io keeps it, 1 MB. It has its metadata. The links of
 its README and of the pages that its documentation includes lead somewhere on crates.io and docs.rs:
 a link within docs.rs names a page of the crate, a heading of it, or a file of the package. A link
 from a page of the repository to another one names a file and a heading of it. Exit code 77: the
 packages were not built.
-"""
-import glob, json, os, re, subprocess, sys
 
-os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+The lock files agree: a package that one of them has in a compatible version has the version of the
+workspace's Cargo.lock, so that it is built once. The check prints the commands that align them.
+"""
+import collections, glob, json, os, re, subprocess
+
 FILES, BYTES = 152, 1_000_000
 METADATA = ("categories", "description", "documentation", "keywords", "license", "readme", "rust_version")
 faults = []
@@ -101,7 +102,32 @@ def relative_faults():
                 yield f"{page}: {link}: there is no such heading"
 
 
-def main():
+def locked(path):
+    """Returns the versions of each package of a registry."""
+    versions = collections.defaultdict(set)
+    with open(path, encoding="utf-8") as file:
+        for name, version in re.findall(r'name = "(.*)"\nversion = "(.*)"\nsource', file.read()):
+            versions[name].add(version)
+    return versions
+
+
+def compatible(version):
+    """Returns the part of a version that a compatible one has too."""
+    return re.match(r"0\.0\.\d+|0\.\d+|\d+", version)[0]
+
+
+def lock_faults():
+    """Yields the commands that align a lock file with the workspace's."""
+    common = locked("Cargo.lock")
+    for path in sorted(path for path in glob.glob("*/Cargo.lock") + glob.glob("*/*/Cargo.lock") if not path.startswith("target")):
+        for name, versions in sorted(locked(path).items()):
+            for version in versions - common[name]:
+                if same := [known for known in common[name] if compatible(known) == compatible(version)]:
+                    manifest = path.replace("Cargo.lock", "Cargo.toml")
+                    yield f"cargo update --manifest-path {manifest} -p {name}@{version} --precise {same[0]}"
+
+
+def main(option=""):
     unreachable = None
     metadata = json.loads(output("cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"))
     packages = metadata["packages"]
@@ -116,7 +142,8 @@ def main():
         if len(crate.files) > FILES:
             faults.append(f"{crate.name}: {len(crate.files)} files, at most {FILES}")
     faults.extend(relative_faults())
-    if "--lists" not in sys.argv:
+    faults.extend(lock_faults())
+    if option == "--build":
         command = ["cargo", "publish", "--dry-run", "--locked", "--allow-dirty", "--workspace"]
         built = subprocess.run(command, capture_output=True, text=True)
         expected = r"warning: (ignoring \w+ `.*` as `.*` is not included|aborting upload due to dry run)"
@@ -137,6 +164,3 @@ def main():
         print("did not run: no package was built, since the registry cannot be reached")
         return 77
     return bool(faults)
-
-
-sys.exit(main())

@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
-"""Prints the table of promises in docs/verification.md, with the tests that hold each.
+"""Checks the table of promises in docs/verification.md, with the tests that hold each.
 
-    scripts/promises            the table
-    scripts/promises --write    puts the table into docs/verification.md
-    scripts/promises --check    fails if that table differs, or a promise has no test
+    scripts/check promises            fails if the table of the page differs, or a promise has no test
+    scripts/check promises --write    puts the table there
 
 A test file names its promises in its first line: `// promise: law, never-late`. `git grep 'promise: .*law'` lists them.
 """
@@ -14,19 +12,19 @@ import collections, os, re, subprocess, sys
 PROMISES = [
     ("law", "at most `burst + rate * T` and one tick's worth", "`cargo test`, `.ci/run`, full", "`scripts/models loom`", "faults"),
     ("never-late", "each grant of the ideal bucket; `retry_after` is exact", "`cargo test`, full", "`cargo test`", "mutants"),
-    ("no-overflow", "no step overflows or commits a reserved word", "`cargo test`, full", "`scripts/properties`, `scripts/z3`", "theorems without a clamp"),
+    ("no-overflow", "no step overflows or commits a reserved word", "`cargo test`, full", "`cargo test -p tollgate --lib properties`", "a field too narrow, no clamp"),
     ("one-bucket", "a key has one bucket; an eviction changes no decision", "`cargo test`, `.ci/run`, full", "`scripts/models loom`", "faults"),
     ("bounded", "at most `max_keys` keys, in bounded memory", "`cargo test`, full", "`cargo test` in `verify/`", "-"),
     ("flood", "made-up addresses cost no more memory, and no series", "full", "`cargo test` in `verify/`", "-"),
     ("inflight", "`count <= limit` at each admission; the limit follows the server", "`cargo test`, `.ci/run`, full", "`cargo test` in `verify/`", "faults"),
-    ("headers", "a client that obeys the headers is granted", "`cargo test`, `.ci/run`, full", "`scripts/headers`", "by hand"),
+    ("headers", "a client that obeys the headers is granted", "`cargo test`, `.ci/run`, full", "`verify/rigs/headers`", "by hand"),
     ("client-ip", "no client chooses its own key", "`cargo test`, full", "`scripts/fuzz headers 60s`", "by hand"),
     ("layer", "one count a request; a refusal holds nothing", "`cargo test`, `.ci/run`, full", "`cargo test` in `examples/web/`", "by hand"),
     ("state", "a restored limiter grants no more than one that went on, and at most a tick less", "`cargo test`, full", "`cargo test state`", "by hand"),
     ("hostile-keys", "keys with hostile code lock no caller out", "full", "`cargo test` in `verify/`", "a plain map hangs"),
 ]
 PAGE = "docs/verification.md"
-BEGIN, END = "<!-- scripts/promises -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- promises -->\n", "<!-- end -->\n"
 
 
 def tests():
@@ -51,20 +49,15 @@ def table(found):
     return "\n".join(rows) + "\n"
 
 
-def main():
-    os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+def main(option=""):
     found = tests()
     with open(PAGE, encoding="utf-8") as file:
         before, written, after = re.fullmatch(f"(.*{BEGIN})(.*)({END}.*)", file.read(), re.S).groups()
-    if sys.argv[1:] == ["--write"]:
+    if option == "--write":
         with open(PAGE, "w", encoding="utf-8") as file:
             file.write(before + table(found) + after)
-    elif sys.argv[1:] == ["--check"]:
-        faults = [f"'{name}' has no test" for name in found if not found[name]]
-        faults += [f"{PAGE} has another table: scripts/promises --write"] * (written != table(found))
-        sys.exit("\n".join(faults) or 0)
-    else:
-        print(table(found), end="")
-
-
-main()
+        return False
+    faults = [f"'{name}' has no test" for name in found if not found[name]]
+    faults += [f"{PAGE} has another table: scripts/check promises --write"] * (written != table(found))
+    print(*faults, f"{len(found)} promises, {len(faults)} faults", sep="\n")
+    return bool(faults)

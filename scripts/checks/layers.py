@@ -1,21 +1,18 @@
-#!/usr/bin/env python3
 """Checks that the folders of a crate are layers: each imports only from below, without cycles of files.
 
-    scripts/layers [--imports | --report] [ROOT]     ROOT of the repository, this one if it is not given
-    scripts/layers --control                         fails if a planted fault is not seen
+    scripts/check layers               after planted faults, which it must see
+    scripts/check layers --imports     fails on imports and cycles only
 
 Reads `use` declarations and paths of each crate's sources without their tests, and follows
 re-exports to the file that defines a name. Fails on an import that the layers do not allow, a cycle
 of files, a folder that has no layer, a method of a type outside of the type's folder, a `mod.rs`
 that defines anything, a private type or alias that is defined twice, a library that is named
 outside of its files, the bounds at the end, and any file of Rust of more than 450 lines, also of
-tests, examples and fuzz targets. With `--imports` it fails on imports and cycles only, and with
-`--report` on nothing.
+tests, examples and fuzz targets.
 """
-import collections, os, re, sys
+import collections, os, re
 
-sys.dont_write_bytecode = True
-from rust_source import imports, read, sources
+from checks.rust_source import imports, read, sources
 
 # The layers of each crate, lowest first. Each may import from those named, and from its own files.
 ONE_BUCKET = "bucket word time rule sync fault"
@@ -218,8 +215,7 @@ def control():
         ({"word/planted.rs": "pub struct Planted;", "time/planted.rs": "impl Planted {"}, "methods of Planted"),
         ({"word/planted/mod.rs": "fn planted() {}"}, "a face defines nothing"),
     ] + [({"limiter/planted.rs": f"use {library}::Planted;"}, f"limiter/planted.rs: names {library}") for library in CORE_NAMES]
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../src")
-    files = sources(folder)
+    files = sources("src")
     def is_seen(more, fault):
         # A file that defines nothing is a face, whose imports do not count.
         more = {path: f"{code}\nfn in_the_file() {{}}" for path, code in more.items()}
@@ -227,34 +223,25 @@ def control():
     return [fault for more, fault in planted if not is_seen(more, fault)]
 
 
-def long_files(root):
-    for folder, below, names in os.walk(root):
+def long_files():
+    for folder, below, names in os.walk("."):
         below[:] = [name for name in below if name != "target" and not name.startswith(".")]
         for path in sorted(os.path.join(folder, name) for name in names if name.endswith(".rs")):
             with open(path, encoding="utf-8") as file:
                 length = len(file.readlines())
             if length > MAX_LINES:
-                yield f"{os.path.relpath(path, root)}: {length} lines, at most {MAX_LINES}"
+                yield f"{os.path.relpath(path)}: {length} lines, at most {MAX_LINES}"
 
 
-def main():
-    options = [argument for argument in sys.argv[1:] if argument.startswith("--")]
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    root = arguments[0] if arguments else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if "--control" in options:
-        unseen = control()
-        sys.exit("not seen, though it is planted: " + "; ".join(unseen) if unseen else None)
-    found = list(long_files(root))
+def main(option=""):
+    found = [f"not seen, though it is planted: {fault}" for fault in control()] + list(long_files())
     for crate, bounds in CRATES.items():
-        files = sources(os.path.join(root, crate))
+        files = sources(crate)
         of_crate, figures = faults(files, *bounds)
-        lines = sum(len(read(os.path.join(root, crate, path)).splitlines()) for path in files)
+        lines = sum(len(read(os.path.join(crate, path)).splitlines()) for path in files)
         print(f"{crate}: {len(files)} files, {lines} lines", *figures, sep=", ")
         found += [f"{crate}: {fault}" for fault in of_crate]
     print("\n".join(found) or "each folder imports only from below")
-    if "--imports" in options:
+    if option == "--imports":
         found = [fault for fault in found if ": imports " in fault or ": a cycle of files: " in fault]
-    sys.exit(bool(found) and "--report" not in options)
-
-
-main()
+    return bool(found)

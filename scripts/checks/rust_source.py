@@ -1,4 +1,4 @@
-"""Reads Rust by its text: functions of scripts/api and scripts/layers."""
+"""Reads Rust by its text: functions of the checks."""
 import glob, os, re
 
 # Comments, strings and characters; a lifetime is none of them.

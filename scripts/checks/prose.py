@@ -1,14 +1,13 @@
-#!/usr/bin/env python3
 """Checks the English of comments and pages by the rules of CONTRIBUTING.md that a script can check.
 
-    scripts/prose [--report | --list] [ROOT]    ROOT of the repository, this one if it is not given
-    scripts/prose --only-comments REV           fails if a change since REV is more than comments of *.rs
+    scripts/check prose                        fails on a rate above its bound, and on a line over 100 columns
+    scripts/check prose --list                 prints each place, too
+    scripts/check prose --only-comments REV    fails if a change since REV is more than comments of *.rs
 
-Prints the rates of banned words for each 1,000 words, by folder and by page, the lines over 100
-columns, and those of code on pages over 80. Fails on a rate above its bound and on such a line. With `--report` it does not fail, and with
-`--list` it prints each place.
+Prints the rates of banned words for each 1,000 words, by folder and by page, and lines of code on
+pages over 80 columns.
 """
-import os, re, subprocess, sys
+import os, re, subprocess
 
 CHECKED = (
     r"src/|http/|testing/|adaptive/(?!tests/it/layer\.rs)|distributed/|service/|proxy/|common/|docs/|scripts/|\.ci/|tests/(?!it/layer\.rs)|verify/|fuzz/|benches/|"
@@ -50,9 +49,9 @@ def comments(path):
                 yield number, columns, re.sub(r"`[^`]*`", "`code`", found[1])
 
 
-def wide_code(root, path):
+def wide_code(path):
     """Returns the lines of code that are too wide, unless rustdoc hides the line or one word fills it."""
-    with open(os.path.join(root, path), encoding="utf-8") as file:
+    with open(path, encoding="utf-8") as file:
         parts = file.read().split("\n```")
     for at, part in enumerate(parts):
         first = sum(part.count("\n") + 1 for part in parts[:at])
@@ -62,10 +61,10 @@ def wide_code(root, path):
                 yield f"{path}:{number}: {len(line)} columns of code, at most {CODE_COLUMNS}"
 
 
-def check(root, show):
+def check(show):
     found, groups = [], {}
     listed = subprocess.run(
-        ["git", "ls-files", "*.rs", "*.md", "scripts", ".ci"], cwd=root, capture_output=True, text=True, check=True
+        ["git", "ls-files", "*.rs", "*.md", "scripts", "verify/rigs", ".ci"], capture_output=True, text=True, check=True
     )
     for path in listed.stdout.split():
         if re.match(CHECKED, path):
@@ -73,7 +72,7 @@ def check(root, show):
             groups.setdefault(next((b for b in BIG if path.startswith(b)), group), []).append(path)
     print(f"{'in 1,000 words':24} {'words':>7} " + " ".join(f"{name:>8}" for name in BANNED))
     for group, paths in sorted(groups.items()):
-        text = [(path, *line) for path in paths for line in comments(os.path.join(root, path))]
+        text = [(path, *line) for path in paths for line in comments(path)]
         words = sum(len(re.findall(r"[A-Za-z']+", line[3])) for line in text)
         rates = []
         for name, (pattern, bound) in BANNED.items():
@@ -85,37 +84,21 @@ def check(root, show):
             if show:
                 found += [f"{path}:{number}: {line}" for path, number, _, line in hits]
         for path in paths:
-            found += wide_code(root, path) if re.match(WITH_CODE, path) else []
+            found += wide_code(path) if re.match(WITH_CODE, path) else []
         long = [f"{path}:{number}: {columns} columns" for path, number, columns, _ in text if columns > COLUMNS]
         found += long
         print(f"{group:24} {words:7} " + " ".join(f"{rate:8.2f}" for rate in rates))
     return found
 
 
-def code_lines(root, revision):
+def code_lines(revision):
     """Changed lines of Rust that are no comments. A comment behind code is not told apart."""
-    diff = subprocess.run(["git", "diff", "-U0", revision, "--", "*.rs"], cwd=root, capture_output=True, text=True, check=True)
+    diff = subprocess.run(["git", "diff", "-U0", revision, "--", "*.rs"], capture_output=True, text=True, check=True)
     lines = [line for line in diff.stdout.splitlines() if re.match(r"[+-](?![+-])", line)]
     return [line for line in lines if not re.match(r"[+-]\s*(?://.*)?$", line)]
 
 
-def main():
-    options = [argument for argument in sys.argv[1:] if argument.startswith("--")]
-    rest = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if "--only-comments" in options:
-        found = code_lines(here, rest[0])
-    else:
-        found = check(rest[0] if rest else here, "--list" in options)
-    if found:
-        print("\n".join(found))
-    sys.stdout.flush()
-    return bool(found) and "--report" not in options
-
-
-try:
-    sys.exit(main())
-except BrokenPipeError:
-    # The reader of the pipe has closed it: the check was not completed.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(2)
+def main(option="", revision="HEAD"):
+    found = code_lines(revision) if option == "--only-comments" else check(option == "--list")
+    print(*found, sep="\n", end="\n" if found else "")
+    return bool(found)
