@@ -8,7 +8,7 @@
 //! | users or customers, after authentication | [`Extension`], and [`plan`](LimitBy::plan) for tiers |
 //! | a key in a header | [`HeaderKey`] |
 //! | several limits, or limits of routes | [`LimitBy`], by [`and`](LayerBuilder::and) and [`when`](LimitBy::when) |
-//! | a login, of which only failures count | [`refund_on`](LayerBuilder::refund_on) |
+//! | a login that counts only failures | [`refund_on`](LayerBuilder::refund_on) |
 //! | bytes or tokens of a model, known from the response | [`settle_on`](LayerBuilder::settle_on) |
 //! | requests that should wait | [`DelayLayer`] |
 //! | clients that go on and on | [`ban_after`](LimitBy::ban_after) |

@@ -126,7 +126,7 @@ impl DelayLayer {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate_http::{ClientIp, DelayLayer};
+    /// use tollgate_http::{ClientIp, DelayLayer, HopList, Trust};
     ///
     /// let delay = DelayLayer::by_timer(Duration::from_millis(500), |_| std::future::ready(()))
     ///     .owner(ClientIp::peer().behind(HopList::XForwardedFor, Trust::hops(1)));
