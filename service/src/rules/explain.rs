@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::doubts;
-use super::fault::meant;
+use super::error::meant;
 use super::pattern::Subject;
 use super::tree::{Amount, Level, Rule, RuleLimit, Rules, Values};
 
