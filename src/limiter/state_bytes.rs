@@ -93,7 +93,7 @@ impl fmt::Display for NotRestored {
             }
             Misfit::Rule(saved, here) => write!(f, "the state is of `{saved}`, and the limiter has `{here}`"),
             Misfit::Layout => f.write_str(
-                "the state is of words with other room: build with the same headroom, debt and plans",
+                "the state is of words with other room: the headroom, the debt or the plans were others",
             ),
             Misfit::Hasher => f.write_str(
                 "the state is of a table under another hasher: a table needs the hasher of the save, with its keys",

@@ -6,11 +6,9 @@ use std::path::PathBuf;
 /// The source of a text.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin {
-    /// The table itself has it.
-    Usual,
     /// A variable of the environment.
     Variable,
-    /// The command line.
+    /// The command line, or the table itself.
     Option,
     /// A file, with the byte at which the text begins.
     File { at: usize, is_quoted: bool },
@@ -46,7 +44,7 @@ impl Origin {
     pub fn at(self) -> Option<usize> {
         match self {
             Origin::File { at, .. } => Some(at),
-            Origin::Usual | Origin::Variable | Origin::Option => None,
+            Origin::Variable | Origin::Option => None,
         }
     }
 }

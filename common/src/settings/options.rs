@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
 use super::given::{Given, Origin, Text, Texts};
-use super::table::{Set, Setting, Value};
+use super::table::{Set, Setting};
 
 /// The table of a program.
 pub trait Table: 'static {
@@ -78,28 +78,23 @@ impl<P: Table> FromArgMatches for TableOptions<P> {
 fn help<T>(setting: &Setting<T>, defaults: &T) -> String {
     let (first, rest) = setting.help.split_at(1);
     let (rest, own) = rest.split_once(" [").map_or((rest, None), |(rest, own)| (rest, Some(own)));
-    let default = match (own, &setting.value) {
-        (Some(own), _) => format!(" [{own}"),
-        (None, Value::Usual("")) => String::new(),
-        (None, Value::Usual(text)) => format!(" [{text}]"),
-        (None, Value::Shown(show)) => {
-            show(defaults).map_or(String::new(), |(value, _)| format!(" [{value}]"))
-        }
-    };
+    let shown = || setting.shown(defaults).map_or(setting.usual().to_owned(), |(value, _)| value);
+    let default = own.map_or_else(|| bracketed(&shown()), |own| format!(" [{own}"));
     let more = if matches!(setting.set, Set::Each(_)) { "; may be given more than once" } else { "" };
     let variable = if setting.variable.is_empty() { "" } else { ", " };
     format!("{}{rest}{more}{default}{variable}{}", first.to_uppercase(), setting.variable)
+}
+
+/// Returns a default in its brackets, or nothing if there is none.
+fn bracketed(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" [{text}]") }
 }
 
 /// Returns the list of the variables that have no option.
 pub fn variables_alone<P: Table>() -> String {
     let mut text = String::new();
     for setting in P::settings().filter(|setting| setting.option.is_empty() && !setting.variable.is_empty()) {
-        let default = match setting.value {
-            Value::Usual("") | Value::Shown(_) => String::new(),
-            Value::Usual(text) => format!(" [{text}]"),
-        };
-        text += &format!("  {:40} {}{default}\n", setting.variable, setting.help);
+        text += &format!("  {:40} {}{}\n", setting.variable, setting.help, bracketed(setting.usual()));
     }
     text
 }

@@ -79,9 +79,15 @@ impl<T> Setting<T> {
         self.option.split_once(' ').map(|(_, form)| form)
     }
 
-    /// Returns whether settings share the option, which has the form `NAME=VALUE`. The program reads it.
+    /// Returns whether settings share the option, in a form `NAME=VALUE` with their own names. The
+    /// program reads it.
     pub fn has_shared_option(&self) -> bool {
-        self.option.contains('=')
+        self.form().and_then(|form| form.split_once('=')).is_some_and(|(own, _)| self.name.ends_with(own))
+    }
+
+    /// Returns the text that it has unless a source names another one. An empty text is none.
+    pub fn usual(&self) -> &'static str {
+        if let Value::Usual(text) = self.value { text } else { "" }
     }
 
     /// Shows the value. One with a usual text is not shown.
@@ -129,10 +135,10 @@ impl<T> Setting<T> {
                 Origin::Option => format!("invalid value '{text}' for '{}': {why}", self.usage()),
                 Origin::Variable if is_secret => format!("{}: {why}", self.variable),
                 Origin::Variable => format!("{}={text}: {why}", self.variable),
-                Origin::Usual | Origin::File { .. } if is_secret => format!("{}: {why}", self.name),
+                Origin::File { .. } if is_secret => format!("{}: {why}", self.name),
                 Origin::File { .. } if has_it => why,
                 Origin::File { is_quoted: true, .. } => format!("{text:?}: {why}"),
-                Origin::Usual | Origin::File { .. } => format!("{text}: {why}"),
+                Origin::File { .. } => format!("{text}: {why}"),
             };
             mistake(from.at(), what)
         })
@@ -165,11 +171,9 @@ pub fn apply<T: 'static>(
 
 /// Returns the texts that the table itself has.
 pub fn defaults<T: 'static>(settings: impl IntoIterator<Item = &'static Setting<T>>) -> Given {
-    let default = |setting: &Setting<T>| match setting.value {
-        Value::Usual("") | Value::Shown(_) => None,
-        Value::Usual(text) => Some((setting.name, Texts::one(text, Origin::Usual))),
-    };
-    Given { texts: settings.into_iter().filter_map(default).collect(), ..Given::default() }
+    let settings = settings.into_iter().filter(|setting| !setting.usual().is_empty());
+    let texts = settings.map(|setting| (setting.name, Texts::one(setting.usual(), Origin::Option)));
+    Given { texts: texts.collect(), ..Given::default() }
 }
 
 /// Returns the texts of the environment. An empty variable is none.

@@ -1,4 +1,4 @@
-//! A file of settings in TOML, and the places of mistakes in it.
+//! A file of settings in TOML, and the spots of mistakes in it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Mistake, mistake, unknown};
-use super::file::{self, place};
+use super::file::{self, spot};
 use super::given::{Given, Origin, Text, Texts};
 
 type Name<'i> = Spanned<Cow<'i, str>>;
@@ -19,7 +19,7 @@ pub struct TomlFile {
     path: PathBuf,
     pub text: String,
     pub given: Given,
-    /// The places of its tables, by their names.
+    /// The offsets of its tables, by their names.
     pub tables: BTreeMap<String, usize>,
     /// The parts that are there several times.
     pub parts: Vec<Part>,
@@ -47,15 +47,15 @@ impl TomlFile {
         let text = file::read(path, file::MOST)?;
         let outcome = of.fill(&text, names, beside);
         of.text = text;
-        outcome.map_err(|mistake| of.placed(mistake))?;
+        outcome.map_err(|mistake| of.at_its_spot(mistake))?;
         file::check(path, &of.text)?;
         path.parent().unwrap_or(Path::new("")).clone_into(&mut of.given.folder);
         Ok(of)
     }
 
-    /// Returns a mistake with its place.
-    pub fn placed(&self, Mistake { at, what }: Mistake) -> String {
-        at.map_or_else(|| what.clone(), |at| place(&self.path, &self.text, at, &what))
+    /// Returns a mistake with its spot.
+    pub fn at_its_spot(&self, Mistake { at, what }: Mistake) -> String {
+        at.map_or_else(|| what.clone(), |at| spot(&self.path, &self.text, at, &what))
     }
 
     fn fill(&mut self, text: &str, names: &[&'static str], beside: &Beside<'_>) -> Result<(), Mistake> {

@@ -58,14 +58,14 @@ fn apply_routes(given: Origins<'_>, to: &mut Settings) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Changes the route of this name, or adds it. Returns its name and the place of that.
+/// Changes the route of this name, or adds it. Returns its name, and its offset in the file.
 fn apply_route(table: &Part, routes: &mut Vec<Route>) -> Result<(String, Option<usize>), Mistake> {
     let missing = |name| mistake(Some(table.at), format!("missing field `{name}`"));
     table.texts.get("prefix").ok_or_else(|| missing("prefix"))?;
     let named = name_of(table);
     let name = named.texts.first().map(|text| text.text.clone()).unwrap_or_default();
-    let place = routes.iter().position(|route| route.name == name).unwrap_or(routes.len());
-    if place == routes.len() {
+    let index = routes.iter().position(|route| route.name == name).unwrap_or(routes.len());
+    if index == routes.len() {
         routes.push(Route {
             name: name.clone(),
             prefix: String::new(),
@@ -77,7 +77,7 @@ fn apply_route(table: &Part, routes: &mut Vec<Route>) -> Result<(String, Option<
             delay: None,
         });
     }
-    let route = &mut routes[place];
+    let route = &mut routes[index];
     for setting in ROUTE {
         if let Some(texts) = table.texts.get(setting.name) {
             setting.apply(route, texts, Path::new(""))?;

@@ -20,7 +20,7 @@ impl File {
         let names: Vec<_> = ProxyTable::settings().map(|setting| setting.name).collect();
         let of_routes: Vec<_> = ROUTE.iter().map(|setting| setting.name).collect();
         let mut file = TomlFile::read(path, &names, &Beside::Parts("route", &of_routes))?;
-        complete(&mut file).map_err(|mistake| file.placed(mistake))?;
+        complete(&mut file).map_err(|mistake| file.at_its_spot(mistake))?;
         Ok(File(file))
     }
 
@@ -28,7 +28,7 @@ impl File {
     pub(super) fn over(&self, base: &Settings, options: &Given) -> Result<Settings, String> {
         let File(file) = self;
         let origins = Origins { file: &file.given, routes: &file.parts, options };
-        over(origins, base).map_err(|mistake| file.placed(mistake))
+        over(origins, base).map_err(|mistake| file.at_its_spot(mistake))
     }
 }
 

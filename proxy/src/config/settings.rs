@@ -112,15 +112,15 @@ pub(crate) struct StoreUrl(pub(crate) String);
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((engine, rest)) = self.0.split_once("://") else { return self.0.fmt(f) };
-        let (place, query) = rest.split_once(['?', '#']).map_or((rest, None), |(a, b)| (a, Some(b)));
-        match place.rsplit_once('@') {
+        let (host, query) = rest.split_once(['?', '#']).map_or((rest, None), |(a, b)| (a, Some(b)));
+        match host.rsplit_once('@') {
             // The sign may be one of the password.
             _ if query.is_some_and(|query| query.contains('@')) => write!(f, "{engine}://***")?,
             Some((user, host)) => match user.split_once(':') {
                 Some((user, _)) => write!(f, "{engine}://{user}:***@{host}")?,
                 None => write!(f, "{engine}://{user}@{host}")?,
             },
-            None => write!(f, "{engine}://{place}")?,
+            None => write!(f, "{engine}://{host}")?,
         }
         f.write_str(if query.is_some() { "?..." } else { "" })
     }
@@ -289,7 +289,7 @@ pub(crate) struct Log {
     pub(crate) refusals: bool,
 }
 
-/// A place to connect to.
+/// An address to connect to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Upstream {
     Tcp(Authority),

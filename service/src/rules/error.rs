@@ -1,33 +1,33 @@
-//! A mistake in a configuration, and the place that it stands at.
+//! A mistake in a configuration, and its spot.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in a text: its line and its column, both from 1 on.
+/// A spot in a text: its line and its column, both from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Spot {
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
-/// A place in a file.
+/// A spot in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct FileSpot {
     pub file: Arc<str>,
     pub line: u32,
     pub column: u32,
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for FileSpot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
 }
 
-/// An error or a warning: one sentence with its place.
+/// An error or a warning: one sentence with its spot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub at: Position,
+    pub at: FileSpot,
     pub what: String,
 }
 

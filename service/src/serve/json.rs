@@ -23,7 +23,7 @@ const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 ///
 /// # Errors
 ///
-/// A sentence that names the place and the fault.
+/// A sentence that names the field and the fault.
 pub fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
     let text = text_of(text);
     let json = serde_json::from_str(&text).or_else(|_| serde_json::from_slice(&paired(&text)));

@@ -8,7 +8,7 @@ use super::limiters::TextLimiter;
 use super::statistics::{Numbers, Statistics};
 use crate::rules::tree::{RuleLimit, Rules, Unit};
 
-/// The arithmetic of a limit, and its place among the counts.
+/// The arithmetic of a limit, and its home among the counts.
 #[derive(Clone)]
 pub(super) enum Counter {
     Unlimited,

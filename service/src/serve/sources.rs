@@ -13,7 +13,7 @@ use tollgate_common::settings::options::Table;
 use tollgate_common::settings::table::{apply, variables};
 use tollgate_common::settings::toml_file::{Beside, TomlFile};
 
-/// Reads all settings. An error is one sentence that names the value and its place.
+/// Reads all settings. An error is one sentence that names the value and its spot.
 ///
 /// With the built-in limits, an address that nothing names is one of this host alone.
 pub(crate) fn load(
@@ -43,10 +43,10 @@ fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
     let names: Vec<&str> = ServeTable::settings().map(|setting| setting.name).collect();
     let file = TomlFile::read(path, &names, &Beside::Unread("check"))?;
     let checks = Check::all(&file.text).map_err(|(at, what)| mistake(Some(at.start), what));
-    to.checks = checks.map_err(|mistake| file.placed(mistake))?.into();
+    to.checks = checks.map_err(|mistake| file.at_its_spot(mistake))?.into();
     path.clone_into(&mut to.config);
     to.has_tls |= file.given.texts.contains_key("tls_cert");
-    take(&file.given, to).map_err(|mistake| file.placed(mistake))
+    take(&file.given, to).map_err(|mistake| file.at_its_spot(mistake))
 }
 
 /// Derives settings from others, and checks them together.

@@ -23,7 +23,7 @@ const DOMAIN: usize = 4 << 10;
 /// The most entries of a descriptor.
 const ENTRIES: usize = 64;
 
-/// A mistake, with its place in the text of the settings.
+/// A mistake, with its offsets in the text of the settings.
 pub(crate) type ProfileFault = (Range<usize>, String);
 
 /// The part of the settings that has the profiles.
@@ -70,7 +70,7 @@ impl Check {
     /// Returns the warnings of all profiles of a file of settings.
     pub(crate) fn warnings_of(path: &Path) -> Result<Vec<String>, String> {
         let text = file::read(path, file::MOST)?;
-        let checks = Check::all(&text).map_err(|(at, what)| file::place(path, &text, at.start, &what))?;
+        let checks = Check::all(&text).map_err(|(at, what)| file::spot(path, &text, at.start, &what))?;
         Ok(checks
             .values()
             .flat_map(Check::warnings)

@@ -154,8 +154,8 @@ fn a_name_that_a_load_has_made_meanwhile_has_one_series() {
     assert_eq!(statistics.lines().matches("rate_limit.d.a.total_hits").count(), 1);
 }
 
-/// A name is cut at 256 bytes, and is told six times. Uncut, or without a bound on all bytes, the text
-/// would have 15 MB or more.
+/// A name is cut at 256 bytes, and is told six times. Uncut, or without a bound on all bytes, the
+/// text would have 15 MB or more.
 #[test]
 fn a_scrape_is_bounded_in_bytes() {
     let statistics = Statistics::default();

@@ -1,4 +1,4 @@
-//! The limits of a configuration by their places in the files, and the meaning of a change for the
+//! The limits of a configuration by their paths in the files, and the meaning of a change for the
 //! counts: the homes that the keys of a limit may have left.
 //!
 //! Two limits may have the keys of each other if some descriptor could find either. Neither wrong
@@ -16,7 +16,7 @@ type PathLevel = (u64, u64);
 
 const ANY: u64 = 0;
 
-/// The place of a limit in the files.
+/// The path of a limit in the files.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Path {
     /// A hash of all texts.
@@ -63,7 +63,7 @@ impl Path {
     }
 }
 
-/// A limit in its place.
+/// A limit at its path.
 #[derive(Clone)]
 pub(super) struct Placed {
     pub(super) path: Path,
@@ -90,14 +90,14 @@ impl Placed {
 /// The limits of the last configuration in their order, and those of earlier ones while their
 /// counts are not over.
 #[derive(Default)]
-pub(super) struct LimitPlaces {
+pub(super) struct LimitPaths {
     limits: Vec<Placed>,
     gone: Vec<Placed>,
 }
 
-impl LimitPlaces {
-    pub(super) fn of_saved(limits: Vec<Placed>) -> LimitPlaces {
-        LimitPlaces { limits, gone: Vec::new() }
+impl LimitPaths {
+    pub(super) fn of_saved(limits: Vec<Placed>) -> LimitPaths {
+        LimitPaths { limits, gone: Vec::new() }
     }
 
     /// Replaces the limits by those of another configuration, and returns the state of each.
@@ -119,7 +119,7 @@ impl LimitPlaces {
         let left = self.limits.iter().enumerate().filter(|(index, _)| !staying.contains(index));
         let left = Meeting::of(left.map(|(_, placed)| placed).chain(&self.gone));
         let all = Meeting::of(self.limits.iter().chain(&self.gone));
-        let place = |((path, home), stays): ((Path, Option<Home>), Option<usize>)| {
+        let placed = |((path, home), stays): ((Path, Option<Home>), Option<usize>)| {
             let (state, meeting) = match stays {
                 Some(index) => (self.limits[index].state.clone(), &left),
                 None => (Arc::default(), &all),
@@ -129,7 +129,7 @@ impl LimitPlaces {
             });
             Placed { path, home, state }
         };
-        let limits: Vec<Placed> = limits.into_iter().zip(stays).map(place).collect();
+        let limits: Vec<Placed> = limits.into_iter().zip(stays).map(placed).collect();
         let known: HashSet<u64> = limits.iter().map(|placed| placed.path.own).collect();
         let gone = self.limits.drain(..).filter(|placed| !known.contains(&placed.path.own)).map(|placed| {
             let state = LimitState::default();
@@ -172,7 +172,7 @@ impl LimitPlaces {
                 let _ = write!(text, " {key:x}.{value:x}");
             });
             let home = placed.home.as_ref().map_or(String::new(), Home::name);
-            let left = placed.state.past.left().into_iter().map(|left| left.place.name());
+            let left = placed.state.past.left().into_iter().map(|left| left.home.name());
             [home].into_iter().chain(left).for_each(|name| {
                 let _ = write!(text, "\t{name}");
             });
@@ -182,7 +182,7 @@ impl LimitPlaces {
     }
 
     /// Reads such lines. A home that is none is left out.
-    pub(super) fn read(text: &str, home: impl Fn(&str) -> Option<Home>) -> LimitPlaces {
+    pub(super) fn read(text: &str, home: impl Fn(&str) -> Option<Home>) -> LimitPaths {
         let placed = |line: &str| {
             let mut fields = line.split('\t');
             let mut path = fields.next()?.split(' ');
@@ -198,7 +198,7 @@ impl LimitPlaces {
             fields.filter_map(&home).for_each(|left| state.past.put(Left::of(left), of.as_ref()));
             Some(Placed { path: Path { own, levels }, home: of, state: Arc::new(state) })
         };
-        LimitPlaces::of_saved(text.lines().filter_map(placed).collect())
+        LimitPaths::of_saved(text.lines().filter_map(placed).collect())
     }
 }
 
