@@ -69,21 +69,25 @@ def of_words(files):
         yield from (f"{place}: lacks the word `{word}`" for word in sorted(words) if not re.search(rf"\b{word}\b", text))
 
 
+def has(text, word):
+    return re.search(rf"(?<![\w-]){word}\b(?!-)", text)
+
+
 def of_options(files):
     for page, (folders, least) in PROGRAMS.items():
         text = files(page)
         code = "\n".join(files(f"{folder}/{path}") for folder in folders for path in sources(folder))
-        # A row: a variable or the name in a file, then the option with the form of its value, then
-        # texts up to a colon. The page has a variable and an option, or the name in a file.
-        rows = re.findall(r'^\s+"([\w.]*)",\s+"(?:([a-z]+(?:-[a-z]+)*)(?: [^"\n]*)?)?",\s+(?:"[^"\n]*",\s+)*"[^"\n]*":', code, re.M)
+        # A row of `settings!`: the name in a file, the option with the form of its value, the variable,
+        # and the sentence. The page has the variable, and the option or the name.
+        rows = re.findall(r'^\s+"([\w.]+)",\s+"(?:([a-z][a-z0-9]*(?:-[a-z]+)*)(?: [^"\n]*)?)?"(?: = "(\w+)")?,\s+"[^"\n]*"\s*(?:=>|:)',
+                          code, re.M)
         if len(rows) < least:
             yield f"{folders[0]}: only {len(rows)} options and variables are read, of {least} at least"
-        for name, option in sorted(rows):
-            is_variable = name.isupper()
-            told = [f"--{option}"] * bool(option) + [name if is_variable else name.rpartition(".")[2]] * bool(name)
-            lacks = [word for word in told if not re.search(rf"(?<![\w-]){word}\b(?!-)", text)]
-            if lacks and (is_variable or len(lacks) == len(told)):
-                yield f"{page}: lacks `{lacks[0]}`"
+        for name, option, variable in sorted(rows):
+            names = [variable] if variable and not option else [f"--{option}"] * bool(option) + [name.rpartition(".")[2]]
+            lacks = [word for word in {names[0], variable} - {""} if not has(text, word)]
+            if variable in lacks or lacks and not any(has(text, name) for name in names):
+                yield f"{page}: lacks `{variable if variable in lacks else names[0]}`"
         told = set(re.findall(r"`--([a-z]+(?:-[a-z]+)*)", text)) - OF_CARGO
         yield from (f"{page}: has `--{option}`, which {folders[0]} lacks" for option in sorted(told)
                     if not re.search(rf'"(?:--)?{option}[" ]|\b{option.replace("-", "_")}: |--{option}\b', code))
