@@ -226,7 +226,11 @@ impl Case {
 
     pub fn run(self) {
         let Case { peer, list, lines } = self;
-        let name = HeaderName::from_static(if list == HopList::XForwardedFor { "x-forwarded-for" } else { "forwarded" });
+        let name = HeaderName::from_static(if list == HopList::XForwardedFor {
+            "x-forwarded-for"
+        } else {
+            "forwarded"
+        });
         let texts: Vec<Vec<u8>> = match &lines {
             Lines::Any(lines) => lines.clone(),
             Lines::Made(lines) => lines
