@@ -119,8 +119,7 @@
 //!
 //!     /// Decides on a request whose API key was checked before: a client can make keys up.
 //!     fn decide(&self, api_key: &str, is_pro: bool) -> Result<Granted, Denied> {
-//!         let request = self.customers.key(api_key);
-//!         if is_pro { request.under(&self.pro).try_acquire() } else { request.try_acquire() }
+//!         self.customers.key(api_key).under(is_pro.then_some(&self.pro)).try_acquire()
 //!     }
 //! }
 //!
@@ -243,16 +242,14 @@ pub use limiter::ask::Ask;
 pub use limiter::asked::Asked;
 pub use limiter::builder::{Builder, LimitBuilder};
 pub use limiter::janitor::Janitor;
-pub use limiter::key_bytes::KeyBytes;
-pub use limiter::keyed::{Keyed, PinnedKey};
+pub use limiter::keyed::{Keyed, PinnedKey, Shared};
 pub use limiter::limit::{Limit, TokenBucket, WindowCounter};
-pub use limiter::limited::Limited;
 pub use limiter::pinned::Pinned;
-pub use limiter::plan::Plan;
 pub use limiter::rate_limiter::RateLimiter;
-pub use limiter::rule::Rule;
-pub use limiter::shared::Shared;
-pub use limiter::state_bytes::NotRestored;
+pub use limiter::rule::{Plan, Rule};
+pub use limiter::state::bytes::NotRestored;
+pub use limiter::state::key_bytes::KeyBytes;
+pub use limiter::wait::Limited;
 pub use rule::any_rule::AnyRule;
 pub use rule::error::InvalidRule;
 pub use rule::places::Places;

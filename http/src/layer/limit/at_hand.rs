@@ -46,17 +46,6 @@ fn plan_of<'a, K, R: Rule>(request: &LayerRequest<'a, K>) -> Result<Option<&'a P
     request.plan.map(compiled).transpose()
 }
 
-/// Asks for `n` tokens of a key, under a plan or the limiter's own rule.
-macro_rules! ask {
-    ($limiter:expr, $key:expr, $n:expr, $plan:expr) => {{
-        let request = $limiter.key($key).n($n);
-        match $plan {
-            Some(plan) => request.under(plan),
-            None => request,
-        }
-    }};
-}
-
 impl<K, R, S> LayerLimiter<K> for RateLimiter<K, R, S>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
@@ -95,7 +84,7 @@ where
         let LayerRequest { key, n, .. } = request;
         match key {
             None => self.shared().n(n).refund(),
-            Some(key) => ask!(self, key, n, plan_of(&request).ok().flatten()).refund(),
+            Some(key) => self.key(key).n(n).under(plan_of(&request).ok().flatten()).refund(),
         }
     }
 
@@ -104,7 +93,7 @@ where
         // A hold of no token gives a forgotten key an entry.
         let hold = match key {
             None => self.shared().n(0).hold(),
-            Some(key) => ask!(self, key, 0, plan_of(&request).ok().flatten()).hold(),
+            Some(key) => self.key(key).n(0).under(plan_of(&request).ok().flatten()).hold(),
         };
         let _ = hold.map(|hold| hold.settle(n));
     }
@@ -112,7 +101,7 @@ where
     fn peek(&self, request: LayerRequest<'_, K>) -> Granted {
         match request.key {
             None => self.shared().peek(),
-            Some(key) => ask!(self, key, 1, plan_of(&request).ok().flatten()).peek(),
+            Some(key) => self.key(key).under(plan_of(&request).ok().flatten()).peek(),
         }
         .into()
     }
@@ -130,7 +119,7 @@ where
         match (key, plan_of(&request)) {
             (Some(_), Err(_)) => {}
             (None, _) => then(&self.shared().n(n)),
-            (Some(key), Ok(plan)) => then(&ask!(self, key, n, plan)),
+            (Some(key), Ok(plan)) => then(&self.key(key).n(n).under(plan)),
         }
     }
 }
@@ -157,7 +146,7 @@ where
             match &key {
                 None => limiter.shared().n(n).within(max_wait).acquire_by(|wait| sleep(wait)).await,
                 Some(key) => {
-                    let request = ask!(limiter, key, n, &plan).within(max_wait);
+                    let request = limiter.key(key).n(n).under(plan.as_ref()).within(max_wait);
                     request.acquire_by(|wait| sleep(wait)).await
                 }
             }

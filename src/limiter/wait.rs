@@ -1,19 +1,24 @@
 //! Waiting for tokens: a place in line, a timer, and the caller's turn.
 //!
-//! A [`Waiter`] has no timer of its own: a task polls it beside tokio's, and a thread parks. It is
+//! A [`Waiter`] has no timer of its own: a task polls it beside a timer, and a thread parks. It is
 //! served in order of arrival. If it is dropped before its turn, all callers behind it move up.
 
-use std::ops::Deref;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bucket::engine::Engine;
 use crate::bucket::line::caller_line::LineTurn;
-use crate::limiter::hook::DecisionHook;
-use crate::limiter::ticket::{LineTicket, Promise};
-use crate::time::jitter::Jitter;
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::{Asked, Frame, Target};
+use crate::limiter::call::{LineTicket, Promise};
+use crate::rule::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
 /// Longest wait of a caller that set none, in nanoseconds.
@@ -22,61 +27,6 @@ pub(crate) const NO_LIMIT: u64 = u64::MAX;
 /// Longest wait of a caller that is turned away for those before it. They join again when they are
 /// polled, and one may never be.
 const BEHIND: u64 = 1_000_000_000;
-
-/// The tokens of a request, and the line in which it waits for them.
-///
-/// The functions are those of [`Target`](crate::limiter::asked::Target), with every type erased.
-pub(crate) trait WaitsInLine {
-    /// Takes the tokens now, or joins the line if they come within `max_wait` nanoseconds.
-    ///
-    /// A request that keeps a part joins no line: it is told the time after which it tries again.
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied>;
-    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64);
-    fn leave(&self, ticket: &LineTicket);
-    fn granted(&self, ticket: &LineTicket) -> Granted;
-    fn engine(&self) -> &Engine;
-    fn hook(&self) -> &DecisionHook;
-    fn jitter(&self) -> Jitter;
-    /// Returns the longest wait from now on, in nanoseconds.
-    fn patience(&self) -> u64;
-}
-
-/// A request with every type erased.
-pub(crate) type AnyRequest<'a> = Box<dyn WaitsInLine + Send + Sync + 'a>;
-
-impl<T: Deref<Target: WaitsInLine>> WaitsInLine for T {
-    fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
-        (**self).join(max_wait, waker)
-    }
-
-    fn look(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
-        (**self).look(ticket, fired, waker)
-    }
-
-    fn leave(&self, ticket: &LineTicket) {
-        (**self).leave(ticket);
-    }
-
-    fn granted(&self, ticket: &LineTicket) -> Granted {
-        (**self).granted(ticket)
-    }
-
-    fn engine(&self) -> &Engine {
-        (**self).engine()
-    }
-
-    fn hook(&self) -> &DecisionHook {
-        (**self).hook()
-    }
-
-    fn jitter(&self) -> Jitter {
-        (**self).jitter()
-    }
-
-    fn patience(&self) -> u64 {
-        (**self).patience()
-    }
-}
 
 /// The next step of a caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,8 +40,8 @@ pub(crate) enum NextStep {
 }
 
 /// A caller that waits for its tokens. Dropped before its turn, it leaves the line.
-pub(crate) struct Waiter<T: WaitsInLine> {
-    request: T,
+pub(crate) struct Waiter<'k, B: Target> {
+    request: Ask<'k, B>,
     /// Nanoseconds that the caller is ready to wait.
     max_wait: u64,
     stage: WaitStage,
@@ -117,8 +67,8 @@ enum WaitStage {
     Done,
 }
 
-impl<T: WaitsInLine> Waiter<T> {
-    pub(crate) fn new(request: T) -> Waiter<T> {
+impl<'k, B: Target> Waiter<'k, B> {
+    pub(crate) fn new(request: Ask<'k, B>) -> Waiter<'k, B> {
         Waiter { max_wait: request.patience(), request, stage: WaitStage::New, left: None }
     }
 
@@ -150,7 +100,7 @@ impl<T: WaitsInLine> Waiter<T> {
                         }
                         Ok(Promise::Later(wait)) => {
                             self.stage = WaitStage::Later { until: self.until() };
-                            let wait = self.request.jitter().added_to(Duration::from_nanos(wait));
+                            let wait = self.frame().jitter.added_to(Duration::from_nanos(wait));
                             return NextStep::Sets(wait.min(Duration::from_nanos(self.max_wait)));
                         }
                         Ok(Promise::Granted(granted)) => return self.done(Ok(granted)),
@@ -163,7 +113,7 @@ impl<T: WaitsInLine> Waiter<T> {
                 }
                 WaitStage::Later { .. } => return NextStep::Waits,
                 WaitStage::InLine { ticket, until } => {
-                    let (turn, version) = self.request.look(ticket, fired, waker);
+                    let (turn, version) = self.request.turn(ticket, fired, waker);
                     match turn {
                         LineTurn::Waits => return NextStep::Waits,
                         LineTurn::Paused => {
@@ -180,7 +130,7 @@ impl<T: WaitsInLine> Waiter<T> {
                             return NextStep::Sets(Duration::from_nanos(self.left_until(until).min(BEHIND)));
                         }
                         LineTurn::Sets { wait } => {
-                            let now = self.request.engine().clock.nanos();
+                            let now = self.request.bucket.frame().engine.clock.nanos();
                             let due = now.saturating_add(wait);
                             if due > *until && version != ticket.waits.version {
                                 // A change of quota made the wait too long.
@@ -191,7 +141,7 @@ impl<T: WaitsInLine> Waiter<T> {
                             return NextStep::Sets(Duration::from_nanos(wait));
                         }
                         LineTurn::Served => {
-                            let granted = self.request.granted(ticket);
+                            let granted = self.request.served(ticket);
                             return self.serve(granted);
                         }
                         LineTurn::Joins => {
@@ -212,11 +162,15 @@ impl<T: WaitsInLine> Waiter<T> {
         }
     }
 
+    fn frame(&self) -> Frame<'_> {
+        self.request.bucket.frame()
+    }
+
     /// Returns the clock reading up to which the caller is ready to wait.
     fn until(&self) -> u64 {
         match self.max_wait {
             NO_LIMIT => NO_LIMIT,
-            max_wait => self.request.engine().clock.nanos().saturating_add(max_wait),
+            max_wait => self.frame().engine.clock.nanos().saturating_add(max_wait),
         }
     }
 
@@ -224,7 +178,7 @@ impl<T: WaitsInLine> Waiter<T> {
     fn left_until(&self, until: u64) -> u64 {
         match until {
             NO_LIMIT => NO_LIMIT,
-            until => until.saturating_sub(self.request.engine().clock.nanos()),
+            until => until.saturating_sub(self.frame().engine.clock.nanos()),
         }
     }
 
@@ -250,7 +204,7 @@ impl<T: WaitsInLine> Waiter<T> {
     #[cold]
     fn give_up(&mut self, n: u64, denied: Denied) -> NextStep {
         self.leave();
-        let decision = self.request.hook().observe(n, Err(denied));
+        let decision = self.frame().hook.observe(n, Err(denied));
         self.done(decision)
     }
 
@@ -263,9 +217,9 @@ impl<T: WaitsInLine> Waiter<T> {
 
     /// Takes the tokens, and sleeps the jitter.
     fn serve(&mut self, granted: Granted) -> NextStep {
-        let granted = self.request.hook().observe(granted.tokens(), Ok(granted)).unwrap_or(granted);
+        let granted = self.frame().hook.observe(granted.tokens(), Ok(granted)).unwrap_or(granted);
         let WaitStage::InLine { until, .. } = self.stage else { return self.done(Ok(granted)) };
-        let jitter = self.request.jitter().added_to(Duration::ZERO);
+        let jitter = self.frame().jitter.added_to(Duration::ZERO);
         // Jitter never makes the wait longer than the caller is ready for.
         let jitter = jitter.min(Duration::from_nanos(self.left_until(until)));
         if jitter.is_zero() {
@@ -276,7 +230,7 @@ impl<T: WaitsInLine> Waiter<T> {
     }
 }
 
-impl<T: WaitsInLine> Drop for Waiter<T> {
+impl<B: Target> Drop for Waiter<'_, B> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -296,7 +250,7 @@ thread_local! {
 }
 
 /// Waits in this thread.
-pub(crate) fn block<T: WaitsInLine>(request: T) -> Result<Granted, Denied> {
+fn block<B: Target>(request: Ask<'_, B>) -> Result<Granted, Denied> {
     let waker = UNPARK.with(Waker::clone);
     let mut waiter = Waiter::new(request);
     // `None` before the first timer, and beyond all times.
@@ -313,5 +267,177 @@ pub(crate) fn block<T: WaitsInLine>(request: T) -> Result<Granted, Denied> {
             Some(timer) => thread::park_timeout(timer.saturating_duration_since(Instant::now())),
             None => thread::park(),
         }
+    }
+}
+
+/// Waits for the tokens of a request in a task. A dropped future leaves the line.
+async fn wait<T: Future<Output = ()>>(
+    request: Ask<'_, impl Target>,
+    sleep: impl Fn(Duration) -> T,
+) -> Result<Granted, Denied> {
+    let mut waiter = Waiter::new(request);
+    let mut timer = pin!(None::<T>);
+    poll_fn(|cx| {
+        loop {
+            // No timer is polled after its end: `Waits` is the step of a timer that has not fired.
+            let fired = timer.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready());
+            match waiter.poll(fired, cx.waker()) {
+                NextStep::Done(decision) => return Poll::Ready(decision),
+                NextStep::Sets(wait) => timer.set(Some(sleep(wait))),
+                NextStep::Waits => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
+    /// Waits for the tokens in this thread, and takes them.
+    ///
+    /// The length of the sleep is computed on the limiter's clock. The sleep itself is on the
+    /// system's clock.
+    ///
+    /// Threads are served first come, first served, beside tasks that [wait](crate::_guide#wait).
+    /// Any number may wait, unless [`max_waiting`](crate::LimitBuilder::max_waiting) is set. A
+    /// change of the rule moves the times of waiting threads.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, without a sleep, if the line is full, if the tokens are more than the
+    /// burst (see [`hold`](Self::hold) for a cost that is larger), or if the wait is longer than
+    /// [`within`](Self::within). After a lower rate was set, such a wait is refused late. A limiter
+    /// may also refuse a new key, with [`Reason::Full`](crate::Reason::Full).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, Reason, TokenBucket};
+    ///
+    /// let bucket = TokenBucket::new(Quota::per_second(1_000).burst(1));
+    /// for _ in 0..3 {
+    ///     bucket.ask().blocking_acquire()?; // the second and third a millisecond later each
+    /// }
+    ///
+    /// let slow = TokenBucket::new(Quota::per_hour(1));
+    /// assert!(slow.ask().blocking_acquire().is_ok());
+    /// let denied = slow.ask().within(Duration::from_millis(5)).blocking_acquire().unwrap_err();
+    /// assert_eq!(denied.reason(), Reason::Deadline); // now, not in 5 ms
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn blocking_acquire(self) -> Result<Granted, Denied> {
+        block(self)
+    }
+
+    /// Waits for the tokens in this task by the caller's timer, and takes them.
+    ///
+    /// `sleep(wait)` returns a future that ends after `wait`, which is at most 584 years. A change
+    /// of the rule, and a caller in front that leaves the line, make another one. A future that
+    /// never ends leaves its task asleep after its tokens are due. With feature `tokio`, `acquire`
+    /// has tokio's timer.
+    ///
+    /// Tokens that are there are taken without a timer, and so is a request for 0 tokens.
+    ///
+    /// The first poll takes a place in line. Tasks and threads are served first come, first served.
+    /// A future that is dropped while it waits leaves the line, and all behind it move up. After
+    /// its time has come it has spent its tokens, even if it was not polled since. Any number may
+    /// wait, unless [`max_waiting`](crate::LimitBuilder::max_waiting) is set.
+    ///
+    /// # Errors
+    ///
+    /// As [`blocking_acquire`](Ask::blocking_acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::Denied> {
+    /// let limiter = RateLimiter::<u64>::new(Quota::per_second(1_000).burst(1));
+    /// limiter.key(&7).acquire_by(tokio::time::sleep).await?;
+    /// limiter.key(&7).acquire_by(tokio::time::sleep).await?; // a millisecond later
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire_by<T>(self, sleep: impl Fn(Duration) -> T) -> Result<Granted, Denied>
+    where
+        T: Future<Output = ()>,
+    {
+        wait(self, sleep).await
+    }
+}
+
+/// A function that is called at a limited rate; from [`Ask::limited`].
+///
+/// Each call takes one token. [`try_call`](Limited::try_call) is refused if there is none;
+/// [`blocking_call`](Limited::blocking_call) and (feature `tokio`) `call` wait for it.
+pub struct Limited<'k, B, F> {
+    request: Ask<'k, B>,
+    action: F,
+}
+
+impl<'k, 'a, B: Asked<'a, Rule = Quota>> Ask<'k, B> {
+    /// Returns a function of one argument that keeps to this limit: for the calls of a client. It
+    /// may be async.
+    ///
+    /// Each call takes the tokens of the request, and waits for at most [`within`](Ask::within).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter, TokenBucket};
+    ///
+    /// static CALLS: TokenBucket = TokenBucket::new(Quota::per_minute(2));
+    ///
+    /// let ask = CALLS.ask().limited(|question: &str| question.len());
+    /// assert_eq!(ask.try_call("who?"), Ok(4));
+    /// assert_eq!(ask.try_call("where?"), Ok(6));
+    /// assert!(ask.try_call("when?").is_err());
+    ///
+    /// let per_host = RateLimiter::<String>::new(Quota::per_minute(1));
+    /// let fetch = per_host.key("example.org").limited(|path: &str| format!("https://example.org{path}"));
+    /// assert!(fetch.try_call("/").is_ok());
+    /// assert!(fetch.try_call("/again").is_err());
+    /// ```
+    pub fn limited<F>(self, action: F) -> Limited<'k, B, F> {
+        Limited { request: self, action }
+    }
+}
+
+impl<'a, B: Asked<'a>, F> Limited<'_, B, F> {
+    /// Calls the function if there is a token now.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] tells when a token is back. The function was not called.
+    pub fn try_call<A, T>(&self, argument: A) -> Result<T, Denied>
+    where
+        F: Fn(A) -> T,
+    {
+        self.request.join(0, Waker::noop())?;
+        Ok((self.action)(argument))
+    }
+
+    /// Waits for a token in this thread, then calls the function.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] at once, without a wait or a call, if the line is
+    /// [full](crate::LimitBuilder::max_waiting). A limiter may also refuse a new key, with
+    /// [`Reason::Full`](crate::Reason::Full).
+    pub fn blocking_call<A, T>(&self, argument: A) -> Result<T, Denied>
+    where
+        F: Fn(A) -> T,
+    {
+        let _ = block(self.request)?;
+        Ok((self.action)(argument))
+    }
+}
+
+impl<B, F> fmt::Debug for Limited<'_, B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limited").finish_non_exhaustive()
     }
 }

@@ -6,8 +6,7 @@ use ::tokio::time::{Sleep, sleep};
 
 use crate::limiter::ask::Ask;
 use crate::limiter::asked::Asked;
-use crate::limiter::limited::Limited;
-use crate::limiter::task::wait;
+use crate::limiter::wait::{Limited, wait};
 use crate::rule::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
@@ -65,7 +64,7 @@ impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
     }
 }
 
-impl<F> Limited<'_, F> {
+impl<'a, B: Asked<'a>, F> Limited<'_, B, F> {
     /// Waits for a token and takes it, then calls the function and awaits its future.
     ///
     /// The wait is that of [`Ask::acquire`]. A call that is dropped while it waits leaves
@@ -95,7 +94,7 @@ impl<F> Limited<'_, F> {
     where
         F: Fn(A) -> T,
     {
-        let _ = wait(&self.request, timer).await?;
+        let _ = wait(self.request, timer).await?;
         Ok((self.action)(argument).await)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::keyed::table::{AT_ONCE, Set};
-use crate::limiter::state_bytes::{Misfit, NotRestored, Reader, StoreKind};
+use crate::limiter::state::bytes::{Misfit, NotRestored, Reader, StoreKind};
 use crate::rule::rate::Quota;
 use crate::word::saved::Resume;
 use crate::word::state::State;
