@@ -3,7 +3,6 @@
 mod build;
 mod checks;
 pub(crate) mod describe;
-mod error;
 pub(crate) mod exempt;
 mod file;
 pub(crate) mod options;
