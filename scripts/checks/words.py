@@ -77,8 +77,8 @@ def of_options(files):
     for page, (folders, least) in PROGRAMS.items():
         text = files(page)
         code = "\n".join(files(f"{folder}/{path}") for folder in folders for path in sources(folder))
-        # A row of `settings!`: the name in a file, the option with the form of its value, the variable,
-        # and the sentence. The page has the variable, and the option or the name.
+        # A row of `settings!`: the name in a file, the option with the form of its value, the
+        # variable, and the sentence. The page has the variable, and the option or the name.
         rows = re.findall(r'^\s+"([\w.]+)",\s+"(?:([a-z][a-z0-9]*(?:-[a-z]+)*)(?: [^"\n]*)?)?"(?: = "(\w+)")?,\s+"[^"\n]*"\s*(?:=>|:)',
                           code, re.M)
         if len(rows) < least:

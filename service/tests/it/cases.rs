@@ -1,6 +1,7 @@
 //! The cases of the semantics of envoyproxy/ratelimit that need a process: files that change under
-//! it, the health service, and pages other than `/json`. All of them run without a process, in
-//! `serve/tests/cases.rs`. `RLS_CASES` names another file, whose cases all run here.
+//! it, the health service, pages other than `/json`, errors of gRPC and content types. All of them
+//! run without a process, in `serve/tests/cases.rs`. `RLS_CASES` names another file, whose cases
+//! all run here.
 //!
 //! A run that meets the end of a window is repeated.
 
@@ -24,14 +25,15 @@ fn cases() -> Vec<Value> {
     let mut cases = file["cases"].as_array().expect("a list").clone();
     if other.is_none() {
         cases.retain(|case| steps(case).iter().any(needs_a_process));
-        assert_eq!(cases.len(), 6, "a case that is not read would be no failure");
+        assert_eq!(cases.len(), 13, "a case that is not read would be no failure");
     }
     cases
 }
 
 fn needs_a_process(step: &Value) -> bool {
     let is_page = !step["http"].is_null() && step["http"]["path"] != "/json";
-    is_page || !step["grpcHealth"].is_null() || !step["write"].is_null()
+    let has_wire = ["error", "contentType"].iter().any(|name| !step["expect"][name].is_null());
+    is_page || has_wire || !step["grpcHealth"].is_null() || !step["write"].is_null()
 }
 
 fn steps(case: &Value) -> &[Value] {
