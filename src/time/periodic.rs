@@ -26,9 +26,9 @@ impl PeriodicThread {
     ) -> io::Result<PeriodicThread> {
         let dropped = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&dropped);
-        let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            while paused(interval, &ended) && task() {}
-        })?;
+        let thread = thread::Builder::new()
+            .name(name.into())
+            .spawn(move || while paused(interval, &ended) && task() {})?;
         Ok(PeriodicThread { dropped, thread: Some(thread) })
     }
 
