@@ -13,7 +13,7 @@ packages were not built.
 The lock files agree: a package that one of them has in a compatible version has the version of the
 workspace's Cargo.lock, so that it is built once. The check prints the commands that align them.
 """
-import collections, glob, json, os, re, subprocess
+import collections, glob, json, os, re, shutil, subprocess
 
 FILES, BYTES = 152, 1_000_000
 METADATA = ("categories", "description", "documentation", "keywords", "license", "readme", "rust_version")
@@ -144,6 +144,11 @@ def main(option=""):
     faults.extend(relative_faults())
     faults.extend(lock_faults())
     if option == "--build":
+        # Cargo keeps the unpacked packages of an earlier run, of the same version and other code.
+        home = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
+        for package in crates.values():
+            for earlier in glob.glob(f"{home}/registry/src/-*/{package.name}-{package.package['version']}"):
+                shutil.rmtree(earlier)
         command = ["cargo", "publish", "--dry-run", "--locked", "--allow-dirty", "--workspace"]
         built = subprocess.run(command, capture_output=True, text=True)
         expected = r"warning: (ignoring \w+ `.*` as `.*` is not included|aborting upload due to dry run)"
