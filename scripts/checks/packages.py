@@ -144,11 +144,17 @@ def main(option=""):
     faults.extend(relative_faults())
     faults.extend(lock_faults())
     if option == "--build":
-        # Cargo keeps the unpacked packages of an earlier run, of the same version and other code.
+        # Cargo keeps the packages of an earlier run and their builds, of the same version and other
+        # code.
         home = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
-        for package in crates.values():
-            for earlier in glob.glob(f"{home}/registry/src/-*/{package.name}-{package.package['version']}"):
-                shutil.rmtree(earlier)
+        earlier = glob.glob(f"{home}/registry/src/-*/tollgate*")
+        for built in glob.glob(f"{metadata['target_directory']}/debug/deps/tollgate*.d"):
+            with open(built, encoding="utf-8") as file:
+                if "/registry/src/-" in file.read():
+                    number = os.path.basename(built)[:-2].rpartition("-")[2]
+                    earlier += glob.glob(f"{metadata['target_directory']}/debug/.fingerprint/tollgate*-{number}")
+        for folder in earlier:
+            shutil.rmtree(folder)
         command = ["cargo", "publish", "--dry-run", "--locked", "--allow-dirty", "--workspace"]
         built = subprocess.run(command, capture_output=True, text=True)
         expected = r"warning: (ignoring \w+ `.*` as `.*` is not included|aborting upload due to dry run)"
