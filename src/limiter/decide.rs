@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher, Hash};
 
 use crate::bucket::atomic::{Miss, ReadClock};
-use crate::bucket::engine::{At, Now, When};
+use crate::bucket::engine::{At, Now};
 use crate::fault::{Fault, injected};
 use crate::keyed::attempt::{attempt_in_store, attempt_under_guard};
 use crate::keyed::key::{KeyQuery, ToKey};
@@ -213,8 +213,8 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         }
     }
 
-    /// Decides under the plan that the function of plans has chosen, by an attempt, then by the
-    /// loop.
+    /// Decides under the plan that the function of plans has chosen: at the present time by an
+    /// attempt, then by the loop.
     #[inline(never)]
     fn decide_chosen<V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
@@ -225,8 +225,8 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
         now: Option<Moment>,
     ) -> V::Answer {
         let (Keyspace { engine, .. }, hook, take) = (&self.keyspace, &self.hook, verb.take());
-        let (read, counts) = (When(engine, now), engine.source.counts());
-        let knows = plan.is_none_or(|plan| plan.decides_for(self.keyspace.id));
+        let (read, counts) = (Now(engine), engine.source.counts());
+        let knows = now.is_none() && plan.is_none_or(|plan| plan.decides_for(self.keyspace.id));
         let missed = attempt_by!(
             BUCKETS | WINDOWS,
             knows.then_some(counts.counting),
