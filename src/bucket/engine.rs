@@ -204,12 +204,12 @@ impl Engine {
     }
 
     /// Returns `state`, or the first state of a bucket that was never charged.
-    pub(crate) fn initialized(&self, state: State, reading: &Reading, plan: Option<PlanTerms>) -> State {
+    pub(crate) fn initialized(&self, state: State, reading: &Reading, plan: Option<&PlanTerms>) -> State {
         if state == State::FULL { self.start(reading, plan) } else { state }
     }
 
     /// Returns the first state of a bucket that was never charged.
-    pub(crate) fn start(&self, reading: &Reading, plan: Option<PlanTerms>) -> State {
+    pub(crate) fn start(&self, reading: &Reading, plan: Option<&PlanTerms>) -> State {
         let Some(tokens) = self.initial else { return State::FULL };
         let terms = &reading.refill;
         let capacity = plan.map_or(terms.capacity, |plan| plan.capacity);
@@ -242,7 +242,7 @@ impl Engine {
         bucket: impl BucketRef,
         initial_state: Option<State>,
         read: impl ReadClock,
-        call: Call,
+        call: Call<'_>,
     ) -> Option<Done> {
         let charge = |state: State, reading: &Reading| {
             let from = match initial_state {
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// Returns whether the bucket was ever charged, and the outcome that a call would have on it.
-    pub(crate) fn look(&self, bucket: impl BucketRef, read: impl ReadClock, call: Call) -> (bool, Done) {
+    pub(crate) fn look(&self, bucket: impl BucketRef, read: impl ReadClock, call: Call<'_>) -> (bool, Done) {
         let step = |state: State, reading: &Reading| {
             let from = self.initialized(state, reading, call.plan);
             ((state.is_level(), call.apply(from, reading).0), None)
@@ -281,12 +281,12 @@ impl Engine {
     pub(crate) fn give_back(
         &self,
         bucket: impl BucketRef,
-        plan: Option<PlanTerms>,
+        plan: Option<&PlanTerms>,
         units: u64,
         mark: Mark,
     ) -> Option<Mark> {
         let step = |state: State, reading: &Reading| {
-            by_refill!(*reading, plan, |by| mark.give_back(state, &by, units, || self.has_plans()))
+            by_refill!(*reading, plan, |by| mark.give_back(state, by, units, || self.has_plans()))
         };
         bucket.update(|_| self.read(), step).0
     }
@@ -295,11 +295,11 @@ impl Engine {
     pub(crate) fn settle(
         &self,
         bucket: impl BucketRef,
-        plan: Option<PlanTerms>,
+        plan: Option<&PlanTerms>,
         settle: Settle<'_>,
     ) -> Option<u64> {
         let step = |state: State, reading: &Reading| {
-            by_refill!(*reading, plan, |by| settle.apply(state, &by, || self.has_plans()))
+            by_refill!(*reading, plan, |by| settle.apply(state, by, || self.has_plans()))
         };
         bucket.update(|_| self.read(), step).0
     }

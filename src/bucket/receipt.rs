@@ -19,7 +19,8 @@ pub(crate) struct Receipt {
     pub(super) tokens: u64,
     /// The [mark](State::empty_at) of the bucket after the take.
     pub(crate) empty_at: u64,
-    /// Level before the take: the units in a bucket, or the counts of a window.
+    /// Level before the take: the units in a bucket, those out on lease too, or the counts of a
+    /// window.
     pub(crate) before: u64,
     /// Tick of the take.
     pub(crate) since: u64,
@@ -33,16 +34,16 @@ pub(crate) struct Receipt {
 impl Receipt {
     /// Returns the receipt of a call whose tokens may be earned later.
     #[cfg(test)]
-    pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<PlanTerms>) -> Receipt {
+    pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<&PlanTerms>) -> Receipt {
         Receipt::of(Call { take: Take::OnCredit(outcome.taken), plan }, outcome, reading)
     }
 
     /// Returns the receipt of a call. A reservation that keeps a part of the burst is due when the
     /// part is there, too.
-    pub(crate) fn of(Call { take, plan }: Call, outcome: TakeOutcome, reading: &Reading) -> Receipt {
+    pub(crate) fn of(Call { take, plan }: Call<'_>, outcome: TakeOutcome, reading: &Reading) -> Receipt {
         let TakeOutcome { taken, level, lag, .. } = outcome;
         by_refill!(*reading, plan, |by| {
-            let receipt = Receipt::at_once(outcome, &by, plan);
+            let receipt = Receipt::at_once(outcome, by, plan);
             let keep = match take {
                 Take::Reserve(Reserve { keep, .. }) => keep,
                 Take::OnCredit(_) => 0,
@@ -54,17 +55,17 @@ impl Receipt {
             }
             let terms = by.refill.terms();
             let due = terms.empty_level + terms.units(kept(keep, &by.refill));
-            Receipt { delay: Wait::until(due, level, lag, &by).duration(), ..receipt }
+            Receipt { delay: Wait::until(due, level, lag, by).duration(), ..receipt }
         })
     }
 
     /// Returns the receipt of tokens that are there at the take.
-    fn at_once<P: Refill>(outcome: TakeOutcome, reading: &Reading<P>, plan: Option<PlanTerms>) -> Receipt {
+    fn at_once<P: Refill>(outcome: TakeOutcome, reading: &Reading<P>, plan: Option<&PlanTerms>) -> Receipt {
         let TakeOutcome { taken, level, lag, origin, .. } = outcome;
         let (terms, since) = (reading.refill.terms(), reading.tick.wrapping_add(lag));
         Receipt {
             origin,
-            plan,
+            plan: plan.copied(),
             units: taken,
             tokens: terms.tokens(taken),
             empty_at: terms.empty_at(since, level),
@@ -74,16 +75,6 @@ impl Receipt {
             delay: Duration::ZERO,
             made: Moment(reading.nanos()),
         }
-    }
-
-    /// Adds the `leased` units that were out on lease to the recorded level.
-    pub(crate) fn beside(self, leased: u64) -> Receipt {
-        Receipt { before: self.before + leased, ..self }
-    }
-
-    /// Sets the number of removals that the key's shard had before the take.
-    pub(crate) fn counted_from(self, removals: u64) -> Receipt {
-        Receipt { removals, ..self }
     }
 
     /// Returns the bucket as the take left it.

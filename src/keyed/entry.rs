@@ -77,7 +77,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
         }
     }
 
-    fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
+    fn insert(self, read: impl ReadClock, call: &Call<'_>) -> Option<Result<Done, Denied>> {
         match self.pin {
             StoreGuard::Map(map, guard) => self.enter_map(map, guard, read, call),
             StoreGuard::Table(table) => self.enter_table(table, read, call),
@@ -128,7 +128,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
 
     /// Returns the outcome that a call would have on the key's bucket, or on its overflow bucket if
     /// it was never charged; and whether it was.
-    pub(crate) fn look(self, read: impl ReadClock, call: Call) -> (bool, Done) {
+    pub(crate) fn look(self, read: impl ReadClock, call: Call<'_>) -> (bool, Done) {
         let engine = &self.keyspace.engine;
         let seen = self.get().map(|found| engine.look(found, read, call)).filter(|(charged, _)| *charged);
         seen.unwrap_or_else(|| (false, engine.look(self.overflow_or_full(), read, call).1))
@@ -169,7 +169,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         map: &Map<K>,
         guard: &LocalGuard<'_>,
         read: impl ReadClock,
-        call: &Call,
+        call: &Call<'_>,
     ) -> Option<Result<Done, Denied>> {
         let (keyspace, hash) = (self.keyspace, self.key.hash());
         // `State::FULL` forces a fresh clock reading.
@@ -197,7 +197,12 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
-    fn enter_table(self, table: &Table, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
+    fn enter_table(
+        self,
+        table: &Table,
+        read: impl ReadClock,
+        call: &Call<'_>,
+    ) -> Option<Result<Done, Denied>> {
         let (engine, hash) = (&self.keyspace.engine, self.key.full);
         let look = table.look(hash, engine);
         if call.never_writes(&look.idle.reading) {
@@ -210,7 +215,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
     fn without_room(
         self,
         read: impl ReadClock,
-        call: &Call,
+        call: &Call<'_>,
         due: impl FnOnce() -> Option<u64>,
     ) -> Option<Result<Done, Denied>> {
         let (Keyspace { engine, when_full, .. }, Parts { counters, .. }) =

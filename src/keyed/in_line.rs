@@ -19,8 +19,8 @@ pub(crate) type LineBank<'a> = WordBank<'a, UnlessRemoved<'a, FoundBucket<'a>>>;
 
 impl<K: Hash + Eq> Keyspace<K> {
     /// Returns the bucket of a line.
-    fn bank<'a>(&'a self, pin: &'a StoreGuard<'_, K>, id: &LineId) -> LineBank<'a> {
-        bank_of(&self.engine, self.bucket_of(pin, &id.receipt()), id.plan)
+    fn bank<'a>(&'a self, pin: &'a StoreGuard<'_, K>, id: &'a LineId) -> LineBank<'a> {
+        bank_of(&self.engine, self.bucket_of(pin, &id.receipt()), id.plan.as_ref())
     }
 
     /// Runs `run` on a line and its bucket, and wakes callers after it.
@@ -96,7 +96,7 @@ impl<K> Keyspace<K> {
 pub(crate) fn bank_of<'a, W: BucketRef>(
     engine: &'a Engine,
     found: Option<UnlessRemoved<'a, W>>,
-    plan: Option<PlanTerms>,
+    plan: Option<&'a PlanTerms>,
 ) -> WordBank<'a, UnlessRemoved<'a, W>> {
     let mut bank = WordBank::new(engine, found.map(Mode::Plain), plan, None);
     bank.is_gone |= found.is_some_and(UnlessRemoved::is_gone);

@@ -36,14 +36,16 @@ impl LineId {
     pub(crate) const OWN: LineId = LineId { origin: Origin::Own, removals: 0, plan: None };
 
     /// Returns the line of the bucket that an outcome is of.
-    pub(crate) fn of(done: Result<Done, Denied>, removals: u64, plan: Option<PlanTerms>) -> LineId {
+    pub(crate) fn of(done: Result<Done, Denied>, removals: u64, plan: Option<&PlanTerms>) -> LineId {
         let origin = done.map_or(Origin::Nowhere, |done| done.outcome.origin);
-        LineId { origin, removals, plan }
+        LineId { origin, removals, plan: plan.copied() }
     }
 
     /// Returns a receipt that finds the bucket.
     pub(super) fn receipt(&self) -> Receipt {
-        Receipt::of_origin(self.origin, self.plan).counted_from(self.removals)
+        let mut receipt = Receipt::of_origin(self.origin, self.plan);
+        receipt.removals = self.removals;
+        receipt
     }
 }
 

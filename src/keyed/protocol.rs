@@ -44,7 +44,7 @@ pub(crate) trait Entry<'a>: Copy {
     }
     /// Makes an entry and runs the call on it; without room, decides without an entry. Returns
     /// `None` if there may be an entry now.
-    fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>>;
+    fn insert(self, read: impl ReadClock, call: &Call<'_>) -> Option<Result<Done, Denied>>;
     /// Lets a thread that is inserting the entry go on.
     fn back_off(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
@@ -72,7 +72,7 @@ pub(crate) fn acquire<'a>(
     entry: impl Entry<'a>,
     is_absent: bool,
     read: impl ReadClock,
-    call: &Call,
+    call: &Call<'_>,
 ) -> Result<Done, Denied> {
     let early = stop(Fault::ClockBeforeLookUp, read);
     let found = if is_absent { None } else { entry.get() };
@@ -92,7 +92,7 @@ fn acquire_slow<'a, E: Entry<'a>>(
     entry: E,
     mut found: Option<E::BucketRef>,
     read: impl ReadClock,
-    call: &Call,
+    call: &Call<'_>,
 ) -> Result<Done, Denied> {
     for _ in 0..MAX_ROUNDS {
         if let Some(bucket) = found {
@@ -140,7 +140,7 @@ pub(crate) fn acquire_overflow<'a>(
     engine: &Engine,
     entry: impl Entry<'a>,
     read: impl ReadClock,
-    call: Call,
+    call: Call<'_>,
 ) -> Option<Done> {
     let before = engine.clock.nanos();
     if entry.is_present() {

@@ -22,7 +22,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         &self,
         pin: &StoreGuard<'_, K>,
         bucket: impl BucketRef,
-        plan: Option<PlanTerms>,
+        plan: Option<&PlanTerms>,
         settle: Settle<'_>,
     ) -> u64 {
         let charged = self.engine.settle(bucket, plan, settle);
@@ -72,7 +72,7 @@ impl<K: Hash + Eq> Ledger for Keyspace<K> {
         match self.bucket_of(&pin, receipt) {
             // Tokens refunded to a bucket that keys share would be granted to other keys.
             Some(_) if shared && matches!(settle, Settle::Refund(_) | Settle::Excess(..)) => 0,
-            Some(bucket) => self.settle_found(&pin, bucket, receipt.plan, settle),
+            Some(bucket) => self.settle_found(&pin, bucket, receipt.plan.as_ref(), settle),
             None => 0,
         }
     }

@@ -70,11 +70,6 @@ pub(crate) trait Target: Copy {
     /// Returns the bucket for the steps of one call.
     fn site(self) -> Self::Site;
 
-    /// Returns the number of removals that a receipt counts from.
-    fn removals(self) -> u64 {
-        0
-    }
-
     /// Returns the parts that the buckets of the limiter share.
     fn frame(&self) -> Frame<'_>;
 
@@ -100,13 +95,18 @@ pub(crate) trait Lent<'a> {
 
 /// A bucket in one call: of a key, with its guard and its hash.
 pub(crate) trait Site {
+    /// Returns the number of removals that a receipt counts from.
+    fn removals(&self) -> u64 {
+        0
+    }
+
     /// Returns the plan of a call that names `named`. `None` is the limiter's own rule.
     ///
     /// # Errors
     ///
     /// [`Reason::ForeignPlan`](crate::Reason::ForeignPlan) for a plan of another limiter. Only the
     /// buckets of keys have plans.
-    fn plan(&self, named: Option<&PlanTerms>) -> Result<Option<PlanTerms>, Denied> {
+    fn plan<'p>(&'p self, named: Option<&'p PlanTerms>) -> Result<Option<&'p PlanTerms>, Denied> {
         named.map_or(Ok(None), |_| Err(Denied::foreign_plan()))
     }
 
@@ -118,16 +118,17 @@ pub(crate) trait Site {
     /// # Errors
     ///
     /// The refusal of a new key that finds no room.
-    fn charge(&self, call: Call, now: Option<Moment>) -> Result<Done, Denied>;
+    fn charge(&self, call: Call<'_>, now: Option<Moment>) -> Result<Done, Denied>;
 
     /// Returns whether the bucket was ever charged, and the outcome that a call would have.
-    fn look(&self, call: Call, now: Option<Moment>) -> (bool, Done);
+    fn look(&self, call: Call<'_>, now: Option<Moment>) -> (bool, Done);
 
     /// Gives `n` tokens back, as many as fit; see [`Ask::refund`](crate::Ask::refund).
-    fn refund(&self, plan: Option<PlanTerms>, n: u64);
+    fn refund(&self, plan: Option<&PlanTerms>, n: u64);
 
     /// Runs a take under the plan of the call. Returns the call with its plan, and the outcome.
-    fn run(&self, take: Take, options: CallOptions<'_>) -> (Call, Result<Done, Denied>) {
+    #[inline(always)]
+    fn run<'p>(&'p self, take: Take, options: CallOptions<'p>) -> (Call<'p>, Result<Done, Denied>) {
         match self.plan(options.plan) {
             Ok(plan) => {
                 let call = Call { take, plan };

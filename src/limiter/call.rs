@@ -34,7 +34,7 @@ impl<B: Target> Ask<'_, B> {
     /// It takes nothing, makes no entry and shows nothing to the hook. Under a foreign plan there
     /// are 0 tokens, and the wait is `None`.
     pub(super) fn content(&self) -> Snapshot {
-        match self.seen(Take::Exactly(0)) {
+        match self.seen(&self.bucket.site(), Take::Exactly(0)) {
             Ok((call, (_, Done { outcome, reading, .. }))) => call.snapshot(outcome, reading),
             Err(_) => Snapshot::new(Granted::anyway(0, 0), None),
         }
@@ -47,8 +47,8 @@ impl<B: Target> Ask<'_, B> {
     /// decides.
     pub(super) fn refusal(&self) -> Result<(), Denied> {
         let Frame { engine, hook, .. } = self.bucket.frame();
-        let take = self.take();
-        let (charged, decision) = match self.seen(take) {
+        let (site, take) = (self.bucket.site(), self.take());
+        let (charged, decision) = match self.seen(&site, take) {
             Ok((call, (charged, done))) => (charged, decision(call, Ok(done))),
             Err(denied) => (true, Err(denied)),
         };
@@ -59,8 +59,8 @@ impl<B: Target> Ask<'_, B> {
     }
 
     /// Returns the call, and the outcome that the `tried` take would have.
-    fn seen(&self, tried: Take) -> Result<(Call, (bool, Done)), Denied> {
-        let (site, options) = (self.bucket.site(), self.options());
+    fn seen<'p>(&'p self, site: &'p B::Site, tried: Take) -> Result<(Call<'p>, (bool, Done)), Denied> {
+        let options = self.options();
         let plan = site.plan(options.plan)?;
         Ok((Call { take: self.take(), plan }, site.look(Call { take: tried, plan }, options.now)))
     }
@@ -86,9 +86,10 @@ impl<B: Target> Ask<'_, B> {
     }
 
     fn received_of(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
-        let removals = self.bucket.removals();
-        let (call, done) = self.bucket.site().run(take, self.options());
-        self.received(call, done, removals)
+        let site = self.bucket.site();
+        let removals = site.removals();
+        let (call, done) = site.run(take, self.options());
+        self.received(call, &done, removals)
     }
 
     /// Undoes the take of a receipt: gives back the tokens that the bucket would still have without
@@ -106,35 +107,43 @@ impl<B: Target> Ask<'_, B> {
     /// void: it gives nothing back.
     fn received(
         &self,
-        call: Call,
-        done: Result<Done, Denied>,
+        call: Call<'_>,
+        done: &Result<Done, Denied>,
         removals: u64,
     ) -> Result<(Granted, Receipt), Denied> {
-        let (Frame { engine, hook, .. }, n) = (self.bucket.frame(), call.take.n());
+        let Frame { engine, hook, .. } = self.bucket.frame();
         match done {
             Ok(Done { outcome, reading, leased }) if outcome.granted => {
-                let receipt = Receipt::of(call, outcome, &reading).beside(reading.refill.units(leased));
-                let receipt = receipt.counted_from(removals);
-                let undo = || self.undo(&receipt);
-                Ok((hook.observe_or(n, call.decision(outcome, reading), undo)?, receipt))
+                let mut receipt = Receipt::of(call, *outcome, reading);
+                receipt.before += reading.refill.units(*leased);
+                receipt.removals = removals;
+                let granted = call.granted(*outcome, reading);
+                hook.observe_or(&granted, || self.undo(&receipt));
+                Ok((granted, receipt))
             }
             done => {
-                let granted = hook.observe(n, decision(call, done))?;
+                let granted = hook.observe(call.take.n(), decision(call, *done))?;
                 let made = done.map_or_else(|_| engine.clock.now(), |done| Moment(done.reading.nanos()));
                 Ok((granted, Receipt::void(made)))
             }
         }
     }
 
-    /// Takes tokens that are there, or returns the line in which to wait for them as well.
+    /// Takes tokens that are there, or returns the line in which to wait for them as well. The
+    /// number is that of the removals before the take.
     ///
     /// The key gets an entry before its line is locked: no code of a key runs under the mutex.
-    fn tried(&self, site: &B::Site, is_patient: bool) -> (Call, Result<Done, Denied>, LineId, bool) {
-        let removals = self.bucket.removals();
+    fn tried<'p>(
+        &'p self,
+        site: &'p B::Site,
+        is_patient: bool,
+    ) -> (Call<'p>, Result<Done, Denied>, u64, Option<LineId>) {
+        let removals = site.removals();
         let (call, done) = site.run(self.take(), self.options());
-        let waits = decision(call, done).is_err_and(|denied| denied.reason() == Reason::Empty);
-        let line = LineId::of(done, removals, call.plan);
-        (call, done, line, waits && is_patient && !self.bucket.frame().hook.is_shadow())
+        let waits = is_patient
+            && decision(call, done).is_err_and(|denied| denied.reason() == Reason::Empty)
+            && !self.bucket.frame().hook.is_shadow();
+        (call, done, removals, waits.then(|| LineId::of(done, removals, call.plan)))
     }
 
     /// Takes tokens that are there or will be earned within [`within`](Ask::within), and returns a
@@ -146,19 +155,17 @@ impl<B: Target> Ask<'_, B> {
         let (site, wanted) =
             (self.bucket.site(), Reserve { n: self.n, keep: self.keep, max_wait: self.within });
         for _ in 0..MAX_ROUNDS {
-            let (call, done, line, waits) = self.tried(&site, wanted.max_wait > 0);
-            if !waits {
-                return self.received(call, done, line.removals);
-            }
+            let (call, done, removals, line) = self.tried(&site, wanted.max_wait > 0);
+            let Some(line) = line else { return self.received(call, &done, removals) };
             let done = self.bucket.with_line(&line, false, |line, bank, wakes| {
                 let tail = line.map_or(0, |line| line.serve(bank, wakes));
                 bank.reserve(tail, wanted, self.at)
             });
             if let Some(done) = done {
-                return self.received(Call { take: wanted.into(), ..call }, done, line.removals);
+                return self.received(Call { take: wanted.into(), ..call }, &done, removals);
             }
         }
-        self.received(Take::from(wanted).into(), Err(self.no_entry()), 0)
+        self.received(Take::from(wanted).into(), &Err(self.no_entry()), 0)
     }
 
     /// Takes the tokens now, or joins the line of the bucket if they come within `max_wait`
@@ -174,34 +181,34 @@ impl<B: Target> Ask<'_, B> {
         let (site, n) = (self.bucket.site(), self.n);
         let Frame { hook, max_waiting, .. } = self.bucket.frame();
         let wish = Wish { n, max_wait, max_waiting, waker };
-        let mut refusal = None;
         for _ in 0..MAX_ROUNDS {
-            let (call, done, line, waits) = self.tried(&site, max_wait > 0);
-            let decision = decision(call, done);
-            let entered = match decision {
-                decision if !waits => decision.map(Entered::Granted),
-                Err(denied) if self.keep > 0 => match denied.retry_after().map_or(u64::MAX, nanos_of) {
-                    wait if wait <= max_wait => return Ok(Joined::Later(wait)),
-                    wait => Err(Denied::late(n, wait - max_wait)),
-                },
-                _ => self.bucket.with_line(&line, true, |line, bank, wakes| match line {
+            let (call, done, _, line) = self.tried(&site, max_wait > 0);
+            let joined = match (decision(call, done), line) {
+                (decision, None) => decision.map(Joined::Granted),
+                (Err(denied), Some(_)) if self.keep > 0 => {
+                    match denied.retry_after().map_or(u64::MAX, nanos_of) {
+                        wait if wait <= max_wait => Ok(Joined::Later(wait)),
+                        wait => Err(Denied::late(n, wait - max_wait)),
+                    }
+                }
+                (_, Some(line)) => match self.bucket.with_line(&line, true, |line, bank, wakes| match line {
                     Some(line) => line.join(bank, &wish, wakes),
                     None => Ok(Entered::Lost),
-                }),
+                }) {
+                    Ok(Entered::Waits(caller)) => Ok(Joined::Waits(line, caller)),
+                    Ok(Entered::Granted(granted)) => Ok(Joined::Granted(granted)),
+                    // The key was removed, or the rule was changed since the take.
+                    Ok(Entered::Lost) => continue,
+                    Err(denied) => Err(denied),
+                },
             };
-            match entered {
-                Ok(Entered::Waits(caller)) => return Ok(Joined::Waits(line, caller)),
-                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Joined::Granted),
-                Err(denied) => {
-                    refusal = Some(denied);
-                    break;
-                }
-                // The key was removed, or the rule was changed since the take.
-                Ok(Entered::Lost) => {}
-            }
+            return match joined {
+                Ok(Joined::Granted(granted)) => hook.observe(n, Ok(granted)).map(Joined::Granted),
+                Err(denied) => hook.observe(n, Err(denied)).map(Joined::Granted),
+                waits => waits,
+            };
         }
-        let denied = refusal.unwrap_or_else(|| self.no_entry());
-        hook.observe(n, Err(denied)).map(Joined::Granted)
+        hook.observe(n, Err(self.no_entry())).map(Joined::Granted)
     }
 
     /// Returns the refusal of a key whose entry comes and goes again and again.

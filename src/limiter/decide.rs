@@ -240,7 +240,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             },
             Miss::Untried
         );
-        let call = Call { take, plan: plan.copied() };
+        let call = Call { take, plan };
         let site = KeySite { inner: self, pin, key, missed };
         verb.decided(hook, (call, site.charge(call, now)))
     }

@@ -90,17 +90,13 @@ impl DecisionHook {
         }
     }
 
-    /// Like [`observe`](Self::observe). Calls `undo` if the function panics.
-    pub(crate) fn observe_or(
-        &self,
-        n: u64,
-        decision: Result<Granted, Denied>,
-        undo: impl Fn(),
-    ) -> Result<Granted, Denied> {
-        let undo = OnDrop(undo);
-        let decision = self.observe(n, decision);
-        undo.disarm();
-        decision
+    /// Shows a grant to the hook. Calls `undo` if the function panics.
+    pub(crate) fn observe_or(&self, granted: &Granted, undo: impl Fn()) {
+        if let Some(observer) = &self.0 {
+            let undo = OnDrop(undo);
+            observer.show(&Ok(*granted));
+            undo.disarm();
+        }
     }
 
     /// Like [`observe`](Self::observe), for a take of up to `n` tokens.

@@ -86,10 +86,13 @@ impl<K, S> Inner<K, S> {
     /// # Errors
     ///
     /// [`Reason::ForeignPlan`](crate::Reason::ForeignPlan) for a plan of another limiter.
-    pub(super) fn named_plan(&self, named: Option<&PlanTerms>) -> Result<Option<PlanTerms>, Denied> {
+    pub(super) fn named_plan<'p>(
+        &self,
+        named: Option<&'p PlanTerms>,
+    ) -> Result<Option<&'p PlanTerms>, Denied> {
         match named {
             Some(plan) if plan.limiter != self.keyspace.id => Err(Denied::foreign_plan()),
-            plan => Ok(plan.copied()),
+            plan => Ok(plan),
         }
     }
 }

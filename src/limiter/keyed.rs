@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::bucket::atomic::Miss;
-use crate::bucket::engine::{At, Done, Now, When};
+use crate::bucket::engine::{Done, When};
 use crate::bucket::line::caller_line::{CallerLine, Wakes};
 use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::Ledger;
@@ -80,7 +80,7 @@ where
         self.entry().get().is_some()
     }
 
-    fn is_unlimited(&self, plan: Option<PlanTerms>) -> bool {
+    fn is_unlimited(&self, plan: Option<&PlanTerms>) -> bool {
         let own = self.inner.keyspace.engine.source.gate();
         let quota = plan.map_or(own, |plan| plan.quota().gate());
         own != Gate::Shut && quota == Gate::Open
@@ -93,23 +93,23 @@ where
     K: Hash + Eq,
     Q: ToKey<K> + ?Sized,
 {
+    fn removals(&self) -> u64 {
+        self.inner.keyspace.removals_of(self.key)
+    }
+
     /// Returns the plan that the call names, else the one that the function of plans chooses for
     /// the key.
-    fn plan(&self, named: Option<&PlanTerms>) -> Result<Option<PlanTerms>, Denied> {
+    fn plan<'p>(&'p self, named: Option<&'p PlanTerms>) -> Result<Option<&'p PlanTerms>, Denied> {
         match (self.inner.named_plan(named)?, &self.inner.plans) {
-            (None, Some(plans)) => Ok(plans.of(self.entry()).copied()),
+            (None, Some(plans)) => Ok(plans.of(self.entry())),
             (plan, _) => Ok(plan),
         }
     }
 
-    #[inline(always)]
-    fn charge(&self, call: Call, now: Option<Moment>) -> Result<Done, Denied> {
+    fn charge(&self, call: Call<'_>, now: Option<Moment>) -> Result<Done, Denied> {
         let engine = &self.inner.keyspace.engine;
-        let (entry, is_absent) = (self.entry().under(call.plan.as_ref()), self.missed == Miss::Absent);
-        let mut done = match now {
-            None => protocol::acquire(engine, entry, is_absent, Now(engine), &call),
-            Some(now) => protocol::acquire(engine, entry, is_absent, At(engine, now), &call),
-        };
+        let (entry, is_absent) = (self.entry().under(call.plan), self.missed == Miss::Absent);
+        let mut done = protocol::acquire(engine, entry, is_absent, When(engine, now), &call);
         if let Some(plan) = call.plan.filter(|_| injected(Fault::PlanAdmittedLate)) {
             engine.admit_plan(plan.ticks_to_fill());
         }
@@ -126,11 +126,11 @@ where
         done
     }
 
-    fn look(&self, call: Call, now: Option<Moment>) -> (bool, Done) {
-        self.entry().under(call.plan.as_ref()).look(When(&self.inner.keyspace.engine, now), call)
+    fn look(&self, call: Call<'_>, now: Option<Moment>) -> (bool, Done) {
+        self.entry().under(call.plan).look(When(&self.inner.keyspace.engine, now), call)
     }
 
-    fn refund(&self, plan: Option<PlanTerms>, n: u64) {
+    fn refund(&self, plan: Option<&PlanTerms>, n: u64) {
         if let Some(found) = self.entry().get() {
             self.inner.keyspace.settle_found(self.pin.borrow(), found, plan, Settle::Refund(n));
         }
@@ -149,10 +149,6 @@ where
     #[inline(always)]
     fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
         self.inner.decide::<R, V, Q>(self.key, verb, options)
-    }
-
-    fn removals(self) -> u64 {
-        self.inner.keyspace.removals_of(KeyQuery::new(&self.inner.hasher, self.key))
     }
 
     fn site(self) -> Self::Site {
@@ -191,10 +187,6 @@ where
     fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
         let Keyed { inner, key, .. } = self.bucket;
         inner.decide_pinned::<R, V, Q>(self.pin, KeyQuery::new(&inner.hasher, key), verb, options)
-    }
-
-    fn removals(self) -> u64 {
-        self.bucket.removals()
     }
 
     fn site(self) -> Self::Site {
@@ -258,18 +250,18 @@ impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
 }
 
 impl<K: Hash + Eq, R, S> Site for Shared<'_, K, R, S> {
-    fn charge(&self, call: Call, now: Option<Moment>) -> Result<Done, Denied> {
+    fn charge(&self, call: Call<'_>, now: Option<Moment>) -> Result<Done, Denied> {
         let (Keyspace { engine, .. }, bucket) = self.bucket();
         let done = engine.charge(bucket, Some(State::FULL), When(engine, now), call);
         Ok(done.expect("the shared bucket is never sealed"))
     }
 
-    fn look(&self, call: Call, now: Option<Moment>) -> (bool, Done) {
+    fn look(&self, call: Call<'_>, now: Option<Moment>) -> (bool, Done) {
         let (Keyspace { engine, .. }, bucket) = self.bucket();
         engine.look(bucket, When(engine, now), call)
     }
 
-    fn refund(&self, _: Option<PlanTerms>, n: u64) {
+    fn refund(&self, _: Option<&PlanTerms>, n: u64) {
         let (keyspace, bucket) = self.bucket();
         keyspace.settle_found(&keyspace.store.pin(), bucket, None, Settle::Refund(n));
     }

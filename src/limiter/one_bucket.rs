@@ -109,7 +109,7 @@ impl<R: Rule> Limit<R> {
         verb.decided(&self.hook, (call, Ok(self.run_on_word(read, call))))
     }
 
-    fn run_on_word(&self, read: impl ReadClock, call: Call) -> Done {
+    fn run_on_word(&self, read: impl ReadClock, call: Call<'_>) -> Done {
         self.mode().charge(&self.engine, Some(State::FULL), read, call).expect(IN_NO_STORE)
     }
 
@@ -209,17 +209,17 @@ impl<R: Rule> Target for &Limit<R> {
 }
 
 impl<R: Rule> Site for &Limit<R> {
-    fn charge(&self, call: Call, now: Option<Moment>) -> Result<Done, Denied> {
+    fn charge(&self, call: Call<'_>, now: Option<Moment>) -> Result<Done, Denied> {
         // A single bucket is found without a level.
         let take = if let Take::Touch = call.take { Take::Exactly(0) } else { call.take };
         Ok(self.run_on_word(When(&self.engine, now), Call { take, ..call }))
     }
 
-    fn look(&self, call: Call, now: Option<Moment>) -> (bool, Done) {
+    fn look(&self, call: Call<'_>, now: Option<Moment>) -> (bool, Done) {
         self.mode().look(&self.engine, When(&self.engine, now), call)
     }
 
-    fn refund(&self, _: Option<PlanTerms>, n: u64) {
+    fn refund(&self, _: Option<&PlanTerms>, n: u64) {
         self.settle_word(Settle::Refund(n));
     }
 }

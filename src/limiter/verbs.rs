@@ -34,11 +34,11 @@ pub(crate) trait Verb: Copy {
     /// Returns the answer to a call that may have met no bucket, after the hook has seen it.
     ///
     /// A pair, as `run` returns it: taken apart it would be copied.
-    fn decided(self, hook: &DecisionHook, run: (Call, Result<Done, Denied>)) -> Self::Answer;
+    fn decided(self, hook: &DecisionHook, run: (Call<'_>, Result<Done, Denied>)) -> Self::Answer;
 }
 
 /// Returns the decision of a call that may have met no bucket.
-pub(super) fn decision(call: Call, done: Result<Done, Denied>) -> Result<Granted, Denied> {
+pub(super) fn decision(call: Call<'_>, done: Result<Done, Denied>) -> Result<Granted, Denied> {
     let Done { outcome, reading, .. } = done?;
     call.decision(outcome, reading)
 }
@@ -85,7 +85,7 @@ macro_rules! all_or_none {
                 decision
             }
 
-            fn decided(self, hook: &DecisionHook, (call, done): (Call, Result<Done, Denied>)) -> Self::Answer {
+            fn decided(self, hook: &DecisionHook, (call, done): (Call<'_>, Result<Done, Denied>)) -> Self::Answer {
                 hook.observe(self.take().n(), decision(call, done))
             }
         }
@@ -134,7 +134,7 @@ macro_rules! up_to {
                 hook.observe_up_to(self.take().n(), self.answer(done), self.take().decision(done))
             }
 
-            fn decided(self, hook: &DecisionHook, (call, done): (Call, Result<Done, Denied>)) -> Granted {
+            fn decided(self, hook: &DecisionHook, (call, done): (Call<'_>, Result<Done, Denied>)) -> Granted {
                 let granted = match done {
                     Ok(Done { outcome, reading, .. }) => call.granted(outcome, &reading),
                     Err(denied) => Granted::anyway(0, denied.remaining()),

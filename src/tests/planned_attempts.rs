@@ -140,7 +140,7 @@ fn an_attempt_under_a_plan_is_the_step_of_the_loop() {
                 seen.missed += 1;
                 continue;
             };
-            let call = Call { take, plan: Some(*plan) };
+            let call = Call { take, plan: Some(plan) };
             let (outcome, next) = call.apply(state, &reading);
             let at = || format!("case {number}: {take:?} of {state:?} at {reading:?} under {quota}");
             assert_eq!(done.0, outcome, "{}", at());
@@ -204,7 +204,7 @@ fn an_attempt_on_the_raw_counter_beside_the_start_of_a_plan() {
             assert!(reading.tick >= since.tick, "{reading:?} is behind {since:?}");
             after += 1;
             let at = Reading { refill: terms, at: nanos, tick: reading.tick };
-            let loops = Call { take, plan: Some(plan) }.apply(state, &at);
+            let loops = Call { take, plan: Some(&plan) }.apply(state, &at);
             assert_eq!(state.take_ahead(&planned, take), loops, "{take:?} of {state:?} at {reading:?}");
         }
     }

@@ -47,7 +47,7 @@ impl Pair {
     }
 
     fn reading(&self, nanos: u64) -> Reading<Planned> {
-        Reading::new(self.terms, nanos).under(self.plan)
+        Reading::new(self.terms, nanos).under(&self.plan)
     }
 
     /// Returns the units that a tick earns, as `up` and `down` of the fraction `up / down`.
@@ -313,7 +313,8 @@ fn a_plan_earns_on_when_ticks_have_wrapped() {
     let (own, asked) = ((100, SECOND, 100), (10, SECOND, 50));
     let pair = Pair::new(own, asked, None).unwrap();
     let at = |tick: u64, nanos| Reading { refill: Terms { base: tick, ..pair.terms }, at: nanos, tick };
-    let earned = |plan, tick, nanos, passed| at(tick, nanos).under(plan).refill.earned(tick, passed);
+    let earned =
+        |plan: PlanTerms, tick, nanos, passed| at(tick, nanos).under(&plan).refill.earned(tick, passed);
     let wrap = 1 << 63;
     for start in [wrap - 1_000, u64::MAX - 1_000] {
         let since = PlanStart { nanos: 0, tick: start };
@@ -344,7 +345,7 @@ fn a_plan_earns_nothing_before_its_start() {
     let since = PlanStart { nanos: start, tick: pair.terms.tick(start) };
     let late =
         PlanTerms::compile(7, pair.plan.quota(), public(own).unwrap(), &pair.terms, Some(since)).unwrap();
-    let read = |nanos| Reading::new(pair.terms, nanos).under(late);
+    let read = |nanos| Reading::new(pair.terms, nanos).under(&late);
     let drained = |nanos| State::pack(&pair.terms, pair.terms.empty_level, pair.terms.tick(nanos));
     for behind in [0, 1, 3_000, 50_000_000, 10 * SECOND] {
         let now = start - behind;
@@ -361,7 +362,7 @@ fn a_plan_earns_nothing_before_its_start() {
     }
     // After a later change to a faster quota, a reading behind that change may have a tick from
     // before the plan's start.
-    let reading = Reading { refill: pair.terms, at: start + 5, tick: since.tick - 1_000 }.under(late);
+    let reading = Reading { refill: pair.terms, at: start + 5, tick: since.tick - 1_000 }.under(&late);
     assert_eq!(reading.refill.earned(reading.tick, 500), 0);
     assert_eq!(
         reading.refill.earned(reading.tick + 1_100, 500),

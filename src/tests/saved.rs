@@ -59,7 +59,7 @@ fn a_word_under_a_plan_is_never_ahead() {
         let (own, plan) = (quota(random), quota(random).burst(1));
         let terms = Terms::in_layout(own.numbers(), own.layout());
         let Ok(plan) = PlanTerms::compile(0, plan, own, &terms, None) else { continue };
-        let at = |nanos| Reading::new(terms, nanos).under(plan);
+        let at = |nanos| Reading::new(terms, nanos).under(&plan);
         let [saved, restarted] = [(); 2].map(|()| (1 << 45) + random.any_below(1 << 50));
         let down = random.any_below(1 << 35);
         let level = random.below(3) * random.any_below(plan.capacity + 1) / 2;

@@ -54,7 +54,7 @@ fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     let plans = RawQuota { tokens, nanos: limiters.nanos * times, burst };
     let from = (since > 0).then(|| PlanStart { nanos: terms.ticks.nanos_until(0, since), tick: since });
     let plan = PlanTerms::however_coarse(0, public(plans), public(limiters), &terms, from).expect("it fits");
-    let refill = Either::Plan(Reading::new(terms, 0).under(plan).refill);
+    let refill = Either::Plan(Reading::new(terms, 0).under(&plan).refill);
     let capacity = i128::from(terms.empty_level) + own.units(burst.into());
     let (up, down) = (i128::from(tokens) << terms.widths.scale, times.into());
     Tiny { refill, terms, up, down, capacity, since: since.into(), turn }

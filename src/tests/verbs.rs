@@ -57,7 +57,7 @@ impl Bench {
 
     /// Runs a step. Returns the decision, the receipt, and the clock reading that counted.
     fn run(&self, read: impl ReadClock, take: Take, plan: Option<PlanTerms>) -> (Decision, Receipt, u64) {
-        let call = Call { take, plan };
+        let call = Call { take, plan: plan.as_ref() };
         let (done, committed) =
             self.committed(|| self.engine.charge(&self.bucket, Some(State::FULL), read, call));
         let Done { outcome, reading, .. } = done.expect("it is never sealed");
@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn settle(&self, plan: Option<PlanTerms>, settle: Settle<'_>) -> u64 {
-        self.engine.settle(&self.bucket, plan, settle).expect("it is never sealed")
+        self.engine.settle(&self.bucket, plan.as_ref(), settle).expect("it is never sealed")
     }
 
     pub(super) fn run_now(&self, step: Take, plan: Option<PlanTerms>) -> (Decision, Option<Receipt>) {
@@ -88,7 +88,7 @@ impl Bench {
         let (state, reading) = (self.bucket.state(), self.engine.read());
         let level = match receipt.plan {
             None => reading.view(state).level,
-            Some(plan) => reading.under(plan).view(state).level,
+            Some(plan) => reading.under(&plan).view(state).level,
         };
         (level < reading.refill.empty_level || self.engine.has_plans()) && !self.stands(receipt)
     }

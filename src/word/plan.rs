@@ -256,12 +256,12 @@ pub(crate) struct Planned {
 }
 
 impl Reading {
-    pub(crate) fn under(self, plan: PlanTerms) -> Reading<Planned> {
+    pub(crate) fn under(self, plan: &PlanTerms) -> Reading<Planned> {
         let age = plan.since.map_or(i64::MAX, |since| self.age(since));
         // A limiter that is blocked is so under each plan.
         let gate = if self.refill.gate == Gate::Shut { Gate::Shut } else { plan.quota.gate() };
         let terms = Terms { gate, ..self.refill };
-        let PlanTerms { factor, shift, capacity, .. } = plan;
+        let PlanTerms { factor, shift, capacity, .. } = *plan;
         let refill = Planned { terms, factor, shift, capacity, tick: self.tick, begun: 0, age };
         Reading { refill, at: self.at, tick: self.tick }
     }

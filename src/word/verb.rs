@@ -245,37 +245,37 @@ impl Take {
 
 /// A take, and the plan that its key is under, if any.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
+pub(crate) struct Call<'p> {
     pub(crate) take: Take,
-    pub(crate) plan: Option<PlanTerms>,
+    pub(crate) plan: Option<&'p PlanTerms>,
 }
 
-impl From<Take> for Call {
-    fn from(take: Take) -> Call {
+impl From<Take> for Call<'_> {
+    fn from(take: Take) -> Self {
         Call { take, plan: None }
     }
 }
 
-/// Runs an expression on a reading with the refill of its word: that of the terms, of a plan, of
+/// Runs an expression on a reference to a reading with the refill of its word: that of the terms, of a plan, of
 /// places, or of windows.
 macro_rules! by_refill {
     ($reading:expr, $plan:expr, |$by:ident| $run:expr) => {
         match ($reading.refill.widths.counts.counting, $plan) {
             ($crate::rule::counts::Counting::Bucket, None) => {
-                let $by = $reading;
+                let $by = &$reading;
                 $run
             }
             ($crate::rule::counts::Counting::Bucket, Some(plan)) => {
-                let $by = $reading.under(plan);
+                let $by = &$reading.under(plan);
                 $run
             }
             ($crate::rule::counts::Counting::Places, plan) => {
-                let $by = $crate::word::places::PlaceTerms::of($reading, plan.map(|plan| plan.capacity));
+                let $by = &$crate::word::places::PlaceTerms::of($reading, plan.map(|plan| plan.capacity));
                 $run
             }
             (_, cap) => {
                 let $by =
-                    $crate::word::window::WindowTerms::<{ $crate::word::window::ANY }>::of($reading, cap);
+                    &$crate::word::window::WindowTerms::<{ $crate::word::window::ANY }>::of($reading, cap);
                 $run
             }
         }
@@ -283,11 +283,11 @@ macro_rules! by_refill {
 }
 pub(crate) use by_refill;
 
-impl Call {
+impl Call<'_> {
     /// Returns the outcome on a state, and the state to commit, if any.
     #[inline(always)]
     pub(crate) fn apply(self, state: State, reading: &Reading) -> (TakeOutcome, Option<State>) {
-        by_refill!(*reading, self.plan, |by| self.take.apply(state, &by))
+        by_refill!(*reading, self.plan, |by| self.take.apply(state, by))
     }
 
     /// Returns the bucket at a reading.
@@ -301,17 +301,17 @@ impl Call {
     }
 
     pub(crate) fn granted(self, outcome: TakeOutcome, reading: &Reading) -> Granted {
-        by_refill!(*reading, self.plan, |by| self.take.granted(outcome, &by))
+        by_refill!(*reading, self.plan, |by| self.take.granted(outcome, by))
     }
 
     pub(crate) fn decision(self, outcome: TakeOutcome, reading: Reading) -> Result<Granted, Denied> {
-        by_refill!(reading, self.plan, |by| self.take.decision((outcome, by)))
+        by_refill!(reading, self.plan, |by| self.take.decision((outcome, *by)))
     }
 
     /// Returns a bucket of which nothing was taken, as this take sees it.
     pub(crate) fn snapshot(self, seen: TakeOutcome, reading: Reading) -> Snapshot {
         by_refill!(reading, self.plan, |by| {
-            Snapshot::new(Take::Exactly(0).granted(seen, &by), self.take.wait(seen, by))
+            Snapshot::new(Take::Exactly(0).granted(seen, by), self.take.wait(seen, *by))
         })
     }
 }

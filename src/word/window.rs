@@ -69,7 +69,7 @@ impl Reading {
 
 impl<const COUNTING: u8> WindowTerms<COUNTING> {
     /// Returns the same reading, of a word that counts windows, perhaps under a cap.
-    pub(crate) fn of(reading: Reading, cap: Option<PlanTerms>) -> Reading<WindowTerms<COUNTING>> {
+    pub(crate) fn of(reading: Reading, cap: Option<&PlanTerms>) -> Reading<WindowTerms<COUNTING>> {
         let mut by = WindowTerms::at(reading, reading.refill.widths.counts);
         if let Some(cap) = cap {
             by.refill.terms.capacity = cap.capacity;

@@ -43,7 +43,7 @@ impl<W: BucketRef> Mode<'_, W> {
         engine: &Engine,
         initial_state: Option<State>,
         read: impl ReadClock,
-        call: Call,
+        call: Call<'_>,
     ) -> Option<Done> {
         match self {
             Mode::Plain(word) => engine.charge(word, initial_state, read, call),
@@ -52,7 +52,7 @@ impl<W: BucketRef> Mode<'_, W> {
     }
 
     /// Returns whether the bucket was ever charged, and the outcome that a call would have.
-    pub(crate) fn look(self, engine: &Engine, read: impl ReadClock, call: Call) -> (bool, Done) {
+    pub(crate) fn look(self, engine: &Engine, read: impl ReadClock, call: Call<'_>) -> (bool, Done) {
         match self {
             Mode::Plain(word) => engine.look(word, read, call),
             Mode::Spread(spread) => (true, spread.look(read, call.take)),
@@ -60,7 +60,7 @@ impl<W: BucketRef> Mode<'_, W> {
     }
 
     /// Settles a take, and returns the tokens charged.
-    pub(crate) fn settle(self, engine: &Engine, plan: Option<PlanTerms>, settle: Settle<'_>) -> u64 {
+    pub(crate) fn settle(self, engine: &Engine, plan: Option<&PlanTerms>, settle: Settle<'_>) -> u64 {
         match self {
             Mode::Plain(word) => engine.settle(word, plan, settle).unwrap_or(0),
             Mode::Spread(spread) => spread.settle(settle),
@@ -71,7 +71,7 @@ impl<W: BucketRef> Mode<'_, W> {
     pub(crate) fn give_back(
         self,
         engine: &Engine,
-        plan: Option<PlanTerms>,
+        plan: Option<&PlanTerms>,
         units: u64,
         mark: Mark,
     ) -> Option<Mark> {

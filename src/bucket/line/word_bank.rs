@@ -22,7 +22,7 @@ pub(crate) struct WordBank<'a, W> {
     pub(crate) mode: Option<Mode<'a, W>>,
     /// Whether the bucket is certainly gone.
     pub(crate) is_gone: bool,
-    pub(crate) plan: Option<PlanTerms>,
+    pub(crate) plan: Option<&'a PlanTerms>,
     /// State from which a bucket starts that was never charged.
     pub(crate) initial: Option<State>,
     /// Whether tokens went back to the word.
@@ -34,7 +34,7 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
     pub(crate) fn new(
         engine: &'a Engine,
         mode: Option<Mode<'a, W>>,
-        plan: Option<PlanTerms>,
+        plan: Option<&'a PlanTerms>,
         initial: Option<State>,
     ) -> WordBank<'a, W> {
         let (is_gone, was_given) = (mode.is_none(), false);
@@ -85,8 +85,8 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
             let burst = by.refill.nominal_capacity() - terms.empty_level;
             Sight {
                 tick: by.tick,
-                now: position(&by, base, by.tick),
-                mark: outcome.map(|seen| mark_of(&by, base, &seen)),
+                now: position(by, base, by.tick),
+                mark: outcome.map(|seen| mark_of(by, base, &seen)),
                 burst: burst.cast_signed(),
                 debt: (terms.empty_level - by.refill.min_level()).cast_signed(),
                 is_shut: terms.gate == Gate::Shut,
@@ -122,7 +122,7 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
             if !outcome.granted {
                 return if by.refill.is_over_the_burst(n) { Credit::TooLong } else { Credit::NoRoom };
             }
-            let (end, mark) = mark_of(&by, base, &outcome);
+            let (end, mark) = mark_of(by, base, &outcome);
             Credit::Stretch { end, mark }
         })
     }
@@ -149,12 +149,12 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
 
     fn nanos(&self, units: i64) -> u64 {
         let units = u64::try_from(units).unwrap_or(0);
-        by_refill!(self.reading, self.plan, |by| Wait::until(units, 0, 0, &by).nanos())
+        by_refill!(self.reading, self.plan, |by| Wait::until(units, 0, 0, by).nanos())
     }
 }
 
 /// Returns whether tokens decide at a reading.
-fn gate_of(reading: &Reading, plan: Option<PlanTerms>) -> Gate {
+fn gate_of(reading: &Reading, plan: Option<&PlanTerms>) -> Gate {
     by_refill!(*reading, plan, |by| by.refill.terms().gate)
 }
 

@@ -51,7 +51,7 @@ impl Table {
         entry: impl Entry<'a>,
         (hash, look): (u64, &Look<'_>),
         read: impl ReadClock,
-        call: &Call,
+        call: &Call<'_>,
         no_room: impl FnOnce() -> Option<Result<Done, Denied>>,
     ) -> Option<Result<Done, Denied>> {
         let early = stop(Fault::ClockBeforeLatch, read);

@@ -33,7 +33,7 @@ fn attempt_under(world: &World, plan: PlanTerms, first: Order) {
 
 /// Takes all tokens under a plan by the loop.
 fn drain_under(world: &World, plan: PlanTerms) {
-    let call = Call { take: Take::UpTo(BURST), plan: Some(plan) };
+    let call = Call { take: Take::UpTo(BURST), plan: Some(&plan) };
     world.note(world.run_on(&world.alone, world.now(), call));
 }
 

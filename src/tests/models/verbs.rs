@@ -260,7 +260,7 @@ fn a_reservation_gives_nothing_back_after_a_take_under_a_plan() {
             |world| {
                 let plan = fast_plan(world);
                 world.engine.admit_plan(plan.ticks_to_fill());
-                let call = Call { take: Take::Exactly(1), plan: Some(plan) };
+                let call = Call { take: Take::Exactly(1), plan: Some(&plan) };
                 world.note(world.run_on(&world.alone, world.now(), call));
             },
             |world| world.mock.advance(Duration::from_secs(10)),

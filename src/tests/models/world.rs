@@ -220,7 +220,8 @@ impl World {
 
     /// Takes a token by the loop, after an attempt that perhaps found no entry.
     fn take_after(&self, is_absent: bool, plan: Option<PlanTerms>) {
-        let (seat, call) = (Seat { world: self, room: true }, Call { take: Take::Exactly(1), plan });
+        let (seat, call) =
+            (Seat { world: self, room: true }, Call { take: Take::Exactly(1), plan: plan.as_ref() });
         if let Ok(done) = protocol::acquire(&self.engine, seat, is_absent, self.now(), &call) {
             self.note(done);
         }
@@ -241,7 +242,12 @@ impl World {
     }
 
     /// Runs a call on a bucket that is never sealed.
-    pub(super) fn run_on(&self, bucket: &Bucket, read: impl ReadClock, call: impl Into<Call>) -> Done {
+    pub(super) fn run_on<'c>(
+        &self,
+        bucket: &Bucket,
+        read: impl ReadClock,
+        call: impl Into<Call<'c>>,
+    ) -> Done {
         let done = self.engine.charge(bucket, Some(State::FULL), read, call.into());
         done.expect("it is never sealed")
     }
@@ -343,7 +349,7 @@ impl World {
 
 impl Ledger for World {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
-        self.engine.settle(&self.alone, receipt.plan, settle).expect("it is never sealed")
+        self.engine.settle(&self.alone, receipt.plan.as_ref(), settle).expect("it is never sealed")
     }
 }
 

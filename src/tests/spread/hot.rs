@@ -48,7 +48,8 @@ impl Hot {
 
     pub(super) fn run(&self, step: Take) -> Result<(Granted, Receipt), Denied> {
         let Done { outcome, reading, leased } = self.spread().run(Now(&self.engine), step);
-        let receipt = Receipt::new(outcome, &reading, None).beside(reading.refill.units(leased));
+        let mut receipt = Receipt::new(outcome, &reading, None);
+        receipt.before += reading.refill.units(leased);
         step.decision((outcome, reading)).map(|granted| (granted, receipt))
     }
 

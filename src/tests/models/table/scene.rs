@@ -102,7 +102,7 @@ impl World {
         self.run_by_the_loop(key, Take::OnCredit(u64::MAX), Miss::Untried);
     }
 
-    fn run_by_the_loop(&self, key: usize, call: impl Into<Call>, missed: Miss) -> bool {
+    fn run_by_the_loop<'c>(&self, key: usize, call: impl Into<Call<'c>>, missed: Miss) -> bool {
         let (seat, read) = (Seat { world: self, key }, Now(&self.engine));
         let done = protocol::acquire(&self.engine, seat, missed == Miss::Absent, read, &call.into());
         done.is_ok_and(|done| self.note(key, done))
@@ -115,7 +115,7 @@ impl World {
         let attempt = |held: SlotRef<'_>| held.attempt_by(Order::WordFirst, Now(&self.engine), take, by);
         match self.table.find(self.hashes[key]).ok_or(Miss::Absent).and_then(attempt) {
             Ok(done) => self.note(key, own(done).into()),
-            Err(missed) => self.run_by_the_loop(key, Call { take, plan: Some(plan) }, missed),
+            Err(missed) => self.run_by_the_loop(key, Call { take, plan: Some(&plan) }, missed),
         }
     }
 
