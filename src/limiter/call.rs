@@ -6,6 +6,7 @@ use crate::bucket::engine::Done;
 use crate::bucket::line::caller_line::LineTurn;
 use crate::bucket::line::word_bank::{Entered, Waits, Wish};
 use crate::bucket::receipt::{Receipt, Settle};
+use crate::keyed::in_line::Touch;
 use crate::keyed::lines::LineId;
 use crate::keyed::protocol::MAX_ROUNDS;
 use crate::limiter::ask::Ask;
@@ -14,6 +15,7 @@ use crate::limiter::verbs::decision;
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::state::Origin;
 use crate::word::verb::{Call, Reserve, Take};
 
 /// A place in a line: the line, and the caller's number there.
@@ -122,7 +124,10 @@ impl<B: Target> Ask<'_, B> {
         match done {
             Ok(Done { outcome, reading, leased }) if outcome.granted => {
                 let receipt = Receipt::of(call, outcome, &reading).beside(reading.refill.units(leased));
-                let receipt = receipt.counted_from(removals);
+                let receipt = receipt.counted_from(match outcome.origin {
+                    origin @ Origin::Overflow(_) => self.bucket.entered(origin),
+                    _ => removals,
+                });
                 let undo = || self.undo(&receipt);
                 Ok((hook.observe_or(n, call.decision(outcome, reading), undo)?, receipt))
             }
@@ -158,9 +163,9 @@ impl<B: Target> Ask<'_, B> {
             if !waits {
                 return self.received(call, done, line.removals);
             }
-            let done = self
-                .bucket
-                .with_line(&line, false, |line, bank, wakes| bank.reserve(line, (wanted, self.at), wakes));
+            let done = self.bucket.with_line(&line, Touch::Reserves, |line, bank, wakes| {
+                bank.reserve(line, (wanted, self.at), wakes)
+            });
             if let Some(done) = done {
                 return self.received(Call { take: wanted.into(), ..call }, done, line.removals);
             }
@@ -191,7 +196,7 @@ impl<B: Target> Ask<'_, B> {
                     wait if wait <= max_wait => return Ok(Promise::Later(wait)),
                     wait => Err(Denied::late(n, wait - max_wait)),
                 },
-                _ => self.bucket.with_line(&line, true, |line, bank, wakes| match line {
+                _ => self.bucket.with_line(&line, Touch::Joins, |line, bank, wakes| match line {
                     Some(line) => bank.join(line, &wish, wakes),
                     None => Ok(Entered::Lost),
                 }),
@@ -224,7 +229,7 @@ impl<B: Target> Ask<'_, B> {
     /// turned away, or when its turn gets earlier than its timer. The number is the version of the
     /// terms, which each change of the rule raises.
     pub(super) fn turn(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
-        self.bucket.with_line(&ticket.line, false, |line, bank, wakes| match line {
+        self.bucket.with_line(&ticket.line, Touch::Looks, |line, bank, wakes| match line {
             Some(line) => bank.look_at_turn(line, &ticket.waits, fired, waker, wakes),
             None => (LineTurn::Served, 0),
         })
@@ -233,7 +238,7 @@ impl<B: Target> Ask<'_, B> {
     /// Takes a caller out of the line; all behind it move up. A caller that was served meanwhile
     /// has spent its tokens.
     pub(super) fn leave(&self, ticket: &LineTicket) {
-        self.bucket.with_line(&ticket.line, false, |line, bank, wakes| {
+        self.bucket.with_line(&ticket.line, Touch::Looks, |line, bank, wakes| {
             if let Some(line) = line {
                 line.leave(bank, ticket.waits.id, wakes);
             }
@@ -243,6 +248,6 @@ impl<B: Target> Ask<'_, B> {
     /// Returns the grant of a caller that was served, with the tokens that remain at this moment.
     /// It takes nothing.
     pub(super) fn served(&self, ticket: &LineTicket) -> Granted {
-        self.bucket.with_line(&ticket.line, false, |_, bank, _| bank.granted(ticket.n))
+        self.bucket.with_line(&ticket.line, Touch::Looks, |_, bank, _| bank.granted(ticket.n))
     }
 }
