@@ -97,7 +97,7 @@ where
     /// the key.
     fn plan(&self, named: Option<&PlanTerms>) -> Result<Option<PlanTerms>, Denied> {
         match (self.inner.named_plan(named)?, &self.inner.plans) {
-            (None, Some(plans)) => Ok(plans.of(self.entry())),
+            (None, Some(plans)) => Ok(plans.of(self.entry()).copied()),
             (plan, _) => Ok(plan),
         }
     }

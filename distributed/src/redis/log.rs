@@ -70,7 +70,7 @@ impl SlidingLog {
     where
         K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     {
-        let quota = match Quota::try_per(limit, window, limit) {
+        let quota = match Quota::try_per(limit, window) {
             _ if !(1..=MAX_LIMIT).contains(&limit) => return Err(InvalidOption::Limit(limit, MAX_LIMIT)),
             Ok(quota) if WINDOWS.contains(&window) => quota,
             _ => return Err(InvalidOption::Time("window", window, *WINDOWS.start(), *WINDOWS.end())),

@@ -200,7 +200,8 @@ fn with_room<R: Rule>(
 fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
     HEADROOM.iter().filter_map(move |times| {
         let tokens = quota.tokens().checked_mul(*times)?;
-        Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
+        let burst = quota.capacity().checked_mul(*times)?;
+        Quota::try_per(tokens, quota.period()).and_then(|rate| rate.try_burst(burst)).ok()
     })
 }
 

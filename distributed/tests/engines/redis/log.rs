@@ -342,7 +342,7 @@ async fn each_step_is_that_of_a_list_of_times() {
     for step in 0..3_000 {
         let (limit, which, (min, max, spent)) = steps.new_tree(&mut runner).unwrap().current();
         let (window, Model(times)) = (windows[which], &mut models[which]);
-        let quota = Quota::try_per(limit, Duration::from_micros(window), limit).unwrap();
+        let quota = Quota::per(limit, Duration::from_micros(window));
         let spec = Spec::new(quota, 0).unwrap();
         let mut ops = [Op::new(b"log:key", spec, Amount { min, max, spent })];
         logs.acquire(&mut ops).await.unwrap();
