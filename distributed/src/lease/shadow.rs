@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::terms::Terms;
-use crate::credits::spec::Spec;
+use crate::law::spec::Spec;
 
 /// The level of a shared bucket at the last answer, in tokens: it holds under any quota.
 ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::Quota;
 
 use super::lease_time::nanos;
-use crate::credits::spec::{InvalidSpec, Spec};
+use crate::law::spec::{InvalidSpec, Spec};
 
 /// A quota in credits and in floating point, and the bounds of its leases.
 #[derive(Debug, PartialEq)]

@@ -19,9 +19,9 @@ use super::slots::Slots;
 use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiting::Waiting;
-use crate::credits::bucket::Amount;
-use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
+use crate::law::amount::Amount;
+use crate::law::spec::InvalidSpec;
 use crate::lease::terms::Terms;
 use crate::store::op::{Op, Store};
 

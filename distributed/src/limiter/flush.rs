@@ -14,8 +14,9 @@ use super::counters::Outcome;
 use super::shared::Shared;
 use super::slot::Slot;
 use super::slot::calls::Part;
-use crate::credits::bucket::{Amount, Answer};
-use crate::credits::spec::Spec;
+use crate::law::amount::{Amount, Answer};
+use crate::law::any_law::Law;
+use crate::law::spec::Spec;
 use crate::lease::lease_time::nanos;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
@@ -85,7 +86,7 @@ impl<S: Store> Batch<S> {
         for ((slot, part), answer) in std::mem::take(&mut self.slots).into_iter().zip(answers) {
             let failed = failed.filter(|_| answer.now_us == 0);
             let has_more = match failed {
-                None => slot.end(part, answer.within(&part.spec, part.amount), sent, rtt),
+                None => slot.end(part, Law::from(part.spec).bound(part.amount, answer), sent, rtt),
                 Some(kind) => {
                     let lost = kind == StoreErrorKind::Unknown;
                     let tokens = if lost { u64::try_from(part.amount.max).unwrap_or(0) } else { 0 };
@@ -162,7 +163,7 @@ impl<S: Store> Shared<S> {
     /// locked file or a replica answers reads, so a read is no probe.
     pub(crate) async fn probe(&self) {
         let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
-        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];
+        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, ..Amount::default() })];
         match timeout(self.deadline, self.store.acquire(&mut ops)).await {
             Ok(Ok(())) => self.note(true, &""),
             Ok(Err(error)) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use papaya::HashMap;
 use tollgate::Quota;
 
-use crate::credits::spec::InvalidSpec;
+use crate::law::spec::InvalidSpec;
 use crate::lease::terms::Terms;
 
 /// Another quota for some keys of a limiter, from

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{Slot, State};
-use crate::credits::bucket::{Amount, Answer};
-use crate::credits::spec::Spec;
+use crate::law::amount::{Amount, Answer};
+use crate::law::spec::Spec;
 use crate::lease::lease_time::nanos;
 
 /// The shortest time for which a lease is worth a call.
@@ -40,7 +40,7 @@ impl Slot {
             0 => self.part(&mut state, now),
             back => {
                 let spent = self.key.spent.swap(0, Relaxed);
-                let amount = Amount { max: -(back as i64), min: 0, spent };
+                let amount = Amount { max: -(back as i64), spent, ..Amount::default() };
                 Some(Part { spec: self.terms.spec, amount })
             }
         };
@@ -70,7 +70,7 @@ impl Slot {
         let spec = if lease > 0 || state.is_deep { terms.spec } else { terms.without_debt };
         let min = if max == 0 { 0 } else { self.least_lease(&spec).min(max).max(first) };
         let max = max.max(min).min(terms.quota().capacity());
-        Some(Part { spec, amount: Amount { min: min.min(max) as i64, max: max as i64, spent } })
+        Some(Part { spec, amount: Amount { min: min.min(max) as i64, max: max as i64, spent, of_us: 0 } })
     }
 
     /// Returns the tokens that are to be leased, when a horizon's demand is `wanted`.
