@@ -321,7 +321,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             Ok((granted, left)) => {
                 slot.by_lease.fetch_add(1, Relaxed);
                 if slot.is_low(left) {
-                    slot.enqueue(&self.queue);
+                    slot.enqueue_request(&self.queue);
                 }
                 Next::Decided(Ok(Sourced::new(granted, Source::Lease)))
             }
@@ -343,7 +343,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             None => Next::Ask(slot.clone()),
             Some((denied, by_shadow)) => {
                 if slot.is_low(0) {
-                    slot.enqueue(&self.queue);
+                    slot.enqueue_request(&self.queue);
                 }
                 let source = if by_shadow { Source::Shadow } else { Source::Lease };
                 Next::Decided(self.shared.denied(denied, source))
@@ -367,7 +367,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             return self.shared.denied(Denied::from_parts(Reason::Full, n, 0, None), Source::Lease);
         }
         slot.want(n);
-        slot.enqueue(&self.queue);
+        slot.enqueue_request(&self.queue);
         let wait = self.shared.rtt().max(Duration::from_millis(1));
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
@@ -377,7 +377,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             return self.shared.without_store(slot, n);
         };
         let waiting = Waiting::new(slot, n, &self.queue);
-        slot.enqueue(&self.queue);
+        slot.enqueue_request(&self.queue);
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
             Some(Err(denied)) => self.shared.denied(denied, Source::Store),

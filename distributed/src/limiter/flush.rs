@@ -91,7 +91,7 @@ impl<S: Store> Batch<S> {
                     let lost = kind == StoreErrorKind::Unknown;
                     let tokens = if lost { u64::try_from(part.amount.max).unwrap_or(0) } else { 0 };
                     self.shared.counters.lost.fetch_add(tokens, Relaxed);
-                    slot.fail(part, lost)
+                    slot.fail(part)
                 }
             };
             self.shared.count_left(&slot);
@@ -106,7 +106,7 @@ impl<S: Store> Batch<S> {
 impl<S> Drop for Batch<S> {
     fn drop(&mut self) {
         for (slot, part) in self.slots.drain(..) {
-            slot.fail(part, true);
+            slot.fail(part);
             self.shared.count_left(&slot);
         }
     }

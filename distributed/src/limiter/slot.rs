@@ -39,6 +39,8 @@ pub(crate) struct Slot {
     returned: AtomicU64,
     /// Whether the slot is in the queue of the background task.
     pub(crate) queued: AtomicBool,
+    /// Whether it is there for a request: before the slots that give tokens back or charge some.
+    pub(crate) urgent: AtomicBool,
     /// Whether the slot left the map with tokens or calls. Its tokens go back as they come.
     pub(crate) left: AtomicBool,
     state: Mutex<State>,
@@ -118,6 +120,7 @@ impl Slot {
             granted: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             queued: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
             left: AtomicBool::new(false),
             state: Mutex::new(state),
         }
@@ -227,6 +230,14 @@ impl Slot {
     pub(crate) fn enqueue(self: &Arc<Slot>, queue: &UnboundedSender<Arc<Slot>>) {
         if !self.queued.swap(true, SeqCst) {
             // Without the task, later requests are decided by the policy.
+            let _ = queue.send(self.clone());
+        }
+    }
+
+    /// Puts the slot into that queue for a request.
+    pub(crate) fn enqueue_request(self: &Arc<Slot>, queue: &UnboundedSender<Arc<Slot>>) {
+        if !self.urgent.swap(true, SeqCst) {
+            self.queued.store(true, SeqCst);
             let _ = queue.send(self.clone());
         }
     }

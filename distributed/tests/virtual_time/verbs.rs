@@ -230,6 +230,27 @@ fn more_keys_than_calls_at_a_time() {
     assert!(granted);
 }
 
+/// The tokens of silent keys go back after the requests of other keys are decided.
+#[tokio::test(start_paused = true)]
+async fn requests_go_before_tokens_that_go_back() {
+    const SILENT: u64 = 20_000;
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_second(1_000)).build().unwrap();
+    for key in 0..SILENT {
+        limiter.refund(&key, 1);
+    }
+    world.sleep_until(0.9).await;
+    let mut key = SILENT;
+    while limiter.stats().tokens_returned < SILENT {
+        let granted = limiter.ask(&key).await.unwrap();
+        assert_eq!(granted.source(), Source::Store, "key {key} at {:?}", world.now());
+        key += 1;
+    }
+    let returned = world.now();
+    assert!(returned > Duration::from_millis(1_050), "{returned:?}: the requests were not beside the tokens");
+    assert_eq!(limiter.stats().by_fallback, 0);
+}
+
 /// A request that ends before its answer gives the tokens back.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_request_loses_no_token() {

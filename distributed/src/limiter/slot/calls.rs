@@ -172,15 +172,16 @@ impl Slot {
         }
     }
 
-    /// Ends a failed call. `lost` tells whether it may have had an effect. Returns `false`: nothing
-    /// is asked for until the next request.
-    pub(crate) fn fail(&self, Part { amount, .. }: Part, lost: bool) -> bool {
+    /// Ends a failed call, which may have had an effect. Returns `false`: nothing is asked for until
+    /// the next request.
+    ///
+    /// The spent tokens are charged again: a charge that counts twice refuses requests, and one that
+    /// was lost would forgive a debt.
+    pub(crate) fn fail(&self, Part { amount, .. }: Part) -> bool {
         let mut state = self.state();
         (state.calling, state.late) = (false, false);
         state.wanted = 0;
-        if !lost {
-            self.key.spent.fetch_add(amount.spent, Relaxed);
-        }
+        self.key.spent.fetch_add(amount.spent, Relaxed);
         if amount.max < 0 {
             // Whether or not the store has them, no request may use the tokens.
             state.back = state.back.saturating_sub(amount.max.unsigned_abs());
