@@ -120,8 +120,8 @@ impl AnyStore {
         }
     }
 
-    /// Creates the tables of buckets and counts, if they are missing. Does nothing on Redis, which has no
-    /// tables.
+    /// Creates the tables of buckets and counts, if they are missing. Does nothing on Redis, which
+    /// has no tables.
     ///
     /// # Errors
     ///
@@ -131,7 +131,8 @@ impl AnyStore {
     }
 
     /// Deletes the rows of buckets that have been full for at least `full_for`, and of counts whose
-    /// windows have been over for as long, and returns their number. No decision changes. Deletes nothing on Redis, where a full bucket expires.
+    /// windows have been over for as long, and returns their number. No decision changes.
+    /// Deletes nothing on Redis, where both expire.
     ///
     /// `full_for` should exceed the longest step back of the store's clock.
     ///

@@ -7,8 +7,6 @@ pub(crate) mod count;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) mod count_numbers;
 pub(crate) mod count_spec;
-#[cfg(all(test, not(loom)))]
-mod count_tests;
 pub(crate) mod spec;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -30,8 +30,8 @@ const COUNT: &str = include_str!("../../migrations/mysql/count.sql");
 ///
 /// Connections are made when they are needed, and replaced when they have ended. If its caller is
 /// dropped, a batch that was sent goes on, and another one is not sent. The tables and the
-/// procedures must exist before the first call: see [`migrate`](Self::migrate). A clone is another handle to
-/// the same store.
+/// procedures must exist before the first call: see [`migrate`](Self::migrate). A clone is another
+/// handle to the same store.
 ///
 /// The name is that of the protocol and of the client. The tests run MariaDB, and nothing was run
 /// on MySQL: it has `CREATE PROCEDURE IF NOT EXISTS` from 8.0.29 on, and not the collation of

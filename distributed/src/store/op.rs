@@ -33,13 +33,14 @@ impl<'a> Op<'a> {
 /// Shared buckets and counts, in a server or a file.
 ///
 /// A store decides by [`Bucket::step`](crate::Bucket::step) and by
-/// [`Count::step`](crate::Count::step) on its own clock. A key that is not stored has a full bucket,
-/// and a count of no token.
+/// [`Count::step`](crate::Count::step) on its own clock. A key that is not stored has a full
+/// bucket, and a count of no token.
 pub trait Store: Send + Sync + 'static {
     /// Decides all calls, in one round trip if it can, and writes their answers.
     ///
-    /// The caller sees to it that no two calls have the same key and law. Each call is atomic. All calls
-    /// together need not be, and their order is free. A call that changes nothing writes nothing.
+    /// The caller sees to it that no two calls have the same key and law. Each call is atomic. All
+    /// calls together need not be, and their order is free. A call that changes nothing writes
+    /// nothing.
     ///
     /// # Errors
     ///

@@ -2,8 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -208,50 +207,6 @@ async fn a_share_begins_without_the_tokens_that_are_spent() {
     open(&world, &limiter).await;
     limiter.charge(&7, 399);
     assert_eq!(granted(&limiter, 7).await, 300, "half of 600");
-}
-
-/// A way to the store on which the first call with spent tokens is lost while the flag is set.
-struct Lossy(Network, Arc<AtomicBool>);
-
-impl Store for Lossy {
-    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        if ops.iter().any(|op| op.amount.spent > 0) && self.1.swap(false, Relaxed) {
-            sleep(RTT).await;
-            return Err(StoreError::new(StoreErrorKind::Unknown, "the request is lost"));
-        }
-        self.0.acquire(ops).await
-    }
-}
-
-/// The tokens of an outage are charged, also if the first call with them has an unknown effect.
-#[tokio::test(start_paused = true)]
-async fn a_lost_request_forgives_no_debt() {
-    let (world, loses) = (World::new(RTT), Arc::<AtomicBool>::default());
-    let network = Lossy(world.network(), loses.clone());
-    let builder = DistributedLimiter::builder(Quota::per_hour(1).burst(100), network).name("fleet");
-    let limiter: DistributedLimiter<u64, _> = builder.clock(world.clock()).exact().build().unwrap();
-    let mut granted = 0;
-    for outage in 0..5 {
-        world.down.store(true, Relaxed);
-        for key in [8, 7] {
-            for _ in 0..150 {
-                let is_granted = limiter.ask(&key).await.is_ok();
-                granted += u64::from(is_granted && key == 7);
-                sleep(Duration::from_millis(1)).await;
-            }
-        }
-        assert!(limiter.stats().breaker_open, "outage {outage}");
-        world.down.store(false, Relaxed);
-        loses.store(true, Relaxed);
-        sleep(Duration::from_secs(2)).await;
-        for _ in 0..3 {
-            granted += u64::from(limiter.ask(&7).await.is_ok());
-            sleep(Duration::from_secs(2)).await;
-        }
-        // The later outages have no token to charge.
-        assert!(!loses.load(Relaxed) || outage > 0, "no request was lost");
-    }
-    assert!((95..=101).contains(&granted), "{granted} granted of a burst of 100");
 }
 
 /// A store that answers its probes, and hangs at all other calls.

@@ -172,11 +172,11 @@ impl Slot {
         }
     }
 
-    /// Ends a failed call, which may have had an effect. Returns `false`: nothing is asked for until
-    /// the next request.
+    /// Ends a failed call, which may have had an effect. Returns `false`: nothing is asked for
+    /// until the next request.
     ///
-    /// The spent tokens are charged again: a charge that counts twice refuses requests, and one that
-    /// was lost would forgive a debt.
+    /// The spent tokens are charged again: a charge that counts twice refuses requests, and one
+    /// that was lost would forgive a debt.
     pub(crate) fn fail(&self, Part { amount, .. }: Part) -> bool {
         let mut state = self.state();
         (state.calling, state.late) = (false, false);

@@ -1,4 +1,5 @@
-//! A random walk of windows: each answer and each stored row equals `Count::step`, number by number.
+//! A random walk of windows: each answer and each stored row equals `Count::step`, number by
+//! number.
 
 use std::time::Duration;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::Quota;
 
-use super::amount::Amount;
-use super::bucket::Bucket;
-use super::spec::{MAX_SKEW_US, Spec};
+use crate::law::amount::Amount;
+use crate::law::bucket::Bucket;
+use crate::law::spec::{MAX_SKEW_US, Spec};
 
 /// An ideal bucket. Its unit is a token divided by the nanoseconds of the period.
 struct Ideal {

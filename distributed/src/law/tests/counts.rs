@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::Window;
 
-use super::amount::{Amount, Answer};
-use super::count::Count;
-use super::count_spec::{CountSpec, Edges};
-use super::spec::MAX_CREDITS;
+use crate::law::amount::{Amount, Answer};
+use crate::law::count::Count;
+use crate::law::count_spec::{CountSpec, Edges};
+use crate::law::spec::MAX_CREDITS;
 
 /// 2027-01-15 08:00 UTC.
 const NOW: u64 = 1_800_000_000_000_000;
