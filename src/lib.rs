@@ -52,20 +52,25 @@
 //!     let layer = RateLimitLayer::builder(RateLimiter::new(Quota::per_second(2)))
 //!         .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))
 //!         .build();
-//!     let app = Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
+//!     let app =
+//!         Router::new().route("/", get(|| async { "hello\n" })).layer(layer);
 //!
 //!     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
 //!     println!("listening on http://{}", listener.local_addr()?);
-//!     // Notes the address of each client. Without it each request gets 500, and stderr has the
-//!     // reason.
-//!     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+//!     // Makes the peer's address available to the layer. Without it every request
+//!     // fails with 500, and the reason is on stderr.
+//!     axum::serve(
+//!         listener,
+//!         app.into_make_service_with_connect_info::<SocketAddr>(),
+//!     )
+//!     .await
 //! }
 //! ```
 //!
 //! A refused request gets 429 at once, with `RateLimit` headers and a `Retry-After`. Behind a proxy
-//! the peer is the proxy: add `.xff_hops(1)` to the `ClientIp` for one proxy that appends to
-//! `X-Forwarded-For`. [Its guide](https://docs.rs/tollgate-http/latest/tollgate_http/_guide/) has
-//! the other cases.
+//! the peer is the proxy: add `.behind(HopList::XForwardedFor, Trust::hops(1))` to the `ClientIp`
+//! for one proxy that appends to `X-Forwarded-For`.
+//! [Its guide](https://docs.rs/tollgate-http/latest/tollgate_http/_guide/) has the other cases.
 //!
 //! # One limit, for calls out
 //!
@@ -114,8 +119,7 @@
 //!
 //!     /// Decides on a request whose API key was checked before: a client can make keys up.
 //!     fn decide(&self, api_key: &str, is_pro: bool) -> Result<Granted, Denied> {
-//!         let request = self.customers.key(api_key);
-//!         if is_pro { request.under(&self.pro).try_acquire() } else { request.try_acquire() }
+//!         self.customers.key(api_key).under(is_pro.then_some(&self.pro)).try_acquire()
 //!     }
 //! }
 //!
@@ -238,16 +242,14 @@ pub use limiter::ask::Ask;
 pub use limiter::asked::Asked;
 pub use limiter::builder::{Builder, LimitBuilder};
 pub use limiter::janitor::Janitor;
-pub use limiter::key_bytes::KeyBytes;
-pub use limiter::keyed::{Keyed, PinnedKey};
+pub use limiter::keyed::{Keyed, PinnedKey, Shared};
 pub use limiter::limit::{Limit, TokenBucket, WindowCounter};
-pub use limiter::limited::Limited;
 pub use limiter::pinned::Pinned;
-pub use limiter::plan::Plan;
 pub use limiter::rate_limiter::RateLimiter;
-pub use limiter::rule::Rule;
-pub use limiter::shared::Shared;
-pub use limiter::state_bytes::NotRestored;
+pub use limiter::rule::{Plan, Rule};
+pub use limiter::state::bytes::NotRestored;
+pub use limiter::state::key_bytes::KeyBytes;
+pub use limiter::wait::Limited;
 pub use rule::any_rule::AnyRule;
 pub use rule::error::InvalidRule;
 pub use rule::places::Places;

@@ -7,26 +7,18 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
-#[path = "stress/live_bucket.rs"]
-mod live_bucket;
-
-use std::cell::Cell;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use threads::watchdog::Watchdog;
-use threads::{Over, Size, Store, conservation, counters, drain};
-use tollgate::{Clock, Equivalent, Quota, RateLimiter, ToKey, TokenBucket, WhenFull};
-use tollgate_testing::{Random, size};
+use threads::{Over, Size, conservation, drain};
+use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
+use tollgate_testing::Random;
 
-#[path = "stress/table.rs"]
-mod table;
 #[expect(dead_code, unreachable_pub, reason = "the package `verify` has it too, and its other sizes")]
 mod threads;
-#[path = "stress/verbs.rs"]
-mod verbs;
 
 const THREADS: usize = 8;
 /// Seconds after which a scenario hangs. It takes a few, and 60 on a machine that is seven times as
@@ -124,151 +116,6 @@ fn a_hot_bucket_keeps_the_law_on_the_real_clock() {
         let (granted, most) = (granted.into_inner(), law(quota, watch.read()));
         println!("{quota}, coarse {coarse}: {granted} of {most}");
         assert!(granted >= quota.capacity() && granted <= most, "{quota}: {granted} granted, not {most}");
-    }
-}
-
-/// Takes from a hot key, and from others that come and go, for long enough on the real clock that
-/// their buckets are evicted.
-#[test]
-fn every_key_keeps_the_law_on_the_real_clock() {
-    for store in [Store::Map, Store::Table] {
-        every_key_keeps_the_law(store);
-    }
-}
-
-fn every_key_keeps_the_law(store: Store) {
-    const KEYS: usize = 400;
-    let quota = Quota::per_second(2_000).burst(20);
-    let watch = Stopwatch::start();
-    let limiter = store.room(RateLimiter::<u64>::builder(quota), 60).build();
-    let granted = counters(KEYS);
-    let begun = Instant::now();
-    let take = |key: usize| {
-        granted[key].fetch_add(u64::from(limiter.try_acquire(&(key as u64)).is_ok()), Relaxed);
-    };
-    // The first keys come once.
-    (1..40).for_each(take);
-    oversubscribed(
-        |index, goes_on| {
-            let mut random = Random(index as u64);
-            while goes_on() {
-                // A window on the other keys moves on, by a key each 20 ms.
-                let window = begun.elapsed().as_millis() as usize / 20;
-                take(if random.below(2) == 0 {
-                    0
-                } else {
-                    40 + (window + random.below(8) as usize) % (KEYS - 40)
-                });
-                random.stumble();
-            }
-        },
-        || {
-            while watch.read() < Duration::from_millis(3_000) {
-                limiter.evict_idle();
-                make_way(2_000);
-            }
-        },
-    );
-    limiter.evict_idle();
-    let most = law(quota, watch.read());
-    let hot = granted[0].load(Relaxed);
-    let stats = limiter.stats();
-    println!("{store:?}, the hot key: {hot} of {most}; {stats:?}");
-    for (key, granted) in granted.into_iter().enumerate() {
-        let granted = granted.into_inner();
-        assert!(granted <= most, "{key}: {granted} granted, not {most}");
-    }
-    assert!(limiter.len() <= store.places(60), "{stats:?}");
-    match store {
-        Store::Table => assert!(stats.evicted > 0 && stats.shared > 0, "{stats:?}"),
-        _ => assert!(stats.evicted >= 39, "{stats:?}"),
-    }
-}
-
-/// Each removal gives a key another burst, and nothing else does.
-#[test]
-fn a_key_gets_a_burst_for_each_time_it_is_removed() {
-    for store in [Store::Map, Store::Table] {
-        a_burst_for_each_removal(store);
-    }
-}
-
-fn a_burst_for_each_removal(store: Store) {
-    const KEYS: usize = 8;
-    let (clock, mock) = Clock::mock();
-    let limiter = RateLimiter::<u64>::builder(Quota::per_day(5)).clock(clock);
-    // The sets of a key have room for those that were removed within 3 s as well. Hashes are
-    // random, and with room for 100 both sets of a key were full now and then.
-    let limiter = store.room(limiter, 1_000).build();
-    let (granted, rounds) = (counters(KEYS), 500);
-    oversubscribed(
-        |index, goes_on| {
-            let mut random = Random(index as u64);
-            while goes_on() {
-                let key = random.below(KEYS as u64);
-                granted[key as usize].fetch_add(u64::from(limiter.try_acquire(&key).is_ok()), Relaxed);
-                random.stumble();
-            }
-        },
-        || {
-            for round in 1..=rounds {
-                for key in 0..KEYS as u64 {
-                    while granted[key as usize].load(Relaxed) < 5 * round {
-                        thread::yield_now();
-                    }
-                    let stats = limiter.stats();
-                    let granted = granted[key as usize].load(Relaxed);
-                    assert!(limiter.remove(&key), "{store:?}: {granted} of {key} in {round}: {stats:?}");
-                }
-                // No key earns a token in that time, but the places that removed keys left come
-                // free.
-                mock.advance(Duration::from_secs(3));
-                assert_eq!(limiter.evict_idle(), 0);
-            }
-        },
-    );
-    for (key, granted) in granted.into_iter().enumerate() {
-        let granted = granted.into_inner();
-        assert!((5 * rounds..=5 * (rounds + 1)).contains(&granted), "{granted} granted to {key}");
-    }
-}
-
-/// Every thread sets the clock back before its call, and forward again after it. Most readings are
-/// behind the stamp, by up to eight times `skew`. Only the clock's gain in all was earned.
-#[test]
-fn readings_behind_the_stamp_earn_nothing() {
-    for (burst, skew) in [(1, 1_000), (50, 1_000_000), (50, 300_000_000), (1_000, 10_000_000)] {
-        let (clock, mock) = Clock::mock();
-        let bucket = TokenBucket::builder(Quota::per_second(1_000).burst(burst)).clock(clock).build();
-        mock.advance(Duration::from_secs(1_000));
-        assert!(bucket.try_acquire_n(burst).is_ok());
-        let granted = AtomicU64::new(0);
-        let mut earned = 0;
-        oversubscribed(
-            |index, goes_on| {
-                let mut random = Random(index as u64);
-                while goes_on() {
-                    let back = Duration::from_nanos(random.below(skew));
-                    mock.rewind(back);
-                    granted.fetch_add(u64::from(bucket.try_acquire().is_ok()), Relaxed);
-                    random.stumble();
-                    mock.advance(back);
-                }
-            },
-            || {
-                for _ in 0..300 {
-                    mock.advance(Duration::from_millis(1));
-                    earned += 1;
-                    make_way(1_000);
-                }
-            },
-        );
-        let granted = granted.into_inner();
-        println!("burst {burst}, skew {skew}: {granted} of {earned}");
-        assert!(granted <= earned, "burst {burst}: {granted} granted, {earned} earned");
-        // The clock ends where it should, and the untaken tokens are there.
-        let left = bucket.peek().remaining();
-        assert!(granted + left >= earned.min(burst), "{granted} granted, {left} left of {earned}");
     }
 }
 

@@ -1,9 +1,9 @@
-//! The places that keys leave by a change of the rules, until their counts have come over.
+//! The homes that keys leave by a change of the rules, until their counts have come over.
 //!
-//! *Invariant:* the count of a key is in one place, or also in an old one that is larger: a use for
-//! which the new place has no room stays for a later, larger one. A key is charged in its new place
-//! before the old one forgets it. So a caller that does not find it in the old place finds the
-//! charge in the new one. No caller decides in an old place any more, or its decision is void.
+//! *Invariant:* the count of a key is in one home, or also in an old one that is larger: a use for
+//! which the new home has no room stays for a later, larger one. A key is charged in its new home
+//! before the old one forgets it. So a caller that does not find it in the old home finds the
+//! charge in the new one. No caller decides in an old home any more, or its decision is void.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard, TryLockError};
@@ -58,27 +58,27 @@ pub struct Use {
     pub owed: u64,
 }
 
-/// A place that keys have left.
+/// A home that keys have left.
 #[derive(Clone)]
 pub struct Left<P> {
-    pub place: P,
-    /// By the clock of the place.
+    pub home: P,
+    /// By the clock of the home.
     until: u64,
 }
 
 impl<P: CountTable> Left<P> {
-    /// Returns a place that keys leave now.
-    pub fn of(place: P) -> Left<P> {
-        let longest = u64::try_from(place.longest_use().as_nanos()).unwrap_or(u64::MAX);
-        Left { until: place.now().saturating_add(longest), place }
+    /// Returns a home that keys leave now.
+    pub fn of(home: P) -> Left<P> {
+        let longest = u64::try_from(home.longest_use().as_nanos()).unwrap_or(u64::MAX);
+        Left { until: home.now().saturating_add(longest), home }
     }
 
     pub fn is_over(&self) -> bool {
-        self.until <= self.place.now()
+        self.until <= self.home.now()
     }
 }
 
-/// The moves of keys. A save of all places is without them: else a key could be in neither.
+/// The moves of keys. A save of all homes is without them: else a key could be in neither.
 #[derive(Default)]
 pub struct Moves(RwLock<()>);
 
@@ -89,7 +89,7 @@ impl Moves {
     }
 }
 
-/// The places that the keys of a limit have left. The default is that of a limit whose keys have
+/// The homes that the keys of a limit have left. The default is that of a limit whose keys have
 /// left none.
 pub struct Past<P> {
     is_live: AtomicBool,
@@ -103,20 +103,20 @@ impl<P> Default for Past<P> {
 }
 
 impl<P: CountTable> Past<P> {
-    /// Adds a place that keys have left, unless it is `to`.
+    /// Adds a home that keys have left, unless it is `to`.
     pub fn put(&self, new: Left<P>, to: Option<&P>) {
-        if to.is_some_and(|to| to.is(&new.place)) || new.is_over() {
+        if to.is_some_and(|to| to.is(&new.home)) || new.is_over() {
             return;
         }
         let mut left = self.left.write().unwrap_or_else(PoisonError::into_inner);
-        match left.iter_mut().find(|known| known.place.is(&new.place)) {
+        match left.iter_mut().find(|known| known.home.is(&new.home)) {
             Some(known) => *known = Left { until: known.until.max(new.until), ..new },
             None => left.push(new),
         }
         self.is_live.store(true, Relaxed);
     }
 
-    /// Returns the places in which a use may still count, the oldest first.
+    /// Returns the homes in which a use may still count, the oldest first.
     pub fn left(&self) -> Vec<Left<P>> {
         let left = self.left.read().unwrap_or_else(PoisonError::into_inner);
         left.iter().filter(|left| !left.is_over()).cloned().collect()
@@ -128,7 +128,7 @@ impl<P: CountTable> Past<P> {
         self.is_live.load(Relaxed)
     }
 
-    /// Charges a key of `to` with its use in the places that it has left. A second call finds
+    /// Charges a key of `to` with its use in the homes that it has left. A second call finds
     /// nothing there.
     #[inline]
     pub fn carry(&self, key: &P::Key, to: &P, moves: &Moves) {
@@ -144,11 +144,11 @@ impl<P: CountTable> Past<P> {
         let is_left = left.iter().any(|left| {
             let is_over = left.is_over();
             are_over &= is_over;
-            !is_over && left.place.holds(key)
+            !is_over && left.home.holds(key)
         });
         drop(left);
         if is_left || are_over {
-            // A decision waits for no save: while one runs, the key stays in both places.
+            // A decision waits for no save: while one runs, the key stays in both homes.
             let still = match moves.0.try_read() {
                 Ok(guard) => Some(guard),
                 Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
@@ -158,15 +158,15 @@ impl<P: CountTable> Past<P> {
         }
     }
 
-    /// Moves a key, and forgets the places that are over.
+    /// Moves a key, and forgets the homes that are over.
     fn change(&self, key: &P::Key, to: &P, is_moved: bool) {
         let mut all = self.left.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|left| !left.is_over());
-        for Left { place, .. } in all.iter().filter(|left| left.place.holds(key)) {
-            let there = place.use_of(key);
+        for Left { home, .. } in all.iter().filter(|left| left.home.holds(key)) {
+            let there = home.use_of(key);
             charge(to, key, there);
             if is_moved && there.used <= to.capacity() {
-                place.forget(key);
+                home.forget(key);
             }
         }
         if all.is_empty() {

@@ -52,8 +52,8 @@ pub fn take_secret(parts: &mut Vec<SavedPart>) -> Option<[u8; 16]> {
 }
 
 fn take<const N: usize>(parts: &mut Vec<SavedPart>, name: &str) -> Option<[u8; N]> {
-    let place = parts.iter().position(|part| part.name == name)?;
-    parts.remove(place).bytes.try_into().ok()
+    let index = parts.iter().position(|part| part.name == name)?;
+    parts.remove(index).bytes.try_into().ok()
 }
 
 /// The begin of the counts, in seconds since 1970, and the time of the save that they go on from.
@@ -78,7 +78,7 @@ fn mark(found: &fs::Metadata) -> FileMark {
     (found.dev(), found.ino(), found.len(), (found.mtime(), found.mtime_nsec()))
 }
 
-/// The place of the file.
+/// The path of the file.
 pub struct StateFile {
     path: PathBuf,
     /// The end of the name of the file of a save that is not yet whole.
@@ -91,10 +91,10 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// Returns the place, and the parts of the file there.
+    /// Returns the path, and the parts of the file there.
     ///
     /// One that is no whole state is a warning, is kept aside, and has no parts. One that cannot be
-    /// read, and a place where none can be saved, are an error of one sentence.
+    /// read, and a path where none can be saved, are an error of one sentence.
     pub fn open(path: &Path) -> Result<(StateFile, Vec<SavedPart>), String> {
         check(path)?;
         let new = format!("{NEW}{:016x}", RandomState::new().hash_one(0));
@@ -205,7 +205,7 @@ impl StateFile {
     ) -> io::Result<()> {
         // A link is followed each time, since it may point elsewhere meanwhile.
         let target = target(&self.path)?;
-        let new = beside(&target, &self.new);
+        let new = with_end(&target, &self.new);
         let folder = locked(folder_of(&target))?;
         let saved = self.write_and_rename(&target, &new, parts, merge);
         if saved.is_err() {
@@ -350,8 +350,8 @@ fn keep_aside(target: &Path, end: &str) -> io::Result<PathBuf> {
 
 fn free_name(target: &Path, end: &str) -> io::Result<PathBuf> {
     let names = (1..=MOST_ASIDE).map(|number| match number {
-        1 => beside(target, end),
-        number => beside(target, &format!("{end}-{number}")),
+        1 => with_end(target, end),
+        number => with_end(target, &format!("{end}-{number}")),
     });
     let is_free =
         |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|it| it.kind() == ErrorKind::NotFound);
@@ -402,7 +402,7 @@ impl Saver {
     }
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
+fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()

@@ -9,21 +9,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use arbitrary::{Arbitrary, Unstructured};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use tollgate_http::{ClientIp, Head, KeyFrom, Policy};
+use tollgate_http::{ClientIp, Head, HopList, KeyFrom, Policy, Trust};
 
 use crate::bytes::Bytes;
 
 #[derive(Debug)]
 pub struct Case {
     peer: IpAddr,
-    list: List,
+    list: HopList,
     lines: Lines,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum List {
-    Xff,
-    Forwarded,
 }
 
 #[derive(Debug)]
@@ -139,13 +133,13 @@ impl Hop {
         }
     }
 
-    fn write(self, list: List) -> String {
+    fn write(self, list: HopList) -> String {
         let (node, spaces) = match self {
             Hop::Address { address, port, brackets, spaces } => {
                 let node = match (address, port) {
                     (address, Some(port)) => SocketAddr::new(address, port).to_string(),
                     // In `Forwarded`, which has a grammar, an address of version 6 is in brackets.
-                    (IpAddr::V6(address), None) if brackets || list == List::Forwarded => {
+                    (IpAddr::V6(address), None) if brackets || list == HopList::Forwarded => {
                         format!("[{address}]")
                     }
                     (address, None) => address.to_string(),
@@ -155,11 +149,11 @@ impl Hop {
             Hop::Nobody(text) => (text.to_owned(), false),
         };
         let element = match list {
-            List::Xff => node,
-            List::Forwarded if node.contains([':', '[', '%']) => {
+            HopList::XForwardedFor => node,
+            HopList::Forwarded if node.contains([':', '[', '%']) => {
                 format!("proto=http;For=\"{node}\";by=\"a,b;c\"")
             }
-            List::Forwarded => format!("for={node};proto=https"),
+            HopList::Forwarded => format!("for={node};proto=https"),
         };
         if spaces { format!(" \t{element} ") } else { element }
     }
@@ -181,13 +175,13 @@ fn opened(bytes: &mut Bytes<'_>) -> Vec<u8> {
 impl Appended {
     /// Reads an element. The outermost proxy saw the client, which is not trusted, and the others
     /// saw proxies.
-    fn read(outermost: bool, list: List, bytes: &mut Bytes<'_>) -> Appended {
+    fn read(outermost: bool, list: HopList, bytes: &mut Bytes<'_>) -> Appended {
         let (kind, form) = (bytes.byte(), bytes.byte());
         let saw = address_of(if outermost { kind | 4 } else { kind & !4 }, bytes);
         let port = (form & 1 != 0).then(|| bytes.short());
         let hop = Hop::Address { address: saw, port, brackets: form & 2 != 0, spaces: form & 4 != 0 };
         let text = match list {
-            List::Forwarded if form & 8 != 0 => {
+            HopList::Forwarded if form & 8 != 0 => {
                 let node = match (saw, port) {
                     (saw, Some(port)) => format!("\"{}\"", SocketAddr::new(saw, port)),
                     (IpAddr::V4(saw), None) if form & 16 == 0 => saw.to_string(),
@@ -211,7 +205,7 @@ impl Case {
         let mut bytes = Bytes::new(bytes);
         let kind = bytes.byte();
         let peer = address(&mut bytes);
-        let list = if kind & 1 == 0 { List::Xff } else { List::Forwarded };
+        let list = if kind & 1 == 0 { HopList::XForwardedFor } else { HopList::Forwarded };
         let lines = if kind & 6 == 6 {
             let client = (0..kind >> 3 & 3).map(|_| opened(&mut bytes)).collect();
             let proxies = 1 + (kind >> 5) % 4;
@@ -232,7 +226,11 @@ impl Case {
 
     pub fn run(self) {
         let Case { peer, list, lines } = self;
-        let name = HeaderName::from_static(if list == List::Xff { "x-forwarded-for" } else { "forwarded" });
+        let name = HeaderName::from_static(if list == HopList::XForwardedFor {
+            "x-forwarded-for"
+        } else {
+            "forwarded"
+        });
         let texts: Vec<Vec<u8>> = match &lines {
             Lines::Any(lines) => lines.clone(),
             Lines::Made(lines) => lines
@@ -264,14 +262,8 @@ impl Case {
         let head = Head::from(&request);
         let peer = peer.to_canonical();
 
-        let trusted = match list {
-            List::Xff => ClientIp::peer().xff_trusted_by(is_trusted),
-            List::Forwarded => ClientIp::peer().forwarded_trusted_by(is_trusted),
-        };
-        let hops = |n| match list {
-            List::Xff => ClientIp::peer().xff_hops(n),
-            List::Forwarded => ClientIp::peer().forwarded_hops(n),
-        };
+        let trusted = ClientIp::peer().behind(list, Trust::by(is_trusted));
+        let hops = |n| ClientIp::peer().behind(list, Trust::hops(n));
         let found = trusted.address(head).expect("there is a peer");
         if !is_trusted(peer) {
             assert_eq!(found, peer);

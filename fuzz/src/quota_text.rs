@@ -44,7 +44,7 @@ struct Count {
 }
 
 /// The names of all units, and their nanoseconds.
-const UNITS: [(&str, u64); 29] = [
+const UNITS: [(&str, u64); 32] = [
     ("ns", 1),
     ("nanosecond", 1),
     ("nanoseconds", 1),
@@ -70,6 +70,9 @@ const UNITS: [(&str, u64); 29] = [
     ("d", 86_400_000_000_000),
     ("day", 86_400_000_000_000),
     ("days", 86_400_000_000_000),
+    ("w", 604_800_000_000_000),
+    ("week", 604_800_000_000_000),
+    ("weeks", 604_800_000_000_000),
     // These are no units.
     ("", 0),
     ("ss", 0),

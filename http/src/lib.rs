@@ -8,9 +8,9 @@
 //! | users or customers, after authentication | [`Extension`], and [`plan`](LimitBy::plan) for tiers |
 //! | a key in a header | [`HeaderKey`] |
 //! | several limits, or limits of routes | [`LimitBy`], by [`and`](LayerBuilder::and) and [`when`](LimitBy::when) |
-//! | a login, of which only failures count | [`refund_on`](LayerBuilder::refund_on) |
+//! | a login that counts only failures | [`refund_on`](LayerBuilder::refund_on) |
 //! | bytes or tokens of a model, known from the response | [`settle_on`](LayerBuilder::settle_on) |
-//! | requests that shall wait | [`DelayLayer`] |
+//! | requests that should wait | [`DelayLayer`] |
 //! | clients that go on and on | [`ban_after`](LimitBy::ban_after) |
 //! | requests that no limit applies to | [`Exempt`] |
 //! | a limit to try out | [`enforce`](LimitBy::enforce) |
@@ -121,25 +121,27 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-pub use layer::ban::{BanAfter, InvalidBan};
-pub use layer::body::ResponseBody;
-pub use layer::boxed::BoxRateLimitLayer;
-pub use layer::builder::LayerBuilder;
-pub use layer::decision::Decision;
-pub use layer::delay::DelayLayer;
-pub use layer::limit_by::{LimitBy, NeedsKey, OnMissingKey};
-pub use layer::limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
-pub use layer::named::NamedLimit;
-pub use layer::rate_limit_layer::RateLimitLayer;
-pub use layer::service::{RateLimit, ResponseFuture};
-pub use layer::settle::{Cost, ResponseHead};
-pub use layer::stats::{LayerStats, LimitStats, prometheus};
+pub use layer::decide::decision::Decision;
+pub use layer::decide::settle::{Cost, ResponseHead};
+pub use layer::limit::ban::{BanAfter, InvalidBan};
+pub use layer::limit::counts::LimitStats;
+pub use layer::limit::limit_by::{LimitBy, NeedsKey, OnMissingKey};
+pub use layer::limit::limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+pub use layer::limit::named::NamedLimit;
+pub use layer::service::body::ResponseBody;
+pub use layer::service::boxed::BoxRateLimitLayer;
+pub use layer::service::builder::LayerBuilder;
+pub use layer::service::delay::DelayLayer;
+pub use layer::service::rate_limit::{RateLimit, ResponseFuture};
+pub use layer::service::rate_limit_layer::RateLimitLayer;
+pub use layer::service::stats::{LayerStats, prometheus};
 pub use request::check::Check;
 #[cfg(feature = "ipnet")]
 pub use request::client_ip::networks::InvalidNetwork;
-pub use request::client_ip::{ClientIp, ClientIpStats, InvalidPrefix};
+pub use request::client_ip::{ClientIp, ClientIpStats, InvalidPrefix, Trust};
 pub use request::digest::Digest;
 pub use request::exempt::{Exempt, InvalidPath};
+pub use request::forwarded::HopList;
 pub use request::key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
 pub use request::value::{cookie_value, header_value};
 pub use response::fields::Fields;
@@ -147,6 +149,7 @@ pub use response::grpc::GrpcForm;
 pub use response::policy::{Headers, Policy};
 pub use response::policy_name::InvalidName;
 pub use response::refusal::{Bare, Problem, Refusal, Reject};
+pub use response::refusal_body::RefusalBody;
 
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/guide.md")]

@@ -1,4 +1,4 @@
-//! A proxy of hyper's own parts, with which `scripts/proxy-load` compares `tollgate-proxy`.
+//! A proxy of hyper's own parts, with which `verify/rigs/proxy-load` compares `tollgate-proxy`.
 //!
 //! Each thread has a runtime and connections to the upstream of its own. A request gets three of
 //! the seven headers of the proxy. There is no limit, no bound on times or places, and no retry.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tollgate_common::process;
-use tollgate_common::settings::fault::sentence;
+use tollgate_common::settings::error::sentence;
 
 mod admin;
 mod config;

@@ -8,7 +8,7 @@ use crate::rules::explain::{entries, explain as explained};
 use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
 use crate::serve::counts::{MAX_KEYS, bound_of_keys};
 use tollgate_common::output::say;
-use tollgate_common::settings::fault::few;
+use tollgate_common::settings::error::few;
 use tollgate_common::settings::values::switch;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use tollgate_common::process;
-use tollgate_common::settings::fault::sentence;
+use tollgate_common::settings::error::sentence;
 
 use crate::check;
 use crate::replay::command::{self as replay, ReplayOptions};

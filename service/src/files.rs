@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tollgate_common::settings::fault::few;
+use tollgate_common::settings::error::few;
 use tollgate_common::settings::file;
 
 /// The most bytes of a file.

@@ -22,7 +22,7 @@
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, Ordering, const_fn};
 use crate::word::by_refill::{ByRefill, OwnRefill};
-use crate::word::state::{Reading, Refill, State, TakeOutcome};
+use crate::word::state::{Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::verb::Take;
 
 // The readings are types: a closure cannot be told to be inlined, and as a function it passes its
@@ -93,6 +93,11 @@ pub(crate) trait BucketRef: Copy {
     ///
     /// A decision that commits nothing (a refusal) is only valid if this is true.
     fn still_has(self, state: State) -> bool;
+
+    /// Returns the origin by which a receipt finds the bucket.
+    fn origin(self) -> Origin {
+        Origin::Own
+    }
 
     /// Takes from a word of the terms' own refill, as [`attempt_by`](BucketRef::attempt_by) does.
     #[inline(always)]

@@ -36,6 +36,27 @@ impl ReadClock for Now<'_> {
     }
 }
 
+/// The source of a new reading, or of an earlier one: for calls off the hot path.
+#[derive(Clone, Copy)]
+pub(crate) struct When<'a>(pub(crate) &'a Engine, pub(crate) Option<Moment>);
+
+impl ReadClock for When<'_> {
+    fn read(&self, state: State) -> Reading {
+        match *self {
+            When(engine, None) => Now(engine).read(state),
+            When(engine, Some(now)) => At(engine, now).read(state),
+        }
+    }
+
+    fn raw(&self) -> u64 {
+        self.1.map_or_else(|| self.0.clock.raw(), |now| now.0)
+    }
+
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
+        self.0.source.admitted::<P>(state, raw, self.1.is_none().then_some(first))
+    }
+}
+
 /// The source of an earlier reading, where it may decide; else of a new one.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a>(pub(crate) &'a Engine, pub(crate) Moment);
@@ -235,7 +256,7 @@ impl Engine {
             (Some(outcome), next.or(born))
         };
         let (outcome, reading) = bucket.update(|state| read.read(state), charge);
-        outcome.map(|outcome| (outcome, reading).into())
+        outcome.map(|outcome| (TakeOutcome { origin: bucket.origin(), ..outcome }, reading).into())
     }
 
     /// Returns whether the bucket was ever charged, and the outcome that a call would have on it.

@@ -39,24 +39,38 @@ impl Receipt {
     /// Returns the receipt of a call. A reservation that keeps a part of the burst is due when the
     /// part is there, too.
     pub(crate) fn of(Call { take, plan }: Call, outcome: TakeOutcome, reading: &Reading) -> Receipt {
-        let keep = if let Take::Reserve(Reserve { keep, .. }) = take { keep } else { 0 };
-        let TakeOutcome { taken, level, lag, origin, .. } = outcome;
-        let (terms, since) = (&reading.refill, reading.tick.wrapping_add(lag));
-        let (wait, before) = by_refill!(*reading, plan, |by| {
+        let TakeOutcome { taken, level, lag, .. } = outcome;
+        by_refill!(*reading, plan, |by| {
+            let receipt = Receipt::at_once(outcome, &by, plan);
+            let keep = match take {
+                Take::Reserve(Reserve { keep, .. }) => keep,
+                Take::OnCredit(_) => 0,
+                _ => return receipt,
+            };
             // A take of 0 is due immediately, even if the bucket is in debt.
-            let due = if taken > 0 { terms.empty_level + terms.units(kept(keep, &by.refill)) } else { 0 };
-            (Wait::until(due, level, lag, &by), by.refill.before_take(level, taken))
-        });
+            if taken == 0 {
+                return receipt;
+            }
+            let terms = by.refill.terms();
+            let due = terms.empty_level + terms.units(kept(keep, &by.refill));
+            Receipt { delay: Wait::until(due, level, lag, &by).duration(), ..receipt }
+        })
+    }
+
+    /// Returns the receipt of tokens that are there at the take.
+    fn at_once<P: Refill>(outcome: TakeOutcome, reading: &Reading<P>, plan: Option<PlanTerms>) -> Receipt {
+        let TakeOutcome { taken, level, lag, origin, .. } = outcome;
+        let (terms, since) = (reading.refill.terms(), reading.tick.wrapping_add(lag));
         Receipt {
             origin,
             plan,
             units: taken,
             tokens: terms.tokens(taken),
             empty_at: terms.empty_at(since, level),
-            before,
+            before: reading.refill.before_take(level, taken),
             since,
             removals: 0,
-            delay: wait.duration(),
+            delay: Duration::ZERO,
             made: Moment(reading.nanos()),
         }
     }
@@ -76,11 +90,6 @@ impl Receipt {
     /// In a limiter with plans `empty_at` alone does not identify that, so the stamp is added.
     pub(crate) fn left(&self, plans: bool) -> Left {
         Left { empty_at: self.empty_at, stamp: plans.then_some(self.since) }
-    }
-
-    /// Returns the same receipt, for a bucket with another origin.
-    pub(crate) fn at(self, origin: Origin) -> Receipt {
-        Receipt { origin, ..self }
     }
 
     /// Returns the receipt of a take that was not counted.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use papaya::{Guard, LocalGuard};
 
-use crate::bucket::atomic::{Bucket, ReadClock};
+use crate::bucket::atomic::{Bucket, BucketRef, ReadClock};
 use crate::bucket::engine::Done;
 use crate::keyed::id::EntryId;
 use crate::keyed::idle;
@@ -59,8 +59,14 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 
     fn get(self) -> Option<FoundBucket<'a>> {
         match self.pin {
-            StoreGuard::Map(map, guard) => map.get(&self.key.in_map(), guard).map(FoundBucket::Map),
-            StoreGuard::Table(table) => table.search(self.key.full).map(FoundBucket::Table),
+            StoreGuard::Map(map, guard) => {
+                let (stored, bucket) = map.get_key_value(&self.key.in_map(), guard)?;
+                Some(FoundBucket::Map(bucket, Origin::Entry(stored.tag.packed())))
+            }
+            StoreGuard::Table(table) => {
+                let slot = table.search(self.key.full)?;
+                Some(FoundBucket::in_table(slot, self.key.full))
+            }
         }
     }
 
@@ -105,10 +111,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
     /// In a table the origin is the key's fingerprint, which is there without an entry, too.
     pub(crate) fn origin(self) -> Option<Origin> {
         match self.pin {
-            StoreGuard::Map(map, guard) => {
-                let (stored, _) = map.get_key_value(&self.key.in_map(), guard)?;
-                Some(Origin::Entry(stored.tag.packed()))
-            }
+            StoreGuard::Map(..) => self.get().map(BucketRef::origin),
             StoreGuard::Table(_) => Some(Origin::Inline(self.key.full)),
         }
     }
@@ -123,18 +126,12 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         }
     }
 
-    /// Returns the outcome that a call would have on the key's bucket, or without an entry on its
-    /// overflow bucket.
-    pub(crate) fn peek(self, read: impl ReadClock, call: Call) -> Done {
-        let seen = self.get().and_then(|found| self.look(found, read, call));
-        seen.unwrap_or_else(|| self.keyspace.engine.look(self.overflow_or_full(), read, call).1)
-    }
-
-    /// Returns the outcome that a call would have on the bucket that was found, if it was ever
-    /// charged.
-    fn look(self, found: FoundBucket<'_>, read: impl ReadClock, call: Call) -> Option<Done> {
-        let (charged, done) = self.keyspace.engine.look(found, read, call);
-        charged.then_some(done)
+    /// Returns the outcome that a call would have on the key's bucket, or on its overflow bucket if
+    /// it was never charged; and whether it was.
+    pub(crate) fn look(self, read: impl ReadClock, call: Call) -> (bool, Done) {
+        let engine = &self.keyspace.engine;
+        let seen = self.get().map(|found| engine.look(found, read, call)).filter(|(charged, _)| *charged);
+        seen.unwrap_or_else(|| (false, engine.look(self.overflow_or_full(), read, call).1))
     }
 
     /// Returns a ticket for the key, perhaps that of an idle one; without room, the time at which
@@ -178,14 +175,15 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         // `State::FULL` forces a fresh clock reading.
         let reading = read.read(State::FULL);
         if call.never_writes(&reading) {
-            return Some(Ok(self.peek(read, *call)));
+            return Some(Ok(self.look(read, *call).1));
         }
         let mut ticket = match self.ticket(map, guard, reading.nanos()) {
             Ok(ticket) => ticket,
             Err(due) => return self.without_room(read, call, || due),
         };
         let key = self.key.key.to_key();
-        let stored = EntryKey { tag: ticket.admits(hash), key };
+        let tag = ticket.admits(hash);
+        let (stored, origin) = (EntryKey { tag, key }, Origin::Entry(tag.packed()));
         // If another thread inserted the key first, the ticket keeps a stale id; the ring's hand
         // will reclaim it.
         let insert = || keyspace.insert(map, stored, Bucket::new(), guard);
@@ -195,7 +193,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
             // A table that the map has grown out of waits for 31 more entries to be removed.
             guard.flush();
         }
-        keyspace.engine.charge(bucket, Some(start), read, *call).map(Ok)
+        keyspace.engine.charge(FoundBucket::Map(bucket, origin), Some(start), read, *call).map(Ok)
     }
 
     /// Makes an entry for a key that has none; if there is no room, decides without.
@@ -203,7 +201,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         let (engine, hash) = (&self.keyspace.engine, self.key.full);
         let look = table.look(hash, engine);
         if call.never_writes(&look.idle.reading) {
-            return Some(Ok(self.peek(read, *call)));
+            return Some(Ok(self.look(read, *call).1));
         }
         let no_room = || self.without_room(read, call, || Some(table.due(hash, engine)));
         table.insert(engine, self, (hash, &look), read, call, no_room)

@@ -1,104 +1,49 @@
 //! The touches of a line of callers that wait for tokens of a key.
 
 use std::hash::Hash;
-use std::task::Waker;
 
 use crate::bucket::atomic::BucketRef;
-use crate::bucket::engine::{Done, Engine};
+use crate::bucket::engine::Engine;
 use crate::bucket::lease::Mode;
-use crate::bucket::line::caller_line::{LineTurn, Wakes};
-use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
+use crate::bucket::line::caller_line::{CallerLine, Wakes};
+use crate::bucket::line::word_bank::WordBank;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::lines::{LineId, ShardOfLines, lock};
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
-use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Granted};
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
-use crate::word::verb::Reserve;
+
+/// The bucket of a line, in a store or not.
+pub(crate) type LineBank<'a> = WordBank<'a, UnlessRemoved<'a, FoundBucket<'a>>>;
 
 impl<K: Hash + Eq> Keyspace<K> {
-    /// Runs `run` on the bucket of a line.
-    fn with_bank<T>(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        id: &LineId,
-        run: impl FnOnce(&mut WordBank<'_, BankWord<'_>>) -> T,
-    ) -> T {
-        let receipt = id.receipt();
-        run(&mut bank_of(&self.engine, self.bucket_of(pin, &receipt), id.plan))
+    /// Returns the bucket of a line.
+    fn bank<'a>(&'a self, pin: &'a StoreGuard<'_, K>, id: &LineId) -> LineBank<'a> {
+        bank_of(&self.engine, self.bucket_of(pin, &id.receipt()), id.plan)
     }
 
-    /// Joins the line of an entry.
-    pub(crate) fn join_line(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        id: LineId,
-        wish: &Wish<'_>,
-    ) -> Result<Entered, Denied> {
-        let mut wakes = Wakes::default();
-        let mut shard = self.parts().lines.of(id.origin);
-        let line = shard.get_or_new(id);
-        let entered = self.with_bank(pin, &id, |bank| bank.join(line, wish, &mut wakes));
-        shard.drop_over(id.origin);
-        drop(shard);
-        wakes.wake();
-        entered
-    }
-
-    /// Returns the turn of a caller in line, and the version of the terms.
-    pub(crate) fn look_at_turn(
-        &self,
-        id: LineId,
-        place: &Waits,
-        fired: bool,
-        waker: &Waker,
-    ) -> (LineTurn, u64) {
-        let (pin, mut wakes) = (self.store.pin(), Wakes::default());
-        let mut shard = self.parts().lines.of(id.origin);
-        let Some(line) = shard.get(&id) else { return (LineTurn::Served, 0) };
-        let turn = self.with_bank(&pin, &id, |bank| bank.look_at_turn(line, place, fired, waker, &mut wakes));
-        shard.drop_over(id.origin);
-        drop(shard);
-        wakes.wake();
-        turn
-    }
-
-    /// Takes a caller out of its line.
-    pub(crate) fn leave_line(&self, id: LineId, place: &Waits) {
-        let (pin, mut wakes) = (self.store.pin(), Wakes::default());
-        let mut shard = self.parts().lines.of(id.origin);
-        let Some(line) = shard.get(&id) else { return };
-        self.with_bank(&pin, &id, |bank| line.leave(bank, place.id, &mut wakes));
-        shard.drop_over(id.origin);
-        drop(shard);
-        wakes.wake();
-        self.was_given();
-    }
-
-    /// Reserves tokens behind the line of an entry; `None` if the bucket is lost.
-    pub(crate) fn reserve_behind(
-        &self,
-        pin: &StoreGuard<'_, K>,
-        id: LineId,
-        wanted: (Reserve, Option<Moment>),
-    ) -> Option<Result<Done, Denied>> {
-        let mut wakes = Wakes::default();
-        let mut shard = self.parts().lines.of(id.origin);
-        let line = shard.get(&id);
-        let done = self.with_bank(pin, &id, |bank| bank.reserve(line, wanted, &mut wakes));
-        shard.drop_over(id.origin);
-        drop(shard);
-        wakes.wake();
-        done
-    }
-
-    /// Returns the grant of `n` tokens to a caller that has waited for them, and takes nothing.
+    /// Runs `run` on a line and its bucket, and wakes callers after it.
     ///
-    /// The tokens that remain are those of this moment; 0 if the bucket is lost.
-    pub(crate) fn granted_in_line(&self, id: LineId, n: u64) -> Granted {
-        self.with_bank(&self.store.pin(), &id, |bank| bank.granted(n))
+    /// There is no line if no caller waits, unless `makes` is true.
+    pub(crate) fn with_line<T>(
+        &self,
+        id: &LineId,
+        makes: bool,
+        run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
+    ) -> T {
+        let (pin, mut wakes) = (self.store.pin(), Wakes::default());
+        let mut shard = self.parts().lines.of(id.origin);
+        let mut bank = self.bank(&pin, id);
+        let line = if makes { Some(shard.get_or_new(*id)) } else { shard.get(id) };
+        let result = run(line, &mut bank, &mut wakes);
+        shard.drop_over(id.origin);
+        drop(shard);
+        if bank.was_given {
+            self.was_given();
+        }
+        wakes.wake();
+        result
     }
 
     /// Serves the lines of an entry, or of all entries. Once it is removed, callers that are not
@@ -129,7 +74,7 @@ impl<K: Hash + Eq> Keyspace<K> {
         origin: Origin,
         wakes: &mut Wakes,
     ) {
-        shard.touch(origin, |id, line| _ = self.with_bank(pin, id, |bank| line.serve(bank, wakes)));
+        shard.touch(origin, |id, line| _ = line.serve(&mut self.bank(pin, id), wakes));
     }
 }
 
@@ -157,6 +102,3 @@ pub(crate) fn bank_of<'a, W: BucketRef>(
     bank.is_gone |= found.is_some_and(UnlessRemoved::is_gone);
     bank
 }
-
-/// The word of a bucket in a store, until its key is removed.
-type BankWord<'a> = UnlessRemoved<'a, FoundBucket<'a>>;

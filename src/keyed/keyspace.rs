@@ -9,7 +9,7 @@ use crate::keyed::lines::Lines;
 use crate::keyed::overflow::{OverflowBuckets, WhenFull};
 use crate::keyed::removals::{Removals, Shard};
 use crate::keyed::ring::ClockRing;
-use crate::keyed::store::{MapStore, Store, StoreGuard};
+use crate::keyed::store::{MapStore, Store};
 use crate::keyed::table::{Table, hash_of};
 use crate::rule::error::InvalidRule;
 use crate::rule::rate::Quota;
@@ -152,10 +152,19 @@ impl<K: Eq> Keyspace<K> {
     }
 
     /// Returns the shard that counts the removals of a key.
-    pub(crate) fn shard<Q: ?Sized>(&self, pin: &StoreGuard<'_, K>, key: KeyQuery<'_, Q>) -> Shard<'_> {
-        self.parts().removals.of(match pin {
-            StoreGuard::Map(..) => key.hash(),
-            StoreGuard::Table(_) => hash_of(key.full),
-        })
+    pub(crate) fn shard<Q: ?Sized>(&self, key: KeyQuery<'_, Q>) -> Shard<'_> {
+        self.parts().removals.of(self.removal_hash(key))
+    }
+
+    fn removal_hash<Q: ?Sized>(&self, key: KeyQuery<'_, Q>) -> u32 {
+        match self.store {
+            Store::Map(_) => key.hash(),
+            Store::Table(_) => hash_of(key.full),
+        }
+    }
+
+    /// Returns the count of removals of a key's shard, for a receipt.
+    pub(crate) fn removals_of<Q: ?Sized>(&self, key: KeyQuery<'_, Q>) -> u64 {
+        self.parts_if_made().map_or(0, |parts| parts.removals.of(self.removal_hash(key)).latest())
     }
 }

@@ -9,11 +9,13 @@
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
 
+use crate::bucket::engine::Done;
 use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::receipt::Receipt;
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
 use crate::sync::{Mutex, MutexGuard};
+use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
 
@@ -32,6 +34,12 @@ pub(crate) struct LineId {
 impl LineId {
     /// The line of a bucket that is in no store.
     pub(crate) const OWN: LineId = LineId { origin: Origin::Own, removals: 0, plan: None };
+
+    /// Returns the line of the bucket that an outcome is of.
+    pub(crate) fn of(done: Result<Done, Denied>, removals: u64, plan: Option<PlanTerms>) -> LineId {
+        let origin = done.map_or(Origin::Nowhere, |done| done.outcome.origin);
+        LineId { origin, removals, plan }
+    }
 
     /// Returns a receipt that finds the bucket.
     pub(super) fn receipt(&self) -> Receipt {

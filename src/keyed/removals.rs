@@ -29,7 +29,7 @@
 use crate::bucket::atomic::BucketRef;
 use crate::fault::{Fault, injected};
 use crate::sync::{AtomicU64, MODEL, OnceLock, Ordering};
-use crate::word::state::State;
+use crate::word::state::{Origin, State};
 
 /// Number of shards by hash, a power of two.
 const SHARDS: usize = if MODEL { 2 } else { 1024 };
@@ -92,7 +92,7 @@ impl<'a> Shard<'a> {
 
     /// Returns the key's bucket for a receipt with the count `then`.
     pub(crate) fn since<W>(self, then: u64, word: W) -> UnlessRemoved<'a, W> {
-        UnlessRemoved { word, shard: self, then }
+        UnlessRemoved { word, shard: Some(self), then }
     }
 }
 
@@ -100,21 +100,35 @@ impl<'a> Shard<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct UnlessRemoved<'a, W> {
     word: W,
-    shard: Shard<'a>,
+    /// `None` of a bucket that no caller removes.
+    shard: Option<Shard<'a>>,
     then: u64,
+}
+
+impl<W> UnlessRemoved<'_, W> {
+    /// Returns a bucket that no caller removes.
+    pub(crate) fn never(word: W) -> Self {
+        UnlessRemoved { word, shard: None, then: 0 }
+    }
 }
 
 impl<W: BucketRef> UnlessRemoved<'_, W> {
     /// Returns whether the bucket is certainly not that of the receipt any more.
     pub(crate) fn is_gone(self) -> bool {
-        self.word.state() == State::SEALED || self.shard.was_removed_since(self.then)
+        self.word.state() == State::SEALED
+            || self.shard.is_some_and(|shard| shard.was_removed_since(self.then))
     }
 }
 
 impl<W: BucketRef> BucketRef for UnlessRemoved<'_, W> {
     fn state(self) -> State {
         let state = self.word.state();
-        if self.shard.is_there_since(self.then) { state } else { State::SEALED }
+        let is_there = self.shard.is_none_or(|shard| shard.is_there_since(self.then));
+        if is_there { state } else { State::SEALED }
+    }
+
+    fn origin(self) -> Origin {
+        self.word.origin()
     }
 
     fn commit(self, state: State, next: State) -> Result<(), State> {

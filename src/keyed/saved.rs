@@ -305,11 +305,11 @@ impl<K: Hash + Eq> Keyspace<K> {
             Store::Map(buckets) => {
                 let Some(map) = buckets.if_made() else { return };
                 for (EntryKey { tag, .. }, bucket) in map.iter(&map.guard()) {
-                    see(tag.packed(), FoundBucket::Map(bucket), &[tag.hash]);
+                    see(tag.packed(), FoundBucket::Map(bucket, Origin::Entry(tag.packed())), &[tag.hash]);
                 }
             }
             Store::Table(table) => table.held().for_each(|(fingerprint, held)| {
-                see(fingerprint, FoundBucket::Table(held), &shared_hashes(fingerprint));
+                see(fingerprint, FoundBucket::in_table(held, fingerprint), &shared_hashes(fingerprint));
             }),
         }
     }

@@ -21,20 +21,21 @@ impl<K: Hash + Eq> Keyspace<K> {
     pub(crate) fn settle_found(
         &self,
         pin: &StoreGuard<'_, K>,
-        (bucket, origin): (impl BucketRef, impl FnOnce() -> Option<Origin>),
+        bucket: impl BucketRef,
         plan: Option<PlanTerms>,
         settle: Settle<'_>,
     ) -> u64 {
         let charged = self.engine.settle(bucket, plan, settle);
         if !matches!(settle, Settle::Charge(_)) {
             self.was_given();
-            if self.parts().lines.are_made()
-                && let Some(origin) = origin()
-            {
-                self.serve_lines(pin, Some(origin));
-            }
+            self.serve_lines(pin, Some(bucket.origin()));
         }
         charged.unwrap_or(0)
+    }
+
+    /// Returns the bucket of the requests without a key.
+    pub(crate) fn no_key_bucket(&self) -> FoundBucket<'_> {
+        FoundBucket::Map(self.parts().overflow.no_key(), Origin::NoKey)
     }
 
     /// Returns the bucket of a receipt, if it is still there.
@@ -47,23 +48,16 @@ impl<K: Hash + Eq> Keyspace<K> {
         let (found, hash) = match (receipt.origin, pin) {
             (Origin::Entry(id), StoreGuard::Map(map, guard)) => {
                 let id = EntryId::unpack(id);
-                (FoundBucket::Map(SameHash::entry(map, id, guard)?.1), id.hash)
+                (FoundBucket::Map(SameHash::entry(map, id, guard)?.1, receipt.origin), id.hash)
             }
             (Origin::Inline(hash), StoreGuard::Table(table)) => {
-                (FoundBucket::Table(table.search(hash)?), hash_of(hash))
+                (FoundBucket::in_table(table.search(hash)?, hash), hash_of(hash))
             }
-            (Origin::Overflow(_) | Origin::NoKey, _) => {
-                let (bucket, hash) = match receipt.origin {
-                    Origin::Overflow(hash) => {
-                        (parts.overflow.bucket(OverflowSet::of(receipt.plan.as_ref()), hash), hash)
-                    }
-                    _ => (parts.overflow.no_key(), 0),
-                };
-                let found = FoundBucket::Map(bucket);
-                // No caller removes an overflow bucket.
-                let shard = parts.removals.of(hash);
-                return Some(shard.since(shard.latest(), found));
+            (Origin::Overflow(hash), _) => {
+                let bucket = parts.overflow.bucket(OverflowSet::of(receipt.plan.as_ref()), hash);
+                return Some(UnlessRemoved::never(FoundBucket::Map(bucket, receipt.origin)));
             }
+            (Origin::NoKey, _) => return Some(UnlessRemoved::never(self.no_key_bucket())),
             _ => return None,
         };
         Some(parts.removals.of(hash).since(receipt.removals, found))
@@ -78,7 +72,7 @@ impl<K: Hash + Eq> Ledger for Keyspace<K> {
         match self.bucket_of(&pin, receipt) {
             // Tokens refunded to a bucket that keys share would be granted to other keys.
             Some(_) if shared && matches!(settle, Settle::Refund(_) | Settle::Excess(..)) => 0,
-            Some(bucket) => self.settle_found(&pin, (bucket, || Some(receipt.origin)), receipt.plan, settle),
+            Some(bucket) => self.settle_found(&pin, bucket, receipt.plan, settle),
             None => 0,
         }
     }

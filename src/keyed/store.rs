@@ -9,7 +9,7 @@ use crate::bucket::atomic::{Bucket, BucketRef};
 use crate::keyed::key::{Map, PrehashedHasher};
 use crate::keyed::moves::{self, Moves, STEP};
 use crate::keyed::table::{SlotRef, Table};
-use crate::word::state::State;
+use crate::word::state::{Origin, State};
 
 /// The store of a limiter.
 pub(crate) enum Store<K> {
@@ -130,32 +130,44 @@ impl<K: Eq> Store<K> {
     }
 }
 
-/// A bucket of either store.
+/// A bucket that was found, with its origin: of a map or of no store, or in a slot of a table.
 #[derive(Clone, Copy)]
 pub(crate) enum FoundBucket<'a> {
-    Map(&'a Bucket),
-    Table(SlotRef<'a>),
+    Map(&'a Bucket, Origin),
+    Table(SlotRef<'a>, Origin),
+}
+
+impl<'a> FoundBucket<'a> {
+    /// Returns the bucket in the slot of a key with this hash.
+    pub(crate) fn in_table(slot: SlotRef<'a>, hash: u64) -> FoundBucket<'a> {
+        FoundBucket::Table(slot, Origin::Inline(hash))
+    }
 }
 
 impl BucketRef for FoundBucket<'_> {
     fn state(self) -> State {
         match self {
-            FoundBucket::Map(bucket) => BucketRef::state(bucket),
-            FoundBucket::Table(held) => held.state(),
+            FoundBucket::Map(bucket, _) => BucketRef::state(bucket),
+            FoundBucket::Table(held, _) => held.state(),
         }
+    }
+
+    fn origin(self) -> Origin {
+        let (FoundBucket::Map(_, origin) | FoundBucket::Table(_, origin)) = self;
+        origin
     }
 
     fn commit(self, state: State, next: State) -> Result<(), State> {
         match self {
-            FoundBucket::Map(bucket) => bucket.commit(state, next),
-            FoundBucket::Table(held) => held.commit(state, next),
+            FoundBucket::Map(bucket, _) => bucket.commit(state, next),
+            FoundBucket::Table(held, _) => held.commit(state, next),
         }
     }
 
     fn still_has(self, state: State) -> bool {
         match self {
-            FoundBucket::Map(bucket) => bucket.still_has(state),
-            FoundBucket::Table(held) => held.still_has(state),
+            FoundBucket::Map(bucket, _) => bucket.still_has(state),
+            FoundBucket::Table(held, _) => held.still_has(state),
         }
     }
 }

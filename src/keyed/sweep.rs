@@ -35,12 +35,12 @@ impl<K: Hash + Eq> Keyspace<K> {
         let entry = self.entry(pin, key);
         let Some(found) = entry.get() else { return false };
         if let (StoreGuard::Table(_), true) = (pin, idle::forgets_in_place(&self.engine)) {
-            return idle::forget(&self.engine, found, || self.shard(pin, entry.key).raise());
+            return idle::forget(&self.engine, found, || self.shard(entry.key).raise());
         }
         if idle::forgets_only_idle(&self.engine) {
             let Ok(Some(sealed)) = idle::seal_if_idle(&self.engine, found) else { return false };
             match (pin, found) {
-                (StoreGuard::Table(table), FoundBucket::Table(held)) => {
+                (StoreGuard::Table(table), FoundBucket::Table(held, _)) => {
                     table.leave_idle(held, idle::vacated(&self.engine, sealed));
                 }
                 _ => entry.remove_sealed(),
@@ -48,9 +48,11 @@ impl<K: Hash + Eq> Keyspace<K> {
             self.made_room();
             return true;
         }
-        let live = idle::seal(found, || self.shard(pin, entry.key).raise());
+        let live = idle::seal(found, || self.shard(entry.key).raise());
         match (pin, found) {
-            (StoreGuard::Table(table), FoundBucket::Table(held)) if live => table.vacate(held, &self.engine),
+            (StoreGuard::Table(table), FoundBucket::Table(held, _)) if live => {
+                table.vacate(held, &self.engine)
+            }
             _ => entry.remove_sealed(),
         }
         self.made_room();

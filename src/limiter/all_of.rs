@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::bucket::receipt::Receipt;
 use crate::limiter::ask::Ask;
-use crate::limiter::asked::Asked;
+use crate::limiter::asked::Target;
 use crate::limiter::hook::OnDrop;
-use crate::limiter::options::CallOptions;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::{Denied, Granted};
 
@@ -233,22 +232,21 @@ impl fmt::Display for AllDenied {
     }
 }
 
-impl<'a, B: Asked<'a>> TakeOne for Ask<'_, B> {
+impl<B: Target> TakeOne for Ask<'_, B> {
     fn clock(&self) -> &Clock {
-        &self.bucket().engine().clock
+        &self.bucket.frame().engine.clock
     }
 
     fn look(&self, now: Moment) -> Result<(), Denied> {
-        let options = self.options();
-        self.bucket().look(self.take(), CallOptions { now: options.now.or(Some(now)), ..options })
+        Ask { at: self.at.or(Some(now)), ..*self }.refusal()
     }
 
     fn take(&self) -> Result<(Granted, Receipt), Denied> {
-        self.bucket().receive(Ask::take(self), self.options())
+        self.taken()
     }
 
     fn undo(&self, receipt: &Receipt) {
-        self.bucket().undo(receipt);
+        Ask::undo(self, receipt);
     }
 }
 

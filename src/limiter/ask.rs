@@ -3,17 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::bucket::receipt::Receipt;
-use crate::bucket::reservation::{Hold, LedgerOf};
-use crate::limiter::asked::Asked;
-use crate::limiter::options::CallOptions;
-use crate::limiter::plan::Plan;
+use crate::bucket::reservation::{Hold, LedgerOf, Reservation};
+use crate::limiter::asked::{Asked, CallOptions, Target};
+use crate::limiter::rule::Plan;
 use crate::limiter::verbs::{InFull, Keep, UpTo, UpToAbove};
+use crate::rule::rate::Quota;
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
 use crate::word::plan::PlanTerms;
-use crate::word::verb::{Reserve, Take};
+use crate::word::verb::Take;
 
 /// A request for tokens of a bucket: from [`RateLimiter::key`](crate::RateLimiter::key),
 /// [`Pinned::key`](crate::Pinned::key), [`Limit::ask`](crate::Limit::ask) or
@@ -44,7 +43,8 @@ use crate::word::verb::{Reserve, Take};
 ///
 /// `try_acquire` of a request costs the instructions of the limiter's own
 /// [`try_acquire`](crate::RateLimiter::try_acquire); a kept part and `acquire_up_to` 1.2 times as
-/// many (1.2 times on one bucket), and a plan 1.4 times. `verify/instructions.txt` has the counts.
+/// many (1.2 times on one bucket), and a plan 1.4 times. On a key a `refund` takes 3.2 times as
+/// many, and a `hold` 8.1 times. `verify/instructions.txt` has the counts.
 ///
 /// # Examples
 ///
@@ -63,32 +63,41 @@ use crate::word::verb::{Reserve, Take};
 #[derive(Clone, Copy)]
 #[must_use = "a request takes nothing before a verb"]
 pub struct Ask<'k, B> {
-    bucket: B,
-    n: u64,
-    plan: Option<&'k PlanTerms>,
-    keep: u8,
-    at: Option<Moment>,
+    pub(super) bucket: B,
+    pub(super) n: u64,
+    pub(super) plan: Option<&'k PlanTerms>,
+    pub(super) keep: u8,
+    pub(super) at: Option<Moment>,
     /// Nanoseconds.
-    within: u64,
+    pub(super) within: u64,
 }
 
 impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
-    #[inline(always)]
-    pub(super) fn new(bucket: B) -> Self {
-        Ask { bucket, n: 1, plan: None, keep: 0, at: None, within: u64::MAX }
-    }
-
     /// Sets the number of tokens; by default 1.
     #[inline]
     pub fn n(self, n: u64) -> Self {
         Ask { n, ..self }
     }
 
-    /// Sets the plan; by default the rule of the limiter decides, or its
+    /// Sets the plan: a [`Plan`] or `None`, by a reference or an option of one.
+    ///
+    /// Under `None`, as by default, the rule of the limiter decides, or its
     /// [`plan_for`](crate::Builder::plan_for).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::<String>::builder(Quota::per_hour(10)).headroom(Quota::per_hour(100))?.build();
+    /// let gold = limiter.plan(Quota::per_hour(100))?;
+    /// let left = |key: &str, pays: bool| limiter.key(key).under(pays.then_some(&gold)).peek().remaining();
+    /// assert_eq!((left("ada", true), left("bob", false)), (100, 10));
+    /// # Ok::<(), tollgate::InvalidRule>(())
+    /// ```
     #[inline]
-    pub fn under(self, plan: &'k Plan<B::Rule>) -> Self {
-        Ask { plan: Some(&plan.terms), ..self }
+    pub fn under(self, plan: impl Into<Option<&'k Plan<B::Rule>>>) -> Self {
+        Ask { plan: plan.into().map(|plan| &plan.terms), ..self }
     }
 
     /// Leaves `percent` of the burst to other requests: a priority in one bucket.
@@ -242,7 +251,7 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     /// assert!(limiter.is_empty());
     /// ```
     pub fn peek(self) -> Snapshot {
-        self.bucket.peek(self.take(), self.options())
+        self.content()
     }
 
     /// Gives the tokens back at once, as many as fit below the burst. The rest is lost.
@@ -276,7 +285,7 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
     /// # Ok::<(), tollgate::Denied>(())
     /// ```
     pub fn refund(self) {
-        self.bucket.refund(self.n, self.options());
+        self.give_back();
     }
 
     /// Takes the tokens for a cost that is not yet known, [settled](Hold::settle) when it is.
@@ -308,18 +317,48 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
         let (granted, receipt) = self.held()?;
         Ok(Hold::new(LedgerOf::Borrowed(self.bucket.ledger()), receipt, granted))
     }
+}
 
-    /// Takes the tokens of a hold, and returns a receipt for the ledger.
-    pub(super) fn held(&self) -> Result<(Granted, Receipt), Denied> {
-        // The later settlement needs a bucket with a level.
-        let take = if self.n == 0 { Take::Touch } else { self.take() };
-        self.bucket.hold(take, self.options())
+impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
+    /// Reserves the tokens that are there or will be earned: the bucket goes into debt.
+    ///
+    /// Each reservation has a time of its own, in order of arrival, behind the callers that wait in
+    /// line. The debt is bounded by [`max_debt`](crate::LimitBuilder::max_debt), one burst by
+    /// default. (The word of a few quotas above 10^11 tokens a second, or with bursts that take
+    /// decades to fill, has no room for debt.) Plain takes never go into debt. A reservation of 0
+    /// always succeeds, due at once. With [`within`](Self::within) zero the call is a plain take.
+    ///
+    /// A reservation takes the mutex of the line. It is refused, with
+    /// [`Reason::Debt`](crate::Reason::Debt), while callers wait for whom the debt has no room.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] says when the reservation can be made, or that the tokens are more than the burst
+    /// and never come.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, RateLimiter};
+    ///
+    /// let (clock, _mock) = Clock::mock();
+    /// let limiter = RateLimiter::<u64>::builder(Quota::per_second(10).burst(1)).clock(clock).build();
+    /// assert_eq!(limiter.key(&1).reserve()?.commit().tokens(), 1);
+    /// assert_eq!(limiter.key(&1).reserve()?.delay(), Duration::from_millis(100));
+    /// # Ok::<(), tollgate::Denied>(())
+    /// ```
+    pub fn reserve(self) -> Result<Reservation<'a>, Denied> {
+        let (granted, receipt) = self.reserved()?;
+        Ok(Reservation::new(LedgerOf::Borrowed(self.bucket.ledger()), receipt, granted))
     }
+}
 
-    /// Takes the tokens of a reservation, and returns a receipt for the ledger.
-    pub(super) fn reserved(&self) -> Result<(Granted, Receipt), Denied> {
-        let wanted = Reserve { n: self.n, keep: self.keep, max_wait: self.within };
-        self.bucket.reserve(wanted, self.options())
+#[expect(private_bounds, reason = "sealed")]
+impl<'k, B: Target> Ask<'k, B> {
+    #[inline(always)]
+    pub(super) fn new(bucket: B) -> Self {
+        Ask { bucket, n: 1, plan: None, keep: 0, at: None, within: u64::MAX }
     }
 
     #[inline(always)]
@@ -332,21 +371,12 @@ impl<'k, 'a, B: Asked<'a>> Ask<'k, B> {
         Take::now(self.n, self.keep)
     }
 
-    pub(super) fn bucket(&self) -> &B {
-        &self.bucket
-    }
-
-    /// Returns the tokens, and the percentage that is kept.
-    pub(super) fn tokens(&self) -> (u64, u8) {
-        (self.n, self.keep)
-    }
-
     /// Returns the longest wait from now on, in nanoseconds.
     pub(super) fn patience(&self) -> u64 {
         match (self.at, self.within) {
             (None, within) | (_, within @ u64::MAX) => within,
             (Some(Moment(at)), within) => {
-                within.saturating_sub(self.bucket.engine().clock.nanos().saturating_sub(at))
+                within.saturating_sub(self.bucket.frame().engine.clock.nanos().saturating_sub(at))
             }
         }
     }

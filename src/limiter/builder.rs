@@ -255,7 +255,7 @@ impl<K, R: Rule, S> Builder<K, R, S> {
     /// map that grows.
     ///
     /// In a table of a million keys, a decision costs one cache miss instead of three, and a key
-    /// takes 22 bytes. [`presize`](Builder::presize) then has no effect.
+    /// takes 21 bytes. [`presize`](Builder::presize) then has no effect.
     ///
     /// [`build`](Builder::build) reserves the whole table: zeroed memory, in microseconds. The
     /// system provides a page of it, mostly 4 KB, when a key is in it. So a table for a million

@@ -13,11 +13,11 @@ use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::protocol::Entry;
 use crate::keyed::store::StoreGuard;
+use crate::limiter::asked::{CallOptions, Site};
 use crate::limiter::inner::Inner;
-use crate::limiter::key_call::KeyCall;
-use crate::limiter::options::CallOptions;
+use crate::limiter::keyed::KeySite;
 use crate::limiter::rule::Rule;
-use crate::limiter::verbs::Verb;
+use crate::limiter::verbs::{Verb, decision};
 use crate::rule::counts::Counting;
 use crate::time::clock::Moment;
 use crate::word::by_refill::{BUCKETS, ByRefill, WINDOWS, attempt_by};
@@ -167,10 +167,9 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             (key, missed)
         );
         if injected(Fault::LostAttemptShown) && missed == Miss::LostRace {
-            let pin = store.pin();
-            let call =
-                KeyCall { inner: self, entry: self.keyspace.entry(&pin, key), options: CallOptions::NOW };
-            let _ = hook.observe(take.n(), call.look(take));
+            let site = KeySite { inner: self, pin: store.pin(), key, missed };
+            let (_, done) = site.look(take.into(), None);
+            let _ = hook.observe(take.n(), decision(take.into(), Ok(done)));
         }
         self.decide_by_loop(key, missed, verb, None, None)
     }
@@ -204,7 +203,7 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 {}
             );
         }
-        let call = KeyCall { inner: self, entry, options };
-        verb.decided(&self.hook, call.run_after(missed, verb.take()))
+        let site = KeySite { inner: self, pin: &pin, key, missed };
+        verb.decided(&self.hook, site.run(verb.take(), options))
     }
 }

@@ -6,8 +6,8 @@ use crate::keyed::entry::KeyEntry;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::store::StoreGuard;
+use crate::limiter::asked::Frame;
 use crate::limiter::hook::DecisionHook;
-use crate::limiter::options::CallOptions;
 use crate::rule::counts::Counting;
 use crate::time::jitter::Jitter;
 use crate::word::decision::Denied;
@@ -75,14 +75,19 @@ impl<K, S> Inner<K, S> {
 }
 
 impl<K, S> Inner<K, S> {
-    /// Returns the plan that the options name, and `None` if they name none. The function of plans
-    /// is not asked.
+    pub(super) fn frame(&self) -> Frame<'_> {
+        let Inner { keyspace, hook, jitter, max_waiting, .. } = self;
+        Frame { engine: &keyspace.engine, hook, jitter: *jitter, max_waiting: *max_waiting }
+    }
+
+    /// Returns the plan that a call names, and `None` if it names none. The function of plans is
+    /// not asked.
     ///
     /// # Errors
     ///
     /// [`Reason::ForeignPlan`](crate::Reason::ForeignPlan) for a plan of another limiter.
-    pub(super) fn named_plan(&self, options: CallOptions<'_>) -> Result<Option<PlanTerms>, Denied> {
-        match options.plan {
+    pub(super) fn named_plan(&self, named: Option<&PlanTerms>) -> Result<Option<PlanTerms>, Denied> {
+        match named {
             Some(plan) if plan.limiter != self.keyspace.id => Err(Denied::foreign_plan()),
             plan => Ok(plan.copied()),
         }

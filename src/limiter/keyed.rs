@@ -1,30 +1,35 @@
-//! The bucket of a key as the target of a request: with a guard of its own, or with one that serves
-//! many calls.
+//! The buckets of a [`RateLimiter`](crate::RateLimiter) as targets of a request: that of a key,
+//! with a guard of its own or with one that serves many calls, and that of requests without a key.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::task::Waker;
 
-use crate::bucket::engine::{Done, Engine};
-use crate::bucket::line::caller_line::LineTurn;
-use crate::bucket::receipt::Receipt;
+use crate::bucket::atomic::Miss;
+use crate::bucket::engine::{At, Done, Now, When};
+use crate::bucket::line::caller_line::{CallerLine, Wakes};
+use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::Ledger;
+use crate::fault::{Fault, injected};
+use crate::keyed::entry::KeyEntry;
+use crate::keyed::in_line::LineBank;
 use crate::keyed::key::{KeyQuery, ToKey};
-use crate::keyed::store::StoreGuard;
-use crate::limiter::asked::{Asked, Patience, Target};
-use crate::limiter::hook::DecisionHook;
+use crate::keyed::keyspace::Keyspace;
+use crate::keyed::lines::LineId;
+use crate::keyed::protocol::{self, Entry};
+use crate::keyed::store::{FoundBucket, StoreGuard};
+use crate::limiter::asked::{Asked, CallOptions, Frame, Lent, Site, Target};
 use crate::limiter::inner::Inner;
-use crate::limiter::key_call::KeyCall;
-use crate::limiter::options::CallOptions;
 use crate::limiter::rule::Rule;
-use crate::limiter::ticket::{LineTicket, Promise};
 use crate::limiter::verbs::Verb;
-use crate::time::jitter::Jitter;
-use crate::word::decision::snapshot::Snapshot;
-use crate::word::decision::{Denied, Granted};
-use crate::word::verb::{Call, Reserve, Take};
+use crate::rule::gate::Gate;
+use crate::time::clock::Moment;
+use crate::word::decision::{Denied, Reason};
+use crate::word::plan::PlanTerms;
+use crate::word::state::{Origin, State};
+use crate::word::verb::Call;
 
 /// The bucket of a key, from [`RateLimiter::key`](crate::RateLimiter::key).
 pub struct Keyed<'a, 'k, K, Q: ?Sized, R, S> {
@@ -42,161 +47,305 @@ pub struct PinnedKey<'a, 'k, K, Q: ?Sized, R, S> {
     pub(super) bucket: Keyed<'a, 'k, K, Q, R, S>,
 }
 
-impl<'a, K, Q, R, S> Keyed<'a, '_, K, Q, R, S>
+/// The one bucket of the requests without a key, from
+/// [`RateLimiter::shared`](crate::RateLimiter::shared).
+///
+/// It is under the limiter's own rule, and no key shares it. A request under a plan is refused,
+/// with [`Reason::ForeignPlan`].
+pub struct Shared<'a, K, R, S> {
+    pub(super) inner: &'a Arc<Inner<K, S>>,
+    pub(super) rule: PhantomData<R>,
+}
+
+/// The bucket of a key in one call: its guard, its hash, and the attempt that came to nothing.
+pub(crate) struct KeySite<'a, 'k, G, K, Q: ?Sized, S> {
+    pub(super) inner: &'a Inner<K, S>,
+    pub(super) pin: G,
+    pub(super) key: KeyQuery<'k, Q>,
+    pub(super) missed: Miss,
+}
+
+impl<'a, G, K, Q, S> KeySite<'a, '_, G, K, Q, S>
 where
+    G: Borrow<StoreGuard<'a, K>>,
     K: Hash + Eq,
     Q: ToKey<K> + ?Sized,
-    R: Rule,
-    S: BuildHasher,
 {
-    fn inner(self) -> &'a Inner<K, S> {
-        self.inner
+    fn entry(&self) -> KeyEntry<'_, K, Q> {
+        self.inner.keyspace.entry(self.pin.borrow(), self.key)
     }
 
-    #[inline(always)]
-    fn decide_once<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
-        self.inner.decide::<R, V, Q>(self.key, verb, options)
+    /// Returns whether the key has an entry.
+    pub(super) fn is_held(&self) -> bool {
+        self.entry().get().is_some()
     }
 
-    /// Runs `run` on a call for the key, under a guard.
-    fn with_call<T>(self, options: CallOptions<'_>, run: impl FnOnce(KeyCall<'_, K, Q, S>) -> T) -> T {
-        run(self.inner.call(&self.inner.keyspace.store.pin(), self.key, options))
+    fn is_unlimited(&self, plan: Option<PlanTerms>) -> bool {
+        let own = self.inner.keyspace.engine.source.gate();
+        let quota = plan.map_or(own, |plan| plan.quota().gate());
+        own != Gate::Shut && quota == Gate::Open
     }
 }
 
-impl<'a, K, Q, R, S> PinnedKey<'a, '_, K, Q, R, S>
+impl<'a, G, K, Q, S> Site for KeySite<'a, '_, G, K, Q, S>
+where
+    G: Borrow<StoreGuard<'a, K>>,
+    K: Hash + Eq,
+    Q: ToKey<K> + ?Sized,
+{
+    /// Returns the plan that the call names, else the one that the function of plans chooses for
+    /// the key.
+    fn plan(&self, named: Option<&PlanTerms>) -> Result<Option<PlanTerms>, Denied> {
+        match (self.inner.named_plan(named)?, &self.inner.plans) {
+            (None, Some(plans)) => Ok(plans.of(self.entry())),
+            (plan, _) => Ok(plan),
+        }
+    }
+
+    #[inline(always)]
+    fn charge(&self, call: Call, now: Option<Moment>) -> Result<Done, Denied> {
+        let engine = &self.inner.keyspace.engine;
+        let (entry, is_absent) = (self.entry().under(call.plan.as_ref()), self.missed == Miss::Absent);
+        let mut done = match now {
+            None => protocol::acquire(engine, entry, is_absent, Now(engine), &call),
+            Some(now) => protocol::acquire(engine, entry, is_absent, At(engine, now), &call),
+        };
+        if let Some(plan) = call.plan.filter(|_| injected(Fault::PlanAdmittedLate)) {
+            engine.admit_plan(plan.ticks_to_fill());
+        }
+        match &mut done {
+            Ok(done) if done.outcome.origin == Origin::Own => {
+                done.outcome.origin = entry.origin().unwrap_or(Origin::Nowhere);
+            }
+            // No bucket counts it.
+            Err(denied) if denied.reason() == Reason::Full && self.is_unlimited(call.plan) => {
+                return Ok(Done::nowhere(engine.read()));
+            }
+            _ => {}
+        }
+        done
+    }
+
+    fn look(&self, call: Call, now: Option<Moment>) -> (bool, Done) {
+        self.entry().under(call.plan.as_ref()).look(When(&self.inner.keyspace.engine, now), call)
+    }
+
+    fn refund(&self, plan: Option<PlanTerms>, n: u64) {
+        if let Some(found) = self.entry().get() {
+            self.inner.keyspace.settle_found(self.pin.borrow(), found, plan, Settle::Refund(n));
+        }
+    }
+}
+
+impl<'a, 'k, K, Q, R, S> Target for Keyed<'a, 'k, K, Q, R, S>
 where
     K: Hash + Eq,
     Q: ToKey<K> + ?Sized,
     R: Rule,
     S: BuildHasher,
 {
-    fn inner(self) -> &'a Inner<K, S> {
-        self.bucket.inner
-    }
+    type Site = KeySite<'a, 'k, StoreGuard<'a, K>, K, Q, S>;
 
     #[inline(always)]
-    fn decide_once<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
+    fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
+        self.inner.decide::<R, V, Q>(self.key, verb, options)
+    }
+
+    fn removals(self) -> u64 {
+        self.inner.keyspace.removals_of(KeyQuery::new(&self.inner.hasher, self.key))
+    }
+
+    fn site(self) -> Self::Site {
+        let (inner, key) = (self.inner, KeyQuery::new(&self.inner.hasher, self.key));
+        KeySite { inner, pin: inner.keyspace.store.pin(), key, missed: Miss::Untried }
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        self.inner.frame()
+    }
+
+    fn settles(&self) -> &dyn Ledger {
+        &self.inner.keyspace
+    }
+
+    fn with_line<T>(
+        self,
+        id: &LineId,
+        makes: bool,
+        run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
+    ) -> T {
+        self.inner.keyspace.with_line(id, makes, run)
+    }
+}
+
+impl<'a, 'k, K, Q, R, S> Target for PinnedKey<'a, 'k, K, Q, R, S>
+where
+    K: Hash + Eq,
+    Q: ToKey<K> + ?Sized,
+    R: Rule,
+    S: BuildHasher,
+{
+    type Site = KeySite<'a, 'k, &'a StoreGuard<'a, K>, K, Q, S>;
+
+    #[inline(always)]
+    fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
         let Keyed { inner, key, .. } = self.bucket;
         inner.decide_pinned::<R, V, Q>(self.pin, KeyQuery::new(&inner.hasher, key), verb, options)
     }
 
-    /// Runs `run` on a call for the key, under the guard.
-    fn with_call<T>(self, options: CallOptions<'_>, run: impl FnOnce(KeyCall<'_, K, Q, S>) -> T) -> T {
-        run(self.bucket.inner.call(self.pin, self.bucket.key, options))
+    fn removals(self) -> u64 {
+        self.bucket.removals()
+    }
+
+    fn site(self) -> Self::Site {
+        let Keyed { inner, key, .. } = self.bucket;
+        KeySite { inner, pin: self.pin, key: KeyQuery::new(&inner.hasher, key), missed: Miss::Untried }
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        self.bucket.frame()
+    }
+
+    fn settles(&self) -> &dyn Ledger {
+        self.bucket.settles()
+    }
+
+    fn with_line<T>(
+        self,
+        id: &LineId,
+        makes: bool,
+        run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
+    ) -> T {
+        self.bucket.with_line(id, makes, run)
     }
 }
 
-macro_rules! bucket_of_a_key {
-    ($($name:ident)*) => { $(
-        impl<'a, K, Q, R, S> Target<'a> for $name<'a, '_, K, Q, R, S>
-        where
-            K: Hash + Eq + Send + Sync,
-            Q: ToKey<K> + ?Sized,
-            R: Rule,
-            S: BuildHasher + Send + Sync,
-        {
-            #[inline(always)]
-            fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
-                self.decide_once(verb, options)
-            }
+impl<K: Hash + Eq, R, S> Target for Shared<'_, K, R, S> {
+    type Site = Self;
 
-            fn run(self, take: Take, options: CallOptions<'_>) -> (Call, Result<Done, Denied>) {
-                self.with_call(options, |call| call.run(take))
-            }
+    fn decide<V: Verb>(self, verb: V, options: CallOptions<'_>) -> V::Answer {
+        verb.decided(&self.inner.hook, self.run(verb.take(), options))
+    }
 
-            fn peek(self, take: Take, options: CallOptions<'_>) -> Snapshot {
-                self.with_call(options, |call| call.peek(take))
-            }
+    fn site(self) -> Self {
+        self
+    }
 
-            fn look(self, take: Take, options: CallOptions<'_>) -> Result<(), Denied> {
-                let Inner { keyspace, hook, .. } = self.inner();
-                self.with_call(options, |call| {
-                    let decision = call.look(take);
-                    if keyspace.engine.may_begin(&decision) && !call.is_held() {
-                        return Ok(());
-                    }
-                    hook.preview(take.n(), decision)
-                })
-            }
+    fn frame(&self) -> Frame<'_> {
+        self.inner.frame()
+    }
 
-            fn receive(self, take: Take, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {
-                self.with_call(options, |call| call.receive(take))
-            }
+    fn settles(&self) -> &dyn Ledger {
+        &self.inner.keyspace
+    }
 
-            fn undo(self, receipt: &Receipt) {
-                self.with_call(CallOptions::NOW, |call| call.undo(receipt));
-            }
+    fn with_line<T>(
+        self,
+        id: &LineId,
+        makes: bool,
+        run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
+    ) -> T {
+        self.inner.keyspace.with_line(id, makes, run)
+    }
+}
 
-            fn refund(self, n: u64, options: CallOptions<'_>) {
-                self.with_call(options, |call| call.refund(n));
-            }
+impl<'a, K: Hash + Eq, R, S> Shared<'a, K, R, S> {
+    fn bucket(&self) -> (&'a Keyspace<K>, FoundBucket<'a>) {
+        let keyspace = &self.inner.keyspace;
+        keyspace.sweep_if_due();
+        (keyspace, keyspace.no_key_bucket())
+    }
+}
 
-            fn hold(self, take: Take, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {
-                self.with_call(options, |call| call.receive_by_entry(take))
-            }
+impl<K: Hash + Eq, R, S> Site for Shared<'_, K, R, S> {
+    fn charge(&self, call: Call, now: Option<Moment>) -> Result<Done, Denied> {
+        let (Keyspace { engine, .. }, bucket) = self.bucket();
+        let done = engine.charge(bucket, Some(State::FULL), When(engine, now), call);
+        Ok(done.expect("the shared bucket is never sealed"))
+    }
 
-            fn reserve(self, wanted: Reserve, options: CallOptions<'_>) -> Result<(Granted, Receipt), Denied> {
-                self.with_call(options, |call| call.reserve(wanted))
-            }
+    fn look(&self, call: Call, now: Option<Moment>) -> (bool, Done) {
+        let (Keyspace { engine, .. }, bucket) = self.bucket();
+        engine.look(bucket, When(engine, now), call)
+    }
 
-            fn ledger(self) -> &'a (dyn Ledger + Send + Sync) {
-                &self.inner().keyspace
-            }
+    fn refund(&self, _: Option<PlanTerms>, n: u64) {
+        let (keyspace, bucket) = self.bucket();
+        keyspace.settle_found(&keyspace.store.pin(), bucket, None, Settle::Refund(n));
+    }
+}
 
-            fn join(self, patience: Patience, options: CallOptions<'_>, waker: &Waker) -> Result<Promise, Denied> {
-                self.with_call(options, |call| call.join(patience, waker))
-            }
+impl<'a, K, Q, R, S> Lent<'a> for Keyed<'a, '_, K, Q, R, S>
+where
+    K: Hash + Eq + Send + Sync,
+    Q: ?Sized,
+{
+    fn ledger(self) -> &'a (dyn Ledger + Send + Sync) {
+        &self.inner.keyspace
+    }
+}
 
-            fn look_at_turn(self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
-                self.inner().keyspace.look_at_turn(ticket.line, &ticket.waits, fired, waker)
-            }
+impl<'a, K, Q, R, S> Lent<'a> for PinnedKey<'a, '_, K, Q, R, S>
+where
+    K: Hash + Eq + Send + Sync,
+    Q: ?Sized,
+{
+    fn ledger(self) -> &'a (dyn Ledger + Send + Sync) {
+        self.bucket.ledger()
+    }
+}
 
-            fn leave_line(self, ticket: &LineTicket) {
-                self.inner().keyspace.leave_line(ticket.line, &ticket.waits);
-            }
+impl<'a, K: Hash + Eq + Send + Sync, R, S> Lent<'a> for Shared<'a, K, R, S> {
+    fn ledger(self) -> &'a (dyn Ledger + Send + Sync) {
+        &self.inner.keyspace
+    }
+}
 
-            fn granted_in_line(self, ticket: &LineTicket) -> Granted {
-                self.inner().keyspace.granted_in_line(ticket.line, ticket.n)
-            }
+impl<'a, K, Q, R, S> Asked<'a> for Keyed<'a, '_, K, Q, R, S>
+where
+    K: Hash + Eq + Send + Sync,
+    Q: ToKey<K> + ?Sized,
+    R: Rule,
+    S: BuildHasher + Send + Sync,
+{
+    type Rule = R;
+}
 
-            fn engine(&self) -> &Engine {
-                &self.inner().keyspace.engine
-            }
+impl<'a, K, Q, R, S> Asked<'a> for PinnedKey<'a, '_, K, Q, R, S>
+where
+    K: Hash + Eq + Send + Sync,
+    Q: ToKey<K> + ?Sized,
+    R: Rule,
+    S: BuildHasher + Send + Sync,
+{
+    type Rule = R;
+}
 
-            fn hook(&self) -> &DecisionHook {
-                &self.inner().hook
-            }
+impl<'a, K, R, S> Asked<'a> for Shared<'a, K, R, S>
+where
+    K: Hash + Eq + Send + Sync,
+    R: Rule,
+    S: Send + Sync,
+{
+    type Rule = R;
+}
 
-            fn jitter(self) -> Jitter {
-                self.inner().jitter
-            }
-        }
-
-        impl<'a, K, Q, R, S> Asked<'a> for $name<'a, '_, K, Q, R, S>
-        where
-            K: Hash + Eq + Send + Sync,
-            Q: ToKey<K> + ?Sized,
-            R: Rule,
-            S: BuildHasher + Send + Sync,
-        {
-            type Rule = R;
-        }
-
-        impl<K, Q: ?Sized, R, S> Clone for $name<'_, '_, K, Q, R, S> {
+macro_rules! copied {
+    ($($name:ident<$($lifetime:lifetime,)* K $(, $q:ident)?>)*) => { $(
+        impl<K $(, $q: ?Sized)?, R, S> Clone for $name<$($lifetime,)* K $(, $q)?, R, S> {
             fn clone(&self) -> Self {
                 *self
             }
         }
 
-        impl<K, Q: ?Sized, R, S> Copy for $name<'_, '_, K, Q, R, S> {}
+        impl<K $(, $q: ?Sized)?, R, S> Copy for $name<$($lifetime,)* K $(, $q)?, R, S> {}
 
         /// Never prints the key.
-        impl<K, Q: ?Sized, R, S> fmt::Debug for $name<'_, '_, K, Q, R, S> {
+        impl<K $(, $q: ?Sized)?, R, S> fmt::Debug for $name<$($lifetime,)* K $(, $q)?, R, S> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($name)).finish_non_exhaustive()
             }
         }
     )* };
 }
-bucket_of_a_key!(Keyed PinnedKey);
+copied!(Keyed<'_, '_, K, Q> PinnedKey<'_, '_, K, Q> Shared<'_, K>);

@@ -9,9 +9,8 @@ use crate::keyed::key::ToKey;
 use crate::limiter::ask::Ask;
 use crate::limiter::asked::Asked;
 use crate::limiter::inner::Inner;
-use crate::limiter::keyed::{Keyed, PinnedKey};
+use crate::limiter::keyed::{Keyed, PinnedKey, Shared};
 use crate::limiter::rule::Rule;
-use crate::limiter::shared::Shared;
 use crate::rule::rate::Quota;
 use crate::word::decision::Denied;
 
@@ -87,7 +86,7 @@ impl<'a, B: Owned<'a>> Ask<'_, B> {
     /// ```
     pub fn hold_owned(self) -> Result<Hold<'static>, Denied> {
         let (granted, receipt) = self.held()?;
-        Ok(Hold::new(LedgerOf::Owned(self.bucket().owned_ledger()), receipt, granted))
+        Ok(Hold::new(LedgerOf::Owned(self.bucket.owned_ledger()), receipt, granted))
     }
 }
 
@@ -120,6 +119,6 @@ impl<'a, B: Owned<'a, Rule = Quota>> Ask<'_, B> {
     /// ```
     pub fn reserve_owned(self) -> Result<Reservation<'static>, Denied> {
         let (granted, receipt) = self.reserved()?;
-        Ok(Reservation::new(LedgerOf::Owned(self.bucket().owned_ledger()), receipt, granted))
+        Ok(Reservation::new(LedgerOf::Owned(self.bucket.owned_ledger()), receipt, granted))
     }
 }

@@ -8,19 +8,16 @@ use std::sync::Arc;
 use crate::keyed::key::ToKey;
 use crate::keyed::keyspace::Stats;
 use crate::limiter::ask::Ask;
+use crate::limiter::asked::{CallOptions, Target};
 use crate::limiter::inner::Inner;
-use crate::limiter::keyed::Keyed;
-use crate::limiter::options::CallOptions;
-use crate::limiter::plan::Plan;
-use crate::limiter::rule::Rule;
-use crate::limiter::shared::Shared;
+use crate::limiter::keyed::{Keyed, Shared};
+use crate::limiter::rule::{Plan, Rule};
 use crate::limiter::verbs::InFull;
 use crate::rule::error::InvalidRule;
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, Moment};
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted};
-use crate::word::verb::Take;
 
 /// A bucket for each key, in a lock-free map, all under one rule: a [`Quota`], or a
 /// [`Window`](crate::Window).
@@ -30,7 +27,7 @@ use crate::word::verb::Take;
 ///
 /// A key's bucket starts full when the key is first seen. At most
 /// [`max_keys`](crate::Builder::max_keys) buckets are held, 1,048,576 by default. Each takes about
-/// 43 bytes and the key, and up to 62 once keys were evicted: the map then has twice the places.
+/// 39 bytes and the key, and up to 58 once keys were evicted: the map then has twice the slots.
 ///
 /// At that bound, a new key takes the room of a bucket that has been full for 2 s; a call looks at
 /// 64 entries at most for one. Where keys [start full](crate::Builder::initial_tokens), a full
@@ -94,8 +91,12 @@ pub struct RateLimiter<K, R: Rule = Quota, S = RandomState> {
 }
 
 impl<K, R: Rule, S> RateLimiter<K, R, S> {
-    /// Returns a request for one token of the key's bucket, with all options and verbs; see
-    /// [`Ask`].
+    #[inline(always)]
+    fn bucket<'a, 'k, Q: ?Sized>(&'a self, key: &'k Q) -> Keyed<'a, 'k, K, Q, R, S> {
+        Keyed { inner: &self.inner, owner: &self.inner, key, rule: PhantomData }
+    }
+
+    /// Returns a request for one token of the key's bucket, with all verbs; see [`Ask`].
     ///
     /// # Examples
     ///
@@ -114,7 +115,7 @@ impl<K, R: Rule, S> RateLimiter<K, R, S> {
         Q: ToKey<K> + ?Sized,
         S: BuildHasher + Send + Sync,
     {
-        Ask::new(Keyed { inner: &self.inner, owner: &self.inner, key, rule: PhantomData })
+        Ask::new(self.bucket(key))
     }
 
     /// Returns a request for one token of the bucket that all requests without a key share.
@@ -164,12 +165,12 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
 
     /// Returns the tokens that are there in the key's bucket, and takes none; see [`Ask::peek`].
     pub fn peek<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot {
-        self.inner.call(&self.inner.keyspace.store.pin(), key, CallOptions::NOW).peek(Take::Exactly(1))
+        Ask::new(self.bucket(key)).content()
     }
 
     /// Gives `n` tokens back to the key's bucket; see [`Ask::refund`].
     pub fn refund<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) {
-        self.inner.call(&self.inner.keyspace.store.pin(), key, CallOptions::NOW).refund(n);
+        Ask { n, ..Ask::new(self.bucket(key)) }.give_back();
     }
 
     /// Forgets the key, and returns whether it had an entry.
@@ -212,7 +213,7 @@ impl<K: Hash + Eq, R: Rule, S: BuildHasher> RateLimiter<K, R, S> {
     /// ```
     #[must_use]
     pub fn contains<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> bool {
-        self.inner.call(&self.inner.keyspace.store.pin(), key, CallOptions::NOW).is_held()
+        self.bucket(key).site().is_held()
     }
 
     /// Forgets all keys, as [`remove`](Self::remove) does. It looks at every entry.
@@ -387,9 +388,8 @@ impl<K: Eq, R: Rule, S> RateLimiter<K, R, S> {
     /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
     pub fn set_rule(&self, rule: R) -> Result<(), InvalidRule> {
-        let keyspace = &self.inner.keyspace;
-        rule.set(self.built, &keyspace.engine)?;
-        keyspace.rule_was_set();
+        rule.set(self.built, &self.inner.keyspace.engine)?;
+        self.inner.keyspace.rule_was_set();
         Ok(())
     }
 

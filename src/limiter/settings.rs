@@ -214,9 +214,10 @@ macro_rules! common_setters {
         /// the tokens, it sees the tokens taken.
         ///
         /// With an empty function a decision on a known key takes 1.6 times the instructions of one
-        /// without. The caller waits for the function, so it should be short. It may use other
-        /// limiters. A panic of it goes on in the caller. A reservation, a hold and the takes of an
-        /// `all_of` are then undone. The tokens of any other take stay taken.
+        /// without, and on one bucket 2.5 times. The caller waits for the function, so it should be
+        /// short. It may use other limiters. A panic of it goes on in the caller. A reservation, a
+        /// hold and the takes of an `all_of` are then undone. The tokens of any other take stay
+        /// taken.
         ///
         /// # Examples
         ///

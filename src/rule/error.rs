@@ -95,11 +95,6 @@ impl fmt::Display for TextError {
     }
 }
 
-/// Returns the sentence of an error, as the fault of a text.
-pub(super) fn fault_of(error: impl Error) -> String {
-    error.to_string()
-}
-
 impl Error for InvalidRule {}
 
 impl fmt::Debug for InvalidRule {

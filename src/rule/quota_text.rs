@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::rule::error::fault_of;
 use crate::rule::gate::Gate;
 use crate::rule::period::{Period, parts, read_count, read_period};
 use crate::rule::rate::{AtMost, Quota};
+use crate::rule::window_error::no_month;
 
 /// Writes the text form, always with the burst: `100/s burst 100`.
 impl fmt::Display for Quota {
@@ -64,7 +64,7 @@ pub(super) fn read(text: &str) -> Result<Quota, String> {
         Some(burst) => read_burst(burst)?,
     };
     match period {
-        "month" => return Err(format!("a civil month is a window by the calendar: {count}/month fixed utc")),
+        "month" => return Err(no_month(count)),
         _ => check_case(period, "burst")?,
     }
     let period = Duration::from_nanos(read_period(period)?);
@@ -72,7 +72,7 @@ pub(super) fn read(text: &str) -> Result<Quota, String> {
         Some(_) => Quota::at_most(count, period).try_burst(burst),
         None => Quota::try_per(count, period, burst),
     };
-    quota.map_err(fault_of)
+    quota.map_err(|error| error.to_string())
 }
 
 /// Reads the count before the period, which `At most` may precede.

@@ -7,7 +7,7 @@ use crate::rule::layout::MAX_BURST;
 use crate::rule::period::Period;
 use crate::rule::rate::Quota;
 use crate::rule::utc_offset::UtcOffset;
-use crate::rule::window_layout::WindowError;
+use crate::rule::window_layout::{MONTH, WindowError, check};
 
 impl fmt::Display for WindowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,6 +74,12 @@ fn advise(f: &mut fmt::Formatter<'_>, limit: u64, nanos: u64, sub: Period) -> fm
         Ok(_) => write!(f, ", or \"at most {limit}/{period} burst {burst}\""),
         Err(_) => Ok(()),
     }
+}
+
+/// Returns the fault of a month that is no fixed window by the calendar, or that of its limit.
+pub(super) fn no_month(limit: u64) -> String {
+    let advice = || format!("a civil month is a fixed window by the calendar: {limit}/month fixed utc");
+    check(limit, MONTH.into()).map_or_else(|flaw| flaw.to_string(), |()| advice())
 }
 
 impl WindowError {

@@ -6,6 +6,7 @@ use crate::rule::period::{Period, parts, read_count, read_period};
 use crate::rule::quota_text::check_case;
 use crate::rule::utc_offset::UtcOffset;
 use crate::rule::window::{Kind, Window};
+use crate::rule::window_error::no_month;
 use crate::rule::window_layout::{MONTH, check};
 
 /// Writes the [text form](Window#text).
@@ -75,9 +76,7 @@ fn read_words(text: &str) -> Result<Window, String> {
     }
     let (nanos, kind) = match (period.as_str(), kind) {
         ("month", Kind::Utc(offset)) => (MONTH, Kind::Month(offset)),
-        ("month", _) => {
-            return Err(format!("a civil month is a fixed window by the calendar: {limit}/month fixed utc"));
-        }
+        ("month", _) => return Err(no_month(limit)),
         (period, kind) => (read_period(period)?, kind),
     };
     let made = check(limit, nanos.into()).and_then(|()| Window { limit, top: limit, nanos, kind }.check());

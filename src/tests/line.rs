@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
 use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
-use tollgate_testing::Random;
+use tollgate_testing::{Random, size};
 
 /// A bucket that earns a unit at each tick of a clock in milliseconds.
 struct Scale {
@@ -330,8 +330,7 @@ impl Run {
 
 #[test]
 fn each_place_is_that_of_a_reference_and_the_law_holds() {
-    let runs = std::env::var("TOLLGATE_LINES").map_or(300, |runs| runs.parse().expect("a number of runs"));
-    for seed in 0..runs {
+    for seed in 0..size(300, 10_000) {
         let mut run = Run::new(seed);
         println!("seed {seed}");
         for _ in 0..300 {

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::Target;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::waiting::{NextStep, Waiter, WaitsInLine};
+use crate::limiter::wait::{NextStep, Waiter};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::{Denied, Granted, Reason};
@@ -22,31 +24,31 @@ impl Wake for Woken {
     }
 }
 
-struct Caller<T: WaitsInLine> {
-    waiter: Waiter<T>,
+struct Caller<'k, B: Target> {
+    waiter: Waiter<'k, B>,
     waker: Waker,
     timer: u64,
     polls: u64,
 }
 
 /// Callers with their timers on the mock clock.
-struct Callers<T: WaitsInLine> {
+struct Callers<'k, B: Target> {
     mock: MockClock,
     now: u64,
-    all: Vec<Option<Caller<T>>>,
+    all: Vec<Option<Caller<'k, B>>>,
     woken: Arc<Mutex<Vec<usize>>>,
     /// The callers whose wait is over, in order, with the time.
     done: Vec<(usize, u64, Result<Granted, Denied>)>,
     most_polls: u64,
 }
 
-impl<T: WaitsInLine> Callers<T> {
-    fn new(mock: MockClock) -> Callers<T> {
+impl<'k, B: Target> Callers<'k, B> {
+    fn new(mock: MockClock) -> Callers<'k, B> {
         let (all, woken, done) = (Vec::new(), Arc::default(), Vec::new());
         Callers { mock, now: 0, all, woken, done, most_polls: 0 }
     }
 
-    fn join(&mut self, request: T) {
+    fn join(&mut self, request: Ask<'k, B>) {
         let index = self.all.len();
         let (waiter, waker) = (Waiter::new(request), Waker::from(Arc::new(Woken(index, self.woken.clone()))));
         self.all.push(Some(Caller { waiter, waker, timer: u64::MAX, polls: 0 }));

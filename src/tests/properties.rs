@@ -6,11 +6,9 @@
 //! properties`
 
 use std::cell::Cell;
-use std::fmt::Write;
 use std::hint::black_box;
 
 use proptest::prelude::*;
-use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tollgate_testing::cases;
 
@@ -312,53 +310,8 @@ fn is_exact(scene: Scene, step: Take) -> Result<bool, TestCaseError> {
 
 /// This run checks for overflow. `nothing_overflows` proves nothing in a run that does not.
 #[test]
-#[ignore = "a plain release does not: scripts/properties asks"]
+#[ignore = "a plain release does not: scripts/verify-full asks"]
 fn this_run_looks_for_overflow() {
     let sum = std::panic::catch_unwind(|| black_box(u64::MAX) + black_box(1));
     assert!(sum.is_err(), "build with CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true");
-}
-
-/// Writes random steps and their outcomes to the file that `STEP_VECTORS` names, as a line of
-/// numbers each. `verify/z3/step.py` computes the same outcomes.
-#[test]
-#[ignore = "it writes a file"]
-fn steps_for_z3() {
-    let path = std::env::var_os("STEP_VECTORS").expect("STEP_VECTORS names a file");
-    let mut runner = TestRunner::deterministic();
-    let mut lines = String::new();
-    while lines.lines().count() < 2_000 {
-        let scene = scenes().new_tree(&mut runner).expect("a scene").current();
-        let Either::Own(terms) = scene.reading.refill else { continue };
-        let (now, state) = (scene.reading.tick, scene.state);
-        let (need, since) = (terms.units(scene.n), now.wrapping_sub(scene.max_wait));
-        let before = scene.level();
-        let widths = terms.widths;
-        let mut line = vec![widths.stamp.into(), widths.fraction.into(), widths.scale.into()];
-        line.extend([
-            terms.capacity,
-            terms.empty_level,
-            terms.min_level(),
-            terms.skew_from(),
-            terms.backward_from,
-            terms.grace(),
-        ]);
-        line.extend([state.word(), now, scene.n, need, before, since]);
-        for (outcome, next) in [
-            state.take(&terms, now, need.max(1)),
-            state.at(&terms, now).take_up_to(&terms, need, 0),
-            state.charge_up_to(&terms, now, need),
-            state.reserve(&terms, now, (need.max(1), 0), |_| true),
-        ] {
-            line.extend([outcome.granted.into(), outcome.taken, outcome.level, outcome.lag]);
-            line.push(next.map_or(u64::MAX, State::word));
-        }
-        let given =
-            [state.give(&terms, now, need), state.undo(&terms, now, need.min(terms.capacity), before, since)];
-        line.extend(given.map(|next| next.map_or(u64::MAX, State::word)));
-        line.extend([state.empty_at(&terms, now), state.evictable_in(&terms, now, 0)]);
-        line.push(state.accepts_stale(&terms, now).into());
-        let words: Vec<_> = line.iter().map(u64::to_string).collect();
-        writeln!(lines, "{}", words.join(" ")).expect("memory");
-    }
-    std::fs::write(path, lines).expect("a file");
 }

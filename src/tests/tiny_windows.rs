@@ -9,7 +9,7 @@ use crate::rule::counts::Counting;
 use crate::word::state::{Left, Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Give, Take};
 use crate::word::window::{ANY, WindowTerms};
-use tollgate_testing::{Random, size};
+use tollgate_testing::size;
 
 /// The eviction grace in nanoseconds.
 const GRACE: u64 = 2_000_000_000;
@@ -172,48 +172,4 @@ fn every_step_of_windows_from_the_first_use_is_the_one_spelled_out() {
         let nows: Vec<i64> = nows.iter().map(|now| (now + stamp).rem_euclid(tiny.range())).collect();
         try_all(tiny, std::iter::once(stamp), &nows);
     }
-}
-
-/// Writes random steps of sub-windows to the file that `WINDOW_VECTORS` names, as a line of numbers
-/// each. `verify/z3/window.py` computes the same outcomes.
-#[test]
-#[ignore = "it writes a file"]
-fn windows_for_z3() {
-    let path = std::env::var_os("WINDOW_VECTORS").expect("WINDOW_VECTORS names a file");
-    let mut random = Random(1);
-    let mut lines = String::new();
-    for (count, before) in [(20, 0), (41, 0), (20, 1), (14, 3), (13, 2), (10, 4), (7, 6), (3, 15)].repeat(250)
-    {
-        let limit = 1 + random.below((1 << count) - 2);
-        let tiny = Tiny::new(Counting::SubWindows, count, before, limit);
-        // Counts whose sum is at most what the word has room for.
-        let (mut level, mut room) = (0, tiny.most() as u64);
-        for _ in 0..tiny.ages() {
-            let field = random.below(room + 1);
-            (level, room) = (level << count | field, room - field);
-        }
-        let (n, passed) = (1 + random.below(limit), random.below(u64::from(before) + 2));
-        let reading = tiny.reading(1_000, 0);
-        let reading: Reading<WindowTerms<ANY>> = WindowTerms::at(reading, tiny.widths);
-        let state = State::from_word((level << tiny.stamp_bits()) | ((1_000 - passed) % tiny.range() as u64));
-        let view = reading.view(state);
-        let (outcome, _) = Take::Exactly(n).apply(state, &reading);
-        let wait = if outcome.granted { 0 } else { reading.refill.wait(1_000, n, view.level, 0).0 };
-        let numbers = [
-            count.into(),
-            before.into(),
-            limit,
-            level,
-            n,
-            passed,
-            tiny.most() as u64 - reading.refill.credit(&view),
-            outcome.granted.into(),
-            outcome.level,
-            reading.refill.after_refund(view.level, n),
-            wait,
-        ];
-        let words: Vec<_> = numbers.iter().map(u64::to_string).collect();
-        lines += &(words.join(" ") + "\n");
-    }
-    std::fs::write(path, lines).expect("a file");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate_testing::cases;
-use tollgate_testing::reference::strategies::{Step, inner_verbs, moves, own, plans, starts, steps, takes};
+use tollgate_testing::reference::strategies::{Step, inner_verbs, moves, own, plans, starts, steps};
 use tollgate_testing::reference::{Answer, Asked, Ideal, Unit};
 
 use super::reference::answers::answer;
@@ -223,28 +223,6 @@ fn counted() -> impl Strategy<Value = Asked> {
 
 fn initials() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![3 => Just(None), 1 => (0..20_u64).prop_map(Some)]
-}
-
-proptest! {
-    #![proptest_config(cases(4_000))]
-
-    #[test]
-    fn any_bucket_keeps_to_the_ideal(
-        quota in counted(),
-        start in starts(),
-        steps in steps(moves(), own(), takes(), 120),
-    ) {
-        walk(quota, LayoutOptions::DEFAULT, None, start, steps);
-    }
-
-    #[test]
-    fn the_buckets_of_the_table_keep_to_the_ideal(
-        quota in listed(),
-        start in starts(),
-        steps in steps(moves(), own(), takes(), 120),
-    ) {
-        walk(quota, LayoutOptions::DEFAULT, None, start, steps);
-    }
 }
 
 proptest! {

@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::Target as Asked;
 use crate::limiter::limit::TokenBucket;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::waiting::{AnyRequest, NO_LIMIT, NextStep, Waiter};
+use crate::limiter::wait::{NO_LIMIT, NextStep, Waiter};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::decision::Reason;
@@ -21,6 +23,15 @@ use tollgate_testing::{Random, size};
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000 * MICROSECOND;
 const SECOND: u64 = 1_000 * MILLISECOND;
+
+/// A caller of a bucket or of a key: it polls.
+type Poll = Box<dyn FnMut(bool, &Waker) -> NextStep>;
+
+/// Returns a caller that makes a request.
+fn caller<B: Asked + 'static>(request: Ask<'static, B>) -> Poll {
+    let mut waiter = Waiter::new(request);
+    Box::new(move |fired, waker| waiter.poll(fired, waker))
+}
 
 /// A bucket, or a key of a limiter.
 #[derive(Clone, Copy)]
@@ -39,12 +50,12 @@ impl Target {
         }
     }
 
-    /// Returns a request that waits for at most some nanoseconds.
-    fn request(self, n: u64, max_wait: u64) -> AnyRequest<'static> {
+    /// Returns a caller that waits for at most some nanoseconds.
+    fn waiter(self, n: u64, max_wait: u64) -> Poll {
         let within = Duration::from_nanos(max_wait);
         match self {
-            Target::Bucket(bucket) => Box::new(bucket.ask().n(n).within(within)),
-            Target::Key(limiter) => Box::new(limiter.key(&7).n(n).within(within)),
+            Target::Bucket(bucket) => caller(bucket.ask().n(n).within(within)),
+            Target::Key(limiter) => caller(limiter.key(&7).n(n).within(within)),
         }
     }
 
@@ -88,7 +99,7 @@ impl Wake for Woken {
 }
 
 struct Caller {
-    waiter: Waiter<AnyRequest<'static>>,
+    waiter: Poll,
     n: u64,
     waker: Waker,
     /// The time at which its timer is over.
@@ -238,7 +249,7 @@ impl Run {
         let patience = 1 + self.random.below(3 * fill + 10 * MILLISECOND);
         let within = self.random.below(3) == 0;
         let max_wait = if within { patience } else { NO_LIMIT };
-        let waiter = Waiter::new(self.target.request(n, max_wait));
+        let waiter = self.target.waiter(n, max_wait);
         let waker = Waker::from(Arc::new(Woken(id, self.woken.clone())));
         let until = if within { self.now + patience } else { u64::MAX };
         self.callers.insert(id, Caller { waiter, n, waker, timer: u64::MAX, until });
@@ -261,7 +272,7 @@ impl Run {
     fn poll(&mut self, id: u64, fired: bool) {
         let Some(caller) = self.callers.get_mut(&id) else { return };
         self.counts.polls += 1;
-        match caller.waiter.poll(fired, &caller.waker) {
+        match (caller.waiter)(fired, &caller.waker) {
             NextStep::Waits => assert!(!fired, "a caller whose timer is over sets another one"),
             NextStep::Sets(wait) => {
                 let late = if self.late == 0 { 0 } else { self.random.below(self.late) };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::limiter::limit::TokenBucket;
 use crate::limiter::rate_limiter::RateLimiter;
-use crate::limiter::waiting::{NextStep, Waiter};
+use crate::limiter::wait::{NextStep, Waiter};
 use crate::rule::rate::Quota;
 use crate::time::clock::{Clock, MockClock, Moment};
 use crate::time::jitter::Jitter;

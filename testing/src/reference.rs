@@ -6,7 +6,7 @@
 //! ahead of it. If the crate gained or lost anything by rounding, the two would drift apart; they
 //! may not, ever.
 //!
-//! A clock that jumps back (further than jitter) moves the bucket to another place within a tick.
+//! A clock that jumps back (further than jitter) moves the bucket to another point within a tick.
 //! So each such jump widens the allowance by a tick until the bucket is full again. So does a
 //! change of quota, at which the crate goes on from a whole tick.
 

@@ -4,6 +4,7 @@
 
 mod api;
 mod basic;
+mod bucket_walk;
 #[cfg(feature = "tokio")]
 mod client;
 #[cfg(feature = "tokio")]

@@ -144,7 +144,7 @@ static LIMIT: TokenBucket = TokenBucket::new(Quota::per_second(100).burst(200));
 
 #[test]
 fn limits_can_be_kept_and_sent() {
-    send_and_sync::<(App, Reservation<'_>, Hold<'_>, Limited<'_, fn()>)>();
+    send_and_sync::<(App, Reservation<'_>, Hold<'_>, Limited<'_, &TokenBucket, fn()>)>();
     send_and_sync::<AllOf<(Ask<'_, &TokenBucket>,)>>();
     value::<(Plan, Moment, Jitter, AllDenied)>();
     let limiter = RateLimiter::stored(TEN).build();

@@ -5,54 +5,20 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tollgate::{Quota, RateLimiter, TokenBucket, WhenFull};
-use tollgate_testing::reference::Ideal;
+use tollgate::{RateLimiter, WhenFull};
 use tollgate_testing::reference::steps::Move;
-use tollgate_testing::reference::strategies::{
-    Step, amounts, moves, own, percents, public_verbs, starts, steps, takes,
-};
+use tollgate_testing::reference::strategies::{amounts, moves, own, percents, starts, steps};
 
 use super::{InStore, Room, in_table};
-use crate::reference::drive::Driver;
+use crate::bucket_walk::{verbs, walk};
 use crate::reference::face::Face;
 use crate::reference::keyed::probe::Alike;
 use crate::reference::keyed::{Case, End, Pace, Verb};
 use crate::reference::quotas::asked;
-use crate::support::{Time, cases, nanos, quotas, unit_of};
-
-fn walk(face: &Face, mut time: Time, quota: Quota, start: u64, steps: Vec<Step>) {
-    time.set(start);
-    let ideal = Ideal::new(quota.tokens(), nanos(quota.period()), quota.capacity());
-    Driver::new(face, ideal, unit_of(quota), time).run(steps);
-}
-
-fn verbs() -> impl Strategy<Value = tollgate_testing::reference::steps::Verb> {
-    prop_oneof![takes(), public_verbs()]
-}
+use crate::support::{Time, cases, quotas};
 
 proptest! {
     #![proptest_config(cases(3_000))]
-
-    #[test]
-    fn a_token_bucket_keeps_to_the_ideal(
-        quota in quotas(),
-        start in starts(),
-        steps in steps(moves(), own(), verbs(), 120),
-    ) {
-        let (clock, time) = Time::new();
-        walk(&Face::alone(TokenBucket::builder(quota).clock(clock).build()), time, quota, start, steps);
-    }
-
-    /// 31 takes are not enough for a lease.
-    #[test]
-    fn a_bucket_that_is_spread_keeps_to_the_ideal(
-        quota in quotas(),
-        start in starts(),
-        steps in steps(moves(), own(), verbs(), 31),
-    ) {
-        let (clock, time) = Time::new();
-        walk(&Face::alone(TokenBucket::builder(quota).clock(clock).spread().build()), time, quota, start, steps);
-    }
 
     #[test]
     fn a_limiter_of_one_key_keeps_to_the_ideal(

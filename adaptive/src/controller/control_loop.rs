@@ -226,12 +226,12 @@ impl ControlLoop {
     pub(crate) fn set(&self, word: &AtomicFlightWord, limit: u32) -> Result<(), InvalidLimit> {
         let Bounds { floor, ceiling } = self.bounds;
         InvalidLimit::check("a limit", limit, ((floor / PLACE).into(), (ceiling / PLACE).into()))?;
-        self.set_near(word, limit);
+        self.set_clamped(word, limit);
         Ok(())
     }
 
     /// Like [`set`](ControlLoop::set), within the floor and the ceiling. Returns the limit.
-    pub(crate) fn set_near(&self, word: &AtomicFlightWord, limit: u32) -> u32 {
+    pub(crate) fn set_clamped(&self, word: &AtomicFlightWord, limit: u32) -> u32 {
         let limit = (u64::from(limit) * PLACE).clamp(self.bounds.floor, self.bounds.ceiling);
         let mut control = self.control();
         control.controller.forget();

@@ -204,8 +204,8 @@ impl TargetController {
             (self.target, self.hold, self.until) = (asked, MIN_HOLD, u64::MAX);
         }
         // Four fifths of the limit.
-        let near = u64::from(samples.peak) * PLACE * 5 >= limit * 4;
-        if !samples.refused && !near {
+        let is_near_limit = u64::from(samples.peak) * PLACE * 5 >= limit * 4;
+        if !samples.refused && !is_near_limit {
             return Move::Stay;
         }
         Move::To(scaled(limit, ratio(self.target - self.target / 4, slow).clamp(256, 256 * 9 / 8)) + PLACE)

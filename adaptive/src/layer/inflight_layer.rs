@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Response;
 use tower_layer::Layer;
 
@@ -16,7 +15,7 @@ use crate::gate::inflight::Inflight;
 use crate::gate::overloaded::Overloaded;
 use crate::signals::outcome::Outcome;
 use tollgate::Quota;
-use tollgate_http::{Exempt, Head, InvalidName, Policy, ResponseHead};
+use tollgate_http::{Exempt, Head, InvalidName, Policy, RefusalBody, ResponseHead};
 
 /// A layer that limits the requests in flight by an [`Inflight`].
 ///
@@ -302,9 +301,10 @@ impl InflightLayerBuilder {
     /// Makes the responses to refused requests by a closure: by default an empty 503, or
     /// `UNAVAILABLE` for gRPC.
     ///
-    /// The body is any type that converts into [`Bytes`]. A `Retry-After: 1` is added to a response
-    /// without one, unless the request is gRPC, and `Cache-Control: no-store` to one without a
-    /// `Cache-Control`. For gRPC, use
+    /// The body is a [`RefusalBody`]: bytes, a text, or a whole body of a framework, such as that
+    /// of axum's `Json`. A response whose body is not whole is replaced by the default. A
+    /// `Retry-After: 1` is added to a response without one, unless the request is gRPC, and
+    /// `Cache-Control: no-store` to one without a `Cache-Control`. For gRPC, use
     /// [`grpc_response`](Unavailable::grpc_response), as [`problem`](Unavailable::problem) does.
     ///
     /// # Examples
@@ -318,11 +318,14 @@ impl InflightLayerBuilder {
     ///     .build();
     /// # let _ = layer;
     /// ```
-    pub fn reject_with<T: Into<Bytes>>(
+    pub fn reject_with<T: RefusalBody<Form>, Form>(
         mut self,
         respond: impl Fn(&Unavailable<'_>) -> Response<T> + Send + Sync + 'static,
     ) -> Self {
-        self.state.reject = Some(Box::new(move |refusal| respond(refusal).map(Into::into)));
+        self.state.reject = Some(Box::new(move |refusal| {
+            let (head, body) = respond(refusal).into_parts();
+            body.into_bytes().map_or_else(|| refusal.bare(), |bytes| Response::from_parts(head, bytes))
+        }));
         self
     }
 }

@@ -131,8 +131,8 @@ impl Admitted {
         let counters = &self.state.counters;
         count(&counters.outcomes[outcome as usize]);
         let is_answer = outcome == Outcome::Answered;
-        let told = if is_answer && !is_sample { Outcome::Failed } else { outcome };
-        if let Some(latency) = flight.note(told)
+        let noted = if is_answer && !is_sample { Outcome::Failed } else { outcome };
+        if let Some(latency) = flight.note(noted)
             && is_answer
             && is_sample
         {

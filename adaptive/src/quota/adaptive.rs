@@ -138,7 +138,7 @@ impl Adaptive {
         };
         let by_hand = self.limiter.quota();
         if by_hand != *setting {
-            let parts = self.control.set_near(&self.word, parts_of(by_hand, self.ceiling));
+            let parts = self.control.set_clamped(&self.word, parts_of(by_hand, self.ceiling));
             (*setting, _) = (by_hand, self.applied.store(parts, Ordering::Relaxed));
             return;
         }
@@ -208,15 +208,15 @@ type SetQuota = Box<dyn Fn(Quota) -> Result<(), InvalidRule> + Send + Sync>;
 /// or a `static`.
 pub struct AdaptedLimiter {
     /// Checks that the words have room for a quota.
-    fits: SetQuota,
+    check_room: SetQuota,
     set: SetQuota,
     /// Returns the quota in force.
     quota: Box<dyn Fn() -> Quota + Send + Sync>,
 }
 
 impl AdaptedLimiter {
-    pub(super) fn fits(&self, quota: Quota) -> Result<(), InvalidRule> {
-        (self.fits)(quota)
+    pub(super) fn check_room(&self, quota: Quota) -> Result<(), InvalidRule> {
+        (self.check_room)(quota)
     }
 
     pub(super) fn set(&self, quota: Quota) -> Result<(), InvalidRule> {
@@ -243,7 +243,7 @@ where
         let (room, seen) = (limiter.clone(), limiter.clone());
         AdaptedLimiter {
             quota: Box::new(move || seen.rule()),
-            fits: Box::new(move |quota| room.check_rule(quota)),
+            check_room: Box::new(move |quota| room.check_rule(quota)),
             set: Box::new(move |quota| limiter.set_rule(quota)),
         }
     }
@@ -264,7 +264,7 @@ impl From<Arc<TokenBucket>> for AdaptedLimiter {
         let (room, seen) = (Arc::clone(&bucket), Arc::clone(&bucket));
         AdaptedLimiter {
             quota: Box::new(move || seen.rule()),
-            fits: Box::new(move |quota| room.check_rule(quota)),
+            check_room: Box::new(move |quota| room.check_rule(quota)),
             set: Box::new(move |quota| bucket.set_rule(quota)),
         }
     }
@@ -274,7 +274,7 @@ impl From<&'static TokenBucket> for AdaptedLimiter {
     fn from(bucket: &'static TokenBucket) -> AdaptedLimiter {
         AdaptedLimiter {
             quota: Box::new(move || bucket.rule()),
-            fits: Box::new(move |quota| bucket.check_rule(quota)),
+            check_room: Box::new(move |quota| bucket.check_rule(quota)),
             set: Box::new(move |quota| bucket.set_rule(quota)),
         }
     }

@@ -43,7 +43,7 @@ impl Adaptive {
     #[expect(clippy::new_ret_no_self, reason = "the quota is adapted once its options are set")]
     pub fn new(limiter: impl Into<AdaptedLimiter>, ceiling: Quota) -> Result<AdaptiveBuilder, InvalidRule> {
         let limiter = limiter.into();
-        limiter.fits(ceiling)?;
+        limiter.check_room(ceiling)?;
         let builder = AdaptiveBuilder {
             limiter,
             ceiling,
@@ -66,7 +66,7 @@ impl AdaptiveBuilder {
     /// the limiter.
     pub fn floor(self, floor: Fraction) -> Result<Self, InvalidRule> {
         let floor = floor.max(Fraction::new(1, PARTS));
-        self.limiter.fits(part(self.ceiling, floor)?)?;
+        self.limiter.check_room(part(self.ceiling, floor)?)?;
         Ok(AdaptiveBuilder { floor, ..self })
     }
 

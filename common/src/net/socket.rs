@@ -233,7 +233,7 @@ mod tests {
     }
 
     /// Sends a byte each way, and checks that it arrives.
-    async fn ping(socket: Socket, client: &mut (impl Read + Write)) {
+    async fn ping(socket: Socket, client: &mut (impl Read + Write)) -> Box<dyn Io> {
         client.write_all(b"?").unwrap();
         let mut io = (socket.io)().unwrap();
         assert_eq!(io.read_u8().await.unwrap(), b'?');
@@ -241,6 +241,7 @@ mod tests {
         let mut answer = [0];
         client.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"!");
+        io
     }
 
     #[tokio::test]
@@ -353,8 +354,10 @@ mod tests {
         let mut clients = Vec::from_iter((0..3).map(|_| StdTcpStream::connect(address).unwrap()));
         let sockets = Vec::from_iter(listener.into_backlog(UNREAD));
         assert_eq!(sockets.len(), 3);
+        // An open connection keeps the port: no listener of another test is given it.
+        let mut open = Vec::new();
         for (socket, client) in sockets.into_iter().zip(&mut clients) {
-            ping(socket, client).await;
+            open.push(ping(socket, client).await);
         }
         let refused = StdTcpStream::connect(address).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);

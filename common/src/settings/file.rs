@@ -1,4 +1,4 @@
-//! A file of settings or rules: its text, and the places of mistakes in it.
+//! A file of settings or rules: its text, and the spots of mistakes in it.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -57,25 +57,25 @@ pub fn read(path: &Path, most: u64) -> Result<String, String> {
     let bytes = bytes(path, most).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     String::from_utf8(bytes).map_err(|error| {
         let (at, before) = (error.utf8_error().valid_up_to(), String::from_utf8_lossy(error.as_bytes()));
-        place(path, &before, at, "a byte that is not UTF-8")
+        spot(path, &before, at, "a byte that is not UTF-8")
     })
 }
 
 /// Refuses a file that names no setting, or that may have been cut.
 pub fn check(path: &Path, text: &str) -> Result<(), String> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
-        return Err(place(path, text, 0, "the file is empty: no setting is named"));
+        return Err(spot(path, text, 0, "the file is empty: no setting is named"));
     }
     // Or `cost = 1` might be the beginning of `cost = 10`.
     if !text.ends_with('\n') {
         let what = "the last line does not end with a newline: the file may have been cut";
-        return Err(place(path, text, text.len(), what));
+        return Err(spot(path, text, text.len(), what));
     }
     Ok(())
 }
 
 /// `FILE:LINE:COLUMN: ...` for a byte of the text. Columns are counted in characters.
-pub fn place(path: &Path, text: &str, at: usize, what: &str) -> String {
+pub fn spot(path: &Path, text: &str, at: usize, what: &str) -> String {
     let before = text.get(..at).unwrap_or(text);
     let line_begins = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = 1 + before.matches('\n').count();

@@ -1,5 +1,9 @@
-//! The text forms of settings that the servers share, and the sentences about mistakes in them.
+//! Settings: one table of them, its sources, and the sentences about mistakes.
 
-pub mod fault;
+pub mod error;
 pub mod file;
+pub mod given;
+pub mod options;
+pub mod table;
+pub mod toml_file;
 pub mod values;

@@ -11,7 +11,7 @@ use humantime::format_duration;
 /// The longest time of a setting.
 pub const DAY: Duration = Duration::from_secs(86_400);
 
-/// A place to listen at.
+/// An address to listen at.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Address {
     Tcp(SocketAddr),
@@ -64,7 +64,7 @@ pub fn time(text: &str, least: Duration, most: Duration) -> Result<Duration, Str
     }
 }
 
-/// Returns a place to listen at.
+/// Returns an address to listen at.
 pub fn address(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Address::Unix);

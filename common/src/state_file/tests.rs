@@ -67,7 +67,7 @@ fn a_file_that_is_cut_or_damaged_has_no_part_and_is_kept_aside() {
         fs::write(&path, cut).expect("it is written");
         assert!(open(&path).1.is_empty());
         let end = if number == 1 { String::new() } else { format!("-{number}") };
-        assert_eq!(fs::read(beside(&path, &format!(".bad{end}"))).expect("it is kept"), cut);
+        assert_eq!(fs::read(with_end(&path, &format!(".bad{end}"))).expect("it is kept"), cut);
         assert!(!path.exists());
     }
     fs::write(&path, "no state").expect("it is written");
@@ -154,7 +154,7 @@ fn a_link_is_followed_also_before_its_file_is_there() {
 fn files_of_processes_that_ended_in_a_save_are_removed() {
     let (folder, path) = folder();
     let (file, _) = open(&path);
-    let living = beside(&path, &file.new);
+    let living = with_end(&path, &file.new);
     let _writer = file.write(&living, put_all).expect("it is written");
     let digits = "0123456789abcdef";
     for name in [format!("state.new-{digits}"), format!("other.new-{digits}"), "state.new-0123".to_owned()] {
@@ -218,7 +218,7 @@ fn a_file_that_appears_after_the_start_is_merged_or_kept_aside() {
         if end.is_empty() {
             assert_eq!(files(&folder), ["state"]);
         } else {
-            assert_eq!(fs::read(beside(&path, end)).expect("it is kept"), late);
+            assert_eq!(fs::read(with_end(&path, end)).expect("it is kept"), late);
             assert_eq!(files(&folder).len(), 2);
         }
     }
@@ -232,7 +232,7 @@ fn a_state_that_is_not_restored_as_a_whole_is_kept_aside() {
     let (mut file, parts) = open(&path);
     file.restore(parts, |part| if part.name.is_empty() { Err("no room".to_owned()) } else { Ok(()) });
     save(&mut file, |_| Ok(())).expect("it is saved");
-    assert_eq!(fs::read(beside(&path, ".aside")).expect("it is kept"), before);
+    assert_eq!(fs::read(with_end(&path, ".aside")).expect("it is kept"), before);
     let (file, parts) = open(&path);
     file.restore(parts, |_| Ok(()));
     assert_eq!(files(&folder), ["state", "state.aside"]);

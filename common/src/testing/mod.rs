@@ -4,6 +4,7 @@ mod ended;
 mod files;
 pub mod frames;
 mod http2;
+mod running;
 mod tls;
 mod waiting;
 
@@ -11,5 +12,6 @@ pub use ended::{Ended, run, words};
 pub use files::Folder;
 pub use frames::Frames;
 pub use http2::{Http2, call, get, next};
+pub use running::{Running, address_after};
 pub use tls::{Authority, Certificate, certificate, open_any};
 pub use waiting::{block_on, spawn, until};

@@ -6,8 +6,8 @@
 //! * [`scenarios`] measure with it: stores, an outage, and decisions without a call.
 //! * [`simulation`] runs fleets of the limiter itself in virtual time. Its load is that of the
 //!   tests.
-//! * [`report`] writes the numbers as CSV. `scripts/tables` fills the tables of the page from them,
-//!   and `scripts/plot` draws.
+//! * [`report`] writes the numbers as CSV. `scripts/tables` prints a part of a file as a table, and
+//!   `scripts/plot` draws.
 //!
 //! All contenders of a case are loaded in turn, in each of many rounds, in another order each time:
 //! other load of the machine falls on all of them. Ratios are taken in each round.

@@ -63,7 +63,7 @@ impl PostgresStore {
         let wrong = |why: String| StoreError::new(StoreErrorKind::Permanent, why);
         let config: Config = url.parse().map_err(|error| wrong(fault::text(&error)))?;
         if config.get_ssl_mode() == SslMode::Require {
-            let why = "sslmode=require needs TLS: PostgresStore::connect_with takes it, a URL alone does not";
+            let why = "sslmode=require needs TLS, which a store of a URL has not: sslmode=disable and sslmode=prefer go without";
             return Err(wrong(why.to_owned()));
         }
         Ok(PostgresStore::connect_with(config, NoTls, PostgresOptions::default()))

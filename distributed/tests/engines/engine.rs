@@ -1,12 +1,12 @@
 //! An engine as the suite sees it: its store, its table, and its server.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate::Quota;
 use tollgate_distributed::{Amount, Answer, Bucket, Count, Op, Spec, Store, StoreError, StoreErrorKind};
 use tollgate_test_servers::process::Process;
+use tollgate_testing::size;
 
 /// A row of the table of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,15 +167,9 @@ pub(crate) fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64
 }
 
-/// Returns a number from an environment variable, or the default.
-pub(crate) fn setting(name: &str, default: u64) -> u64 {
-    env::var(name)
-        .map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
-}
-
-/// Returns the length of a load, from `TOLLGATE_SECONDS`.
+/// Returns the length of a load, five times as long with `FULL`.
 pub(crate) fn load_time(seconds: u64) -> Duration {
-    Duration::from_secs(setting("TOLLGATE_SECONDS", seconds))
+    Duration::from_secs(size(seconds, 5 * seconds))
 }
 
 /// Decides one call.

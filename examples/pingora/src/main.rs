@@ -69,7 +69,7 @@ impl ProxyHttp for Limited {
     /// was answered.
     async fn request_filter(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
         let peer = session.client_addr().and_then(|peer| peer.as_inet()).map(|peer| peer.ip());
-        // `ClientIp::peer().xff_hops(1)` would be the client behind one more proxy.
+        // Behind one more proxy: `.behind(HopList::XForwardedFor, Trust::hops(1))`.
         let Some(client) = self.client.key_of(peer, &session.req_header().headers) else {
             return Err(pingora_core::Error::explain(HTTPStatus(400), "a connection without an address"));
         };

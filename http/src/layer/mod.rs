@@ -1,38 +1,5 @@
-//! The layer: the life of a request in it is the list of [`stages`].
+//! The layer: one limit and a request's part at it, the decision of all limits, and the service.
 
-pub(crate) mod account;
-pub(crate) mod action;
-pub(crate) mod after;
-pub(crate) mod at_hand;
-pub(crate) mod ban;
-pub(crate) mod body;
-pub(crate) mod boxed;
-pub(crate) mod builder;
 pub(crate) mod decide;
-pub(crate) mod decision;
-pub(crate) mod delay;
-pub(crate) mod dyn_limit;
-#[cfg(feature = "tracing")]
-pub(crate) mod events;
-pub(crate) mod limit_by;
-pub(crate) mod limit_part;
-pub(crate) mod limiter;
-pub(crate) mod line;
-#[cfg(feature = "metrics")]
-pub(crate) mod metrics;
-pub(crate) mod named;
-pub(crate) mod own_quota;
-pub(crate) mod policies;
-pub(crate) mod rate_limit_layer;
-pub(crate) mod reported;
-pub(crate) mod request;
+pub(crate) mod limit;
 pub(crate) mod service;
-pub(crate) mod settle;
-pub(crate) mod stages;
-pub(crate) mod state;
-pub(crate) mod stats;
-#[cfg(not(feature = "tracing"))]
-pub(crate) mod stderr;
-pub(crate) mod top_keys;
-#[cfg(feature = "tracing")]
-pub(crate) mod tracing;

@@ -49,7 +49,7 @@ impl Check {
             Check::PeerIsProxy => {
                 "a request was refused by its peer's address, which is that of a proxy: it is private, \
                  and the request has `X-Forwarded-For` or `Forwarded`; all clients of the proxy share \
-                 one bucket, unless the key is by `xff_trusted`, `xff_hops` or their kin"
+                 one bucket, unless the key is by `ClientIp::behind`"
             }
             Check::UntrustedPeer => {
                 "a request was refused by its peer's address, and its list of hops was ignored, since \

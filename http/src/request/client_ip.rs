@@ -14,7 +14,7 @@ use http::Extensions;
 use http::header::{HeaderMap, HeaderName};
 
 use super::check::Check;
-use super::forwarded::{List, address};
+use super::forwarded::{HopList, address};
 use super::key::{Head, KeyFrom};
 use super::value::header_value;
 
@@ -28,10 +28,7 @@ use super::value::header_value;
 /// |---|---|
 /// | [`peer_from`](ClientIp::peer_from) | the other end of the connection |
 /// | [`header`](ClientIp::header) | the address in a header with one value |
-/// | [`xff_trusted_by`](ClientIp::xff_trusted_by) | from the peer leftwards, the first untrusted |
-/// | [`xff_hops`](ClientIp::xff_hops) | the `n`-th address from the right |
-///
-/// `forwarded_trusted_by` and `forwarded_hops` are the same for the header `Forwarded`.
+/// | [`behind`](ClientIp::behind) | the hop of a [`HopList`] up to which proxies are [trusted](Trust) |
 ///
 /// A hop without an address (`unknown`, `_hidden`, empty, garbage) ends the walk: the client is the
 /// last address before it. A list from an untrusted peer is ignored, and
@@ -69,7 +66,7 @@ use super::value::header_value;
 /// ```
 /// use std::net::SocketAddr;
 /// use http::Request;
-/// use tollgate_http::{ClientIp, Head, KeyFrom};
+/// use tollgate_http::{ClientIp, Head, HopList, KeyFrom, Trust};
 ///
 /// // As axum has it in `ConnectInfo`.
 /// #[derive(Clone)]
@@ -81,7 +78,7 @@ use super::value::header_value;
 /// assert_eq!(by_peer.key_from(Head::from(&request)), Some("198.51.100.7".parse().unwrap()));
 ///
 /// // Behind one proxy, which appends.
-/// let by_client = by_peer.xff_hops(1);
+/// let by_client = by_peer.behind(HopList::XForwardedFor, Trust::hops(1));
 /// assert_eq!(by_client.key_from(Head::from(&request)), Some("203.0.113.9".parse().unwrap()));
 /// ```
 #[derive(Clone)]
@@ -93,6 +90,62 @@ pub struct ClientIp {
     counters: Arc<[AtomicU64; Check::ALL.len()]>,
 }
 
+/// The proxies of a list of hops whose notes are believed, for [`ClientIp::behind`].
+///
+/// | constructor | the client |
+/// |---|---|
+/// | [`hops`](Trust::hops) | the `n`-th address from the right |
+/// | [`by`](Trust::by) | from the peer leftwards, the first address that is not trusted |
+/// | `networks`, with feature `ipnet` | from the peer leftwards, the first outside of the networks |
+#[derive(Clone)]
+pub struct Trust(TrustKind);
+
+#[derive(Clone)]
+enum TrustKind {
+    Hops(usize),
+    By(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>),
+}
+
+impl Trust {
+    /// Trusts `n` proxies that append to the list: the client is the `n`-th address from the right.
+    ///
+    /// One proxy, which notes its peer, needs 1. Google's load balancer needs 2, as it also notes
+    /// itself. If there are fewer addresses, or `n` is 0, the client is the peer.
+    #[must_use]
+    pub fn hops(n: usize) -> Trust {
+        Trust(TrustKind::Hops(n))
+    }
+
+    /// Trusts the proxies whose addresses a closure accepts: the client is the first address from
+    /// the peer leftwards that it does not accept.
+    ///
+    /// If all are trusted, the client is the leftmost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tollgate_http::{ClientIp, HopList, Trust};
+    ///
+    /// let is_ours = |proxy: IpAddr| matches!(proxy, IpAddr::V4(four) if four.is_private());
+    /// let by_client = ClientIp::peer().behind(HopList::Forwarded, Trust::by(is_ours));
+    /// # let _ = by_client;
+    /// ```
+    #[must_use]
+    pub fn by(is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Trust {
+        Trust(TrustKind::By(Arc::new(is_trusted)))
+    }
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            TrustKind::Hops(n) => write!(f, "hops({n})"),
+            TrustKind::By(_) => f.write_str("by(..)"),
+        }
+    }
+}
+
 /// Finds the peer's address.
 type Peer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
@@ -100,8 +153,7 @@ type Peer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 enum AddressSource {
     Peer,
     Header(HeaderName),
-    Hops(List, usize),
-    Trusted(List, Arc<dyn Fn(IpAddr) -> bool + Send + Sync>),
+    Behind(HopList, TrustKind),
 }
 
 /// Counts of requests with unusable addresses, from [`ClientIp::stats`].
@@ -153,51 +205,25 @@ impl ClientIp {
         self.from(AddressSource::Header(name))
     }
 
-    /// Takes the `n`-th address of `X-Forwarded-For` from the right, for `n` proxies that append to
-    /// it.
+    /// Takes the client from a list of hops, to which each proxy appends its peer, as far as the
+    /// proxies are trusted.
     ///
-    /// One proxy, which notes its peer, needs 1. Google's load balancer needs 2, as it also notes
-    /// itself. If there are fewer addresses, or `n` is 0, the client is the peer.
-    #[must_use]
-    pub fn xff_hops(self, n: usize) -> ClientIp {
-        self.hops(List::Xff, n)
-    }
-
-    /// Takes the `n`-th address of `Forwarded` (RFC 7239) from the right, for `n` proxies that
-    /// append to it.
+    /// # Examples
     ///
-    /// If there are fewer addresses, or `n` is 0, the client is the peer. See
-    /// [`xff_hops`](ClientIp::xff_hops).
-    #[must_use]
-    pub fn forwarded_hops(self, n: usize) -> ClientIp {
-        self.hops(List::Forwarded, n)
-    }
-
-    fn hops(self, list: List, n: usize) -> ClientIp {
-        self.from(if n == 0 { AddressSource::Peer } else { AddressSource::Hops(list, n) })
-    }
-
-    /// Takes the first untrusted address from the peer leftwards, by `X-Forwarded-For`.
+    /// Behind one proxy that appends to `X-Forwarded-For`, such as nginx:
     ///
-    /// If all are trusted, the client is the leftmost. Feature `ipnet` adds `xff_trusted`, by
-    /// networks.
+    /// ```
+    /// use tollgate_http::{ClientIp, HopList, Trust};
+    ///
+    /// let by_client = ClientIp::peer().behind(HopList::XForwardedFor, Trust::hops(1));
+    /// # let _ = by_client;
+    /// ```
     #[must_use]
-    pub fn xff_trusted_by(self, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
-        self.trusted(List::Xff, is_trusted)
-    }
-
-    /// Takes the first untrusted address from the peer leftwards, by `Forwarded`. See
-    /// [`xff_trusted_by`](ClientIp::xff_trusted_by).
-    #[must_use]
-    pub fn forwarded_trusted_by(
-        self,
-        is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
-    ) -> ClientIp {
-        self.trusted(List::Forwarded, is_trusted)
-    }
-
-    fn trusted(self, list: List, is_trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> ClientIp {
-        self.from(AddressSource::Trusted(list, Arc::new(is_trusted)))
+    pub fn behind(self, list: HopList, trust: Trust) -> ClientIp {
+        self.from(match trust.0 {
+            TrustKind::Hops(0) => AddressSource::Peer,
+            trust => AddressSource::Behind(list, trust),
+        })
     }
 
     fn from(self, source: AddressSource) -> ClientIp {
@@ -245,12 +271,12 @@ impl ClientIp {
     /// ```
     /// use std::net::IpAddr;
     /// use http::Request;
-    /// use tollgate_http::ClientIp;
+    /// use tollgate_http::{ClientIp, HopList, Trust};
     ///
     /// let request = Request::get("/").header("X-Forwarded-For", "2001:db8::7").body(()).unwrap();
     /// let peer = IpAddr::from([192, 0, 2, 1]);
     /// assert_eq!(ClientIp::peer().key_of(peer, request.headers()), Some(peer));
-    /// let by_client = ClientIp::peer().xff_hops(1);
+    /// let by_client = ClientIp::peer().behind(HopList::XForwardedFor, Trust::hops(1));
     /// assert_eq!(by_client.key_of(peer, request.headers()), Some("2001:db8::".parse().unwrap()));
     /// ```
     #[must_use]
@@ -285,11 +311,11 @@ impl ClientIp {
         let (client, odd) = match &self.source {
             AddressSource::Peer => (peer(), None),
             AddressSource::Header(name) => return of_header(headers, name),
-            AddressSource::Hops(list, n) => {
+            AddressSource::Behind(list, TrustKind::Hops(n)) => {
                 let (client, odd) = nth(*list, *n, headers);
                 (client.or_else(peer), odd)
             }
-            AddressSource::Trusted(list, is_trusted) => {
+            AddressSource::Behind(list, TrustKind::By(is_trusted)) => {
                 peer().map_or((None, None), |peer| leftwards(*list, &**is_trusted, peer, headers))
             }
         };
@@ -330,7 +356,8 @@ impl KeyFrom for ClientIp {
 
     fn check(&self, head: Head<'_>) -> Option<Check> {
         let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);
-        let forwarded = || List::Xff.is_in(head.headers) || List::Forwarded.is_in(head.headers);
+        let forwarded =
+            || HopList::XForwardedFor.is_in(head.headers) || HopList::Forwarded.is_in(head.headers);
         let is_proxy =
             || matches!(self.source, AddressSource::Peer) && client.is_some_and(is_local) && forwarded();
         odd.or_else(|| is_proxy().then_some(Check::PeerIsProxy))
@@ -348,7 +375,7 @@ fn of_header(headers: &HeaderMap, name: &HeaderName) -> (Option<IpAddr>, Option<
 
 /// Returns the `n`-th hop from the right, or the last one before a hop without an address. `None`
 /// if the list has fewer.
-fn nth(list: List, n: usize, headers: &HeaderMap) -> (Option<IpAddr>, Option<Check>) {
+fn nth(list: HopList, n: usize, headers: &HeaderMap) -> (Option<IpAddr>, Option<Check>) {
     let (mut client, mut hops) = (None, list.hops(headers));
     for _ in 0..n {
         match hops.next() {
@@ -364,7 +391,7 @@ fn nth(list: List, n: usize, headers: &HeaderMap) -> (Option<IpAddr>, Option<Che
 
 /// Returns the first untrusted address, from the peer leftwards.
 fn leftwards(
-    list: List,
+    list: HopList,
     is_trusted: &dyn Fn(IpAddr) -> bool,
     peer: IpAddr,
     headers: &HeaderMap,

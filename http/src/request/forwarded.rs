@@ -26,24 +26,26 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::header::{FORWARDED, HeaderMap, HeaderName};
 
-/// A header that each proxy appends to.
+/// A header that lists the hops of a request: each proxy appends its peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
-    Xff,
+pub enum HopList {
+    /// `X-Forwarded-For`, which most proxies write.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
     Forwarded,
 }
 
 const XFF: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-impl List {
+impl HopList {
     pub(crate) fn is_in(self, headers: &HeaderMap) -> bool {
         headers.contains_key(self.name())
     }
 
     fn name(self) -> HeaderName {
         match self {
-            List::Xff => XFF,
-            List::Forwarded => FORWARDED,
+            HopList::XForwardedFor => XFF,
+            HopList::Forwarded => FORWARDED,
         }
     }
 
@@ -58,8 +60,8 @@ impl List {
                 None => lines.next()?.as_bytes(),
             };
             let element = match self {
-                List::Xff => Some(last_node(text)),
-                List::Forwarded => last_element(text),
+                HopList::XForwardedFor => Some(last_node(text)),
+                HopList::Forwarded => last_element(text),
             };
             let Some((node, before)) = element else { return Some(None) };
             rest = before;

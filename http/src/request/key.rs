@@ -1,7 +1,7 @@
 //! The head of a request, and the keys in it.
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::marker::PhantomData;
 
 use http::header::{HeaderMap, HeaderName};
@@ -11,6 +11,11 @@ use http::{Extensions, Method, Request, Uri, Version};
 use super::check::Check;
 use super::digest::Digest;
 use super::value::header_value;
+
+/// Returns the hash of a key: the same in each process.
+pub(crate) fn hash_of<K: Hash>(key: &K) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(key)
+}
 
 /// The head of a request, borrowed from the request or from its [`Parts`].
 ///

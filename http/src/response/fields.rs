@@ -36,10 +36,10 @@ impl Fields {
         let HeaderNumbers { rest, left, time, reset, retry, granted } = told;
         let scarce = !granted || policy.is_scarce(rest);
         Fields {
-            policy: policy.form.ietf().then(|| policy.field.clone()),
-            limit: (scarce && policy.form.ietf()).then(|| item(policy.quoted(), rest, time)),
-            retry: retry.filter(|_| policy.form.retry_after()),
-            legacy: (scarce && policy.form.legacy()).then(|| [policy.rule().capacity(), left, reset]),
+            policy: policy.form.has_ietf().then(|| policy.field.clone()),
+            limit: (scarce && policy.form.has_ietf()).then(|| item(policy.quoted(), rest, time)),
+            retry: retry.filter(|_| policy.form.has_retry_after()),
+            legacy: (scarce && policy.form.has_legacy()).then(|| [policy.rule().capacity(), left, reset]),
         }
     }
 

@@ -5,3 +5,4 @@ pub(crate) mod grpc;
 pub(crate) mod policy;
 pub(crate) mod policy_name;
 pub(crate) mod refusal;
+pub(crate) mod refusal_body;

@@ -40,15 +40,15 @@ pub enum Headers {
 }
 
 impl Headers {
-    pub(super) fn retry_after(self) -> bool {
+    pub(super) fn has_retry_after(self) -> bool {
         self != Headers::None
     }
 
-    pub(crate) fn ietf(self) -> bool {
+    pub(crate) fn has_ietf(self) -> bool {
         matches!(self, Headers::Ietf | Headers::Both)
     }
 
-    pub(super) fn legacy(self) -> bool {
+    pub(super) fn has_legacy(self) -> bool {
         matches!(self, Headers::Legacy | Headers::Both)
     }
 }
@@ -238,7 +238,7 @@ impl Policy {
 
     /// Adds a `RateLimit-Policy` header for a limit that did not decide this request.
     pub fn append_to(&self, headers: &mut HeaderMap) {
-        if self.form.ietf() {
+        if self.form.has_ietf() {
             headers.append(POLICY, self.field.clone());
         }
     }
@@ -274,7 +274,7 @@ impl Policy {
             // The tokens that are left are those of this time.
             PolicyNumbers::Window { .. } => seconds(nanos_of(granted.reset_after()).into()).max(1),
         };
-        let reset = if self.form.legacy() { seconds(nanos_of(granted.reset_after()).into()) } else { 0 };
+        let reset = if self.form.has_legacy() { seconds(nanos_of(granted.reset_after()).into()) } else { 0 };
         HeaderNumbers { rest, left: rest, time, reset, retry: None, granted: true }
     }
 
@@ -288,7 +288,7 @@ impl Policy {
             (None, PolicyNumbers::Bucket { quota, .. }) => seconds(time_of(quota, left)).max(1),
             (None, PolicyNumbers::Window { span, .. }) => seconds(*span),
         };
-        let reset = if self.form.legacy() { self.reset_of_refusal(wait, there) } else { 0 };
+        let reset = if self.form.has_legacy() { self.reset_of_refusal(wait, there) } else { 0 };
         HeaderNumbers { rest, left, time, reset, retry, granted: false }
     }
 

@@ -244,7 +244,7 @@ impl<'a> Refusal<'a> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` makes no response to a refused request with a body of `{B}`",
     label = "neither `Bare` nor `Problem` nor a closure from `&Refusal<'_>` to `Response<{B}>`",
-    note = "`LayerBuilder::reject_with` takes a closure whose body is anything that becomes `Bytes`"
+    note = "`LayerBuilder::reject_with` takes a closure whose body is bytes, a text, or a whole body of a framework"
 )]
 pub trait Reject<B>: Send + Sync {
     /// Returns the response to a refused request.

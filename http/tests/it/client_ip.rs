@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::Request;
 use http::header::HeaderName;
 use proptest::prelude::*;
-use tollgate_http::{ClientIp, ClientIpStats, Head, KeyFrom};
+use tollgate_http::{ClientIp, ClientIpStats, Head, HopList, KeyFrom, Trust};
 
 use tollgate_testing::cases;
 
@@ -18,6 +18,16 @@ struct Peer(SocketAddr);
 
 fn by_peer() -> ClientIp {
     ClientIp::peer_from(|peer: &Peer| peer.0.ip())
+}
+
+/// Returns the client behind proxies that append to `X-Forwarded-For`.
+fn xff(trust: Trust) -> ClientIp {
+    by_peer().behind(HopList::XForwardedFor, trust)
+}
+
+/// Returns the client behind proxies that append to `Forwarded`.
+fn forwarded(trust: Trust) -> ClientIp {
+    by_peer().behind(HopList::Forwarded, trust)
 }
 
 /// The trusted proxies: 10.0.0.0/8 and a network of version 6.
@@ -61,7 +71,7 @@ fn without_more_headers_are_ignored() {
 #[cfg(feature = "ipnet")]
 #[test]
 fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
-    let by = by_peer().xff_trusted(nets()).unwrap();
+    let by = xff(Trust::networks(nets()).unwrap());
     for (peer, lines, expected) in [
         // No list: the peer.
         ("10.0.0.1", &[][..], "10.0.0.1"),
@@ -112,8 +122,8 @@ fn from_the_peer_leftwards_the_first_that_is_not_trusted() {
 
 #[test]
 fn the_nth_hop_from_the_right() {
-    let one = by_peer().xff_hops(1);
-    let two = by_peer().xff_hops(2);
+    let one = xff(Trust::hops(1));
+    let two = xff(Trust::hops(2));
     for (list, first, second) in [
         ("203.0.113.9, 198.51.100.1", "198.51.100.1", "203.0.113.9"),
         ("1.1.1.1, 203.0.113.9, 198.51.100.1", "198.51.100.1", "203.0.113.9"),
@@ -131,14 +141,14 @@ fn the_nth_hop_from_the_right() {
     assert_eq!(client(&one, "192.0.2.1", &[]), "192.0.2.1");
     // A socket without addresses.
     assert_eq!(client(&one, "", &[(XFF, "203.0.113.9")]), "203.0.113.9");
-    assert_eq!(client(&by_peer().xff_hops(0), "192.0.2.1", &[(XFF, "203.0.113.9")]), "192.0.2.1");
+    assert_eq!(client(&xff(Trust::hops(0)), "192.0.2.1", &[(XFF, "203.0.113.9")]), "192.0.2.1");
 }
 
 /// A CDN comes in front of the proxy. By the number of hops all its clients are one edge of it, and
 /// no stat tells. By networks each client stays itself.
 #[test]
 fn networks_are_right_at_any_number_of_proxies() {
-    let (hops, networks) = (by_peer().xff_hops(1), by_peer().xff_trusted(nets()).unwrap());
+    let (hops, networks) = (xff(Trust::hops(1)), xff(Trust::networks(nets()).unwrap()));
     for (behind, edge) in
         [("", None), (", 10.0.0.7", Some("10.0.0.7")), (", 10.0.0.7, 10.0.0.8", Some("10.0.0.8"))]
     {
@@ -154,7 +164,7 @@ fn networks_are_right_at_any_number_of_proxies() {
 
 #[test]
 fn the_forms_of_forwarded() {
-    let by = by_peer().forwarded_hops(1);
+    let by = forwarded(Trust::hops(1));
     for (value, expected) in [
         ("for=203.0.113.9", "203.0.113.9"),
         ("For=203.0.113.9;proto=http;by=10.0.0.1", "203.0.113.9"),
@@ -183,8 +193,8 @@ fn the_forms_of_forwarded() {
 
 #[test]
 fn a_client_cannot_choose_its_key() {
-    let hop = by_peer().forwarded_hops(1);
-    let trusted = by_peer().forwarded_trusted_by(|address| address == IpAddr::from([192, 0, 2, 1]));
+    let hop = forwarded(Trust::hops(1));
+    let trusted = forwarded(Trust::by(|address| address == IpAddr::from([192, 0, 2, 1])));
     for theirs in [
         "for=6.6.6.6;by=\"",
         "for=6.6.6.6;\"",
@@ -220,7 +230,7 @@ fn a_client_cannot_choose_its_key() {
 
 #[test]
 fn a_pair_that_is_none_ends_the_walk() {
-    let by = by_peer().forwarded_hops(2);
+    let by = forwarded(Trust::hops(2));
     for (pair, expected) in [
         ("for=1.1.1.1", "1.1.1.1"),
         ("for=1.1.1.1;a-b.c!#$%&'*+^_`|~9=d", "1.1.1.1"),
@@ -261,7 +271,7 @@ fn a_pair_that_is_none_ends_the_walk() {
 #[cfg(feature = "ipnet")]
 #[test]
 fn trusted_proxies_by_forwarded() {
-    let by = by_peer().forwarded_trusted(nets()).unwrap();
+    let by = forwarded(Trust::networks(nets()).unwrap());
     let lines = [("forwarded", "for=1.1.1.1, for=203.0.113.9"), ("forwarded", "for=\"[2001:db8:aa::7]:1\"")];
     assert_eq!(client(&by, "10.0.0.1", &lines), "203.0.113.9");
     assert_eq!(client(&by, "192.0.2.1", &lines), "192.0.2.1");
@@ -289,7 +299,7 @@ fn a_single_header_is_there_once() {
 
 #[test]
 fn garbage_is_nobody() {
-    let by = by_peer().xff_hops(1);
+    let by = xff(Trust::hops(1));
     for garbage in [&b"\xff\xfe"[..], b"203.0.113.9\xc3\xa9", &[b'1'; 100_000]] {
         let request = request("192.0.2.1", &[(XFF, garbage)]);
         assert_eq!(by.address(Head::from(&request)), Some(IpAddr::from([192, 0, 2, 1])));
@@ -318,7 +328,7 @@ fn keys_are_canonical_and_those_of_version_6_are_networks() {
 #[test]
 fn a_client_behind_a_transition_has_one_key_of_its_own() {
     let key = |by: &ClientIp, peer: &str| by.key_from(Head::from(&request(peer, &[]))).unwrap().to_string();
-    for by in [by_peer(), by_peer().ipv6_prefix(32).unwrap(), by_peer().xff_hops(1)] {
+    for by in [by_peer(), by_peer().ipv6_prefix(32).unwrap(), xff(Trust::hops(1))] {
         for (address, expected) in [
             // NAT64, by the well-known prefix.
             ("64:ff9b::102:304", "1.2.3.4"),
@@ -370,7 +380,7 @@ fn a_client_behind_a_transition_has_one_key_of_its_own() {
 
 #[test]
 fn an_address_of_a_transition_is_no_trusted_one_for_the_address_inside() {
-    let by = by_peer().xff_trusted_by(|address| matches!(address, IpAddr::V4(four) if four.is_private()));
+    let by = xff(Trust::by(|address| matches!(address, IpAddr::V4(four) if four.is_private())));
     for peer in ["2002:a00:1::1", "64:ff9b::a00:1", "2001:0:4136:e378:8000:63bf:f5ff:fffe", "::10.0.0.1"] {
         let head = request(peer, &[(XFF, b"203.0.113.9")]);
         // It is the client, by the address inside: the list is ignored.
@@ -384,7 +394,7 @@ fn a_peer_that_the_server_keeps_apart_is_the_same_peer() {
     let lines: &[(&str, &[u8])] = &[("x-forwarded-for", b"2001:db8:1:2:3::9, 203.0.113.9")];
     for peer in ["::ffff:192.0.2.1", "2001:db8::7", ""] {
         let (request, apart) = (request(peer, lines), peer.parse::<IpAddr>().ok());
-        for by in [by_peer(), by_peer().xff_hops(1), by_peer().xff_hops(2), by_peer().xff_hops(3)] {
+        for by in [by_peer(), xff(Trust::hops(1)), xff(Trust::hops(2)), xff(Trust::hops(3))] {
             assert_eq!(
                 by.key_of(apart, request.headers()),
                 by.key_from(Head::from(&request)),

@@ -325,7 +325,7 @@ proptest! {
 }
 
 /// Writes random quotas and the headers of decisions on them to the file that `HEADERS` names, for
-/// `verify/headers/read.py`.
+/// `verify/rigs/read-headers.py`.
 ///
 /// A line has the quota's count, period and burst, the outcome, the tokens left, the wait, and the
 /// headers. The wait is in nanoseconds: for the cost, or after a grant for one more token.

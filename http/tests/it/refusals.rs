@@ -2,6 +2,8 @@
 //! Answers of the layers themselves: no header of a client makes one a success, and no cache may
 //! store one.
 
+mod bodies;
+
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};

@@ -49,7 +49,7 @@ pub(crate) fn prometheus(in_force: &InForce, text: &mut String) {
     let limits: Vec<_> = limits.collect();
     let Some((_, first)) = limits.first() else { return };
     let mut before = "";
-    for (place, &(name, label, _)) in first.iter().enumerate() {
+    for (index, &(name, label, _)) in first.iter().enumerate() {
         if name != before {
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
             let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", help(name));
@@ -57,7 +57,7 @@ pub(crate) fn prometheus(in_force: &InForce, text: &mut String) {
         }
         let label = label.map(|(label, value)| format!(",{label}=\"{value}\"")).unwrap_or_default();
         for (policy, series) in &limits {
-            if let Some((_, _, count)) = series.get(place) {
+            if let Some((_, _, count)) = series.get(index) {
                 let _ = writeln!(text, "{name}{{policy=\"{policy}\"{label}}} {count}");
             }
         }

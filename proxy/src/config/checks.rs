@@ -4,13 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use tollgate::AnyRule;
 
-use super::fault::{Fault, fault};
-use super::given::Origins;
-use super::rows::settings;
+use super::origins::Origins;
+use super::rows::ProxyTable;
 use super::settings::{KeyPart, Settings, Upstream};
 use super::store::counts;
-use super::table::Texts;
 use super::upstream::read_roots;
+use tollgate_common::settings::error::{Mistake, mistake};
+use tollgate_common::settings::given::Texts;
+use tollgate_common::settings::options::Table;
 use tollgate_common::settings::values::Address;
 
 /// The settings without which others of their table have no effect.
@@ -20,7 +21,7 @@ const OWNERS: [&str; 3] = ["admin.listen", "inflight.limit", "store.url"];
 const MOST_PARTS: usize = 8;
 
 /// Checks the settings that a file and options have together.
-pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
+pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Mistake> {
     check_owners(given, to)?;
     check_admin(given, to)?;
     check_addresses(given, to)?;
@@ -28,14 +29,14 @@ pub(super) fn check(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> 
     check_limits(given, to)?;
     check_prefixes(given, to)?;
     check_store(given, to)?;
-    read_roots(to).map_err(|what| fault(given.at("upstream_ca"), what))
+    read_roots(to).map_err(|what| mistake(given.at("upstream_ca"), what))
 }
 
 /// A setting that has no effect without another one needs that. The options may turn the other one
 /// of the file off.
-fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
     if given.options.texts.contains_key("tls.cert") != given.options.texts.contains_key("tls.key") {
-        return Err(fault(None, "--tls-cert and --tls-key need each other".to_owned()));
+        return Err(mistake(None, "--tls-cert and --tls-key need each other".to_owned()));
     }
     let is_there = [to.admin.is_some(), to.inflight.is_some(), to.store.is_some()];
     for (owner, _) in OWNERS.into_iter().zip(is_there).filter(|(_, is_there)| !is_there) {
@@ -45,13 +46,15 @@ fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
             let is_some = |texts: &Texts| texts.texts.iter().any(|text| text.text != "none");
             name.starts_with(table) && name != owner && given.texts(name).is_some_and(is_some)
         };
-        for setting in settings().filter(|setting| is_needy(setting.name)) {
-            let long = |name| settings().find(|other| other.name == name).map_or("", |other| other.long());
+        for setting in ProxyTable::settings().filter(|setting| is_needy(setting.name)) {
+            let long = |name| {
+                ProxyTable::settings().find(|other| other.name == name).map_or("", |other| other.long())
+            };
             if given.options.texts.contains_key(setting.name) {
-                return Err(fault(None, format!("--{} needs --{}", setting.long(), long(owner))));
+                return Err(mistake(None, format!("--{} needs --{}", setting.long(), long(owner))));
             }
             if let Some(texts) = given.file.texts.get(setting.name).filter(|_| !is_off) {
-                return Err(fault(texts.at, format!("{} needs {owner}", setting.name)));
+                return Err(mistake(texts.at(), format!("{} needs {owner}", setting.name)));
             }
         }
     }
@@ -59,12 +62,12 @@ fn check_owners(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
 }
 
 /// The addresses to listen on and those of the upstreams differ.
-fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
     if let (Some(admin), Address::Tcp(address)) = (&to.admin, &to.listen)
         && (reaches(admin.at, *address) || reaches(*address, admin.at))
     {
         let at = given.at("listen").or(given.at("admin.listen"));
-        return Err(fault(at, format!("the admin page cannot listen on {address}: clients connect there")));
+        return Err(mistake(at, format!("the admin page cannot listen on {address}: clients connect there")));
     }
     for (index, upstream) in to.upstreams.iter().enumerate() {
         let is_listener = match (upstream, &to.listen) {
@@ -79,8 +82,8 @@ fn check_addresses(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
             // All clients would reach the page.
             (_, true) => "the address of the admin page",
         };
-        let at = given.texts("upstream").and_then(|given| given.texts.get(index)?.at);
-        return Err(fault(at, format!("the upstream {upstream} is {what}")));
+        let at = given.texts("upstream").and_then(|given| given.texts.get(index)?.from.at());
+        return Err(mistake(at, format!("the upstream {upstream} is {what}")));
     }
     Ok(())
 }
@@ -100,7 +103,7 @@ fn reaches(to: SocketAddr, listener: SocketAddr) -> bool {
 }
 
 /// An address that is named needs `public` unless only this host reaches it.
-fn check_admin(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+fn check_admin(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
     let Some(admin) = &to.admin else { return Ok(()) };
     if admin.public || admin.at.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -114,15 +117,15 @@ fn check_admin(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
         "{name} {address} is not a loopback address: any client that reaches it can change the limit, so it \
          needs {needed}"
     );
-    Err(fault(at, what))
+    Err(mistake(at, what))
 }
 
 /// The bound of a key is at most that of all; it follows if neither source names it.
-fn check_bounds(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
+fn check_bounds(given: Origins<'_>, to: &mut Settings) -> Result<(), Mistake> {
     let (each, all) = (to.bounds.in_flight_per_key, to.bounds.in_flight);
     if each > all {
         if let Some(texts) = given.texts("bounds.in_flight_per_key") {
-            return Err(fault(texts.at, format!("in_flight_per_key = {each} is above in_flight, {all}")));
+            return Err(mistake(texts.at(), format!("in_flight_per_key = {each} is above in_flight, {all}")));
         }
         to.bounds.in_flight_per_key = all;
     }
@@ -131,12 +134,12 @@ fn check_bounds(given: Origins<'_>, to: &mut Settings) -> Result<(), Fault> {
 
 /// Checks that a store can count each limit, that the key of each ban is one that no other client
 /// can write, and that each delay is of a limit whose requests can wait.
-fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
     for route in std::iter::once(None).chain(to.routes.iter().map(Some)) {
         let parts = to.key_of(route).len();
         if !(1..=MOST_PARTS).contains(&parts) {
             let what = format!("a key has from 1 to {MOST_PARTS} parts, such as `peer`, and not {parts}");
-            return Err(fault(given.at_limit(route, "key"), what));
+            return Err(mistake(given.at_limit(route, "key"), what));
         }
     }
     let default = to.limit.map(|rule| (None, rule));
@@ -145,12 +148,12 @@ fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
         let of = route.map_or("the default limit".to_owned(), |route| format!("the route {:?}", route.name));
         if let Some(store) = &to.store {
             let at = given.at_limit(route, "limit");
-            counts(rule, store.exact).map_err(|what| fault(at, format!("{of}: {what}")))?;
+            counts(rule, store.exact).map_err(|what| mistake(at, format!("{of}: {what}")))?;
         }
         if to.ban_of(route).is_some() && !to.key_of(route).contains(&KeyPart::Peer) {
             let what =
                 "a ban needs `peer` in the key: a client could be banned by others, who send its value";
-            return Err(fault(at("ban"), format!("{of}: {what}")));
+            return Err(mistake(at("ban"), format!("{of}: {what}")));
         }
         let what = match (to.delay_of(route), rule) {
             (None, _) => continue,
@@ -158,17 +161,17 @@ fn check_limits(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
             (Some(_), _) if to.store.is_some() => "no request can wait for the tokens of a store",
             _ => continue,
         };
-        return Err(fault(at("delay"), format!("{of}: {what}; `delay` is \"none\" there")));
+        return Err(mistake(at("delay"), format!("{of}: {what}; `delay` is \"none\" there")));
     }
     Ok(())
 }
 
 /// A store keeps its own buckets: it has no file of a state, and no table.
-fn check_store(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+fn check_store(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
     let refused = |name: &str, what: String| {
         let field = name.trim_start_matches("bounds.");
         let what = format!("the limits are in a store, {what}: `{field}` is \"none\" with it");
-        Err(fault(given.at(name), what))
+        Err(mistake(given.at(name), what))
     };
     let is_named = given.texts("bounds.keys_per_limit").is_some();
     match (&to.store, &to.state, to.bounds.keys_per_limit) {
@@ -181,7 +184,7 @@ fn check_store(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
 }
 
 /// The routes of one prefix decide together, so they have one cost, one priority and one delay.
-fn check_prefixes(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
+fn check_prefixes(given: Origins<'_>, to: &Settings) -> Result<(), Mistake> {
     for (index, route) in to.routes.iter().enumerate() {
         let Some(first) = to.routes[..index].iter().find(|first| first.prefix == route.prefix) else {
             continue;
@@ -198,7 +201,7 @@ fn check_prefixes(given: Origins<'_>, to: &Settings) -> Result<(), Fault> {
             let what = format!(
                 "the routes {one:?} and {other:?} of {prefix} hold together, so they have one {field}"
             );
-            return Err(fault(at, what));
+            return Err(mistake(at, what));
         }
     }
     Ok(())

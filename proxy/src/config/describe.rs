@@ -4,9 +4,10 @@ use humantime::format_duration;
 use tollgate::AnyRule;
 
 use super::exempt::takes;
-use super::rows::{ROUTE, client, settings};
+use super::rows::{ProxyTable, ROUTE, client};
 use super::settings::{KeyPart, Route, Settings};
-use super::table::Setting;
+use tollgate_common::settings::options::Table;
+use tollgate_common::settings::table::Setting;
 
 /// A setting: its name, its value, and a sentence about it.
 pub(super) struct Entry {
@@ -36,15 +37,15 @@ pub(crate) fn describe(settings: &Settings) -> String {
 /// All settings, in the order of their table, and the routes.
 pub(super) fn entries(of: &Settings) -> Vec<Entry> {
     let entry = |setting: &Setting<Settings>| {
-        let (value, meaning) = (setting.show)(of)?;
+        let (value, meaning) = setting.shown(of)?;
         // The default and what is for options alone are no part of it.
         let usual = setting.help.split([';', '[']).next().unwrap_or_default().trim_end();
         let meaning = meaning.unwrap_or(usual.into());
         Some(Entry { name: setting.name.to_owned(), value, meaning: meaning.into_owned() })
     };
-    let mut entries: Vec<Entry> = settings().filter_map(entry).collect();
+    let mut entries: Vec<Entry> = ProxyTable::settings().filter_map(entry).collect();
     for route in &of.routes {
-        let mut values: Vec<String> = ROUTE.iter().filter_map(|part| Some((part.show)(route)?.0)).collect();
+        let mut values: Vec<String> = ROUTE.iter().filter_map(|part| Some(part.shown(route)?.0)).collect();
         values.push(route.prefix.clone());
         let meaning =
             format!("of {}, for {} and paths below it", client(of.key_of(Some(route))), route.prefix);

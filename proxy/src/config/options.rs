@@ -8,9 +8,12 @@ use std::path::PathBuf;
 
 use super::describe::{Entry, entries};
 use super::file::File;
-use super::given::Given;
+use super::rows::ProxyTable;
 use super::settings::Settings;
 use super::upstream::read_roots;
+use tollgate_common::settings::error::unknown;
+use tollgate_common::settings::given::{Given, Origin, Texts};
+use tollgate_common::settings::options::{Table, TableOptions};
 
 /// The options of the proxy.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -19,10 +22,31 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    given: Given,
+    of_table: TableOptions<ProxyTable>,
+    /// A time-out by its name in [timeouts] of the file; may be given more than once
+    #[arg(long = "timeout", value_name = "NAME=DURATION", value_parser = timeout)]
+    timeouts: Vec<(&'static str, String)>,
     /// A server in this process answers, though the file names no upstream
     #[arg(long)]
     demo: bool,
+}
+
+impl Options {
+    fn given(&self) -> Given {
+        let mut given = self.of_table.given.clone();
+        let times = self.timeouts.iter().map(|(name, time)| (*name, Texts::one(time, Origin::Option)));
+        given.texts.extend(times);
+        given
+    }
+}
+
+/// Returns the setting of a time-out, and its text.
+fn timeout(text: &str) -> Result<(&'static str, String), String> {
+    let (name, time) = text.split_once('=').ok_or("expected NAME=DURATION such as connect=5s")?;
+    let times =
+        || ProxyTable::settings().filter_map(|time| time.name.strip_prefix("timeouts.").zip(Some(time)));
+    let known = times().find(|time| time.0 == name).map(|(_, setting)| (setting.name, time.to_owned()));
+    known.ok_or_else(|| unknown(name, &times().map(|(name, _)| name).collect::<Vec<_>>()))
 }
 
 /// The settings whose changes need a restart, as they are named in [`describe`].
@@ -32,7 +56,7 @@ const NEED_RESTART: [&str; 8] =
 /// Reads the settings at the start.
 pub(crate) fn load(options: &Options) -> Result<Settings, String> {
     let file = options.config.as_deref().map(File::read).transpose()?;
-    file.unwrap_or_default().over(&Settings::default(), &options.given)
+    file.unwrap_or_default().over(&Settings::default(), &options.given())
 }
 
 /// Refuses the settings of a file without an upstream: the server in this process would answer
@@ -59,9 +83,9 @@ pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, 
         return read_roots(&mut after).map(|()| (after, Vec::new()));
     };
     let file = File::read(path)?;
-    let restarted = file.over(&Settings::default(), &options.given)?;
-    let mut after = file.over(before, &options.given)?;
-    if options.given.texts.contains_key("limit") {
+    let restarted = file.over(&Settings::default(), &options.given())?;
+    let mut after = file.over(before, &options.given())?;
+    if options.of_table.given.texts.contains_key("limit") {
         // The file cannot change it, and the admin page may have.
         after.limit = before.limit;
     }
@@ -72,7 +96,7 @@ pub(crate) fn reload(options: &Options, before: &Settings) -> Result<(Settings, 
 
 /// Returns the error of a certificate or a key with the file of settings that names it.
 pub(crate) fn in_tls(options: &Options, why: String) -> String {
-    match (&options.config, options.given.texts.contains_key("tls.cert")) {
+    match (&options.config, options.of_table.given.texts.contains_key("tls.cert")) {
         (Some(path), false) => format!("{}: [tls]: {why}", path.display()),
         _ => why,
     }

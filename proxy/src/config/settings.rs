@@ -15,9 +15,10 @@ use rustls::pki_types::CertificateDer;
 use tollgate::{AnyRule, Quota};
 use tollgate_adaptive::{Inflight, InvalidLimit, Priority};
 
-use super::table::{Set, Setting, plain};
 use crate::pace::Patience;
 use tollgate_common::net::tls::Certificate;
+use tollgate_common::settings;
+use tollgate_common::settings::table::{Set, Value, plain};
 use tollgate_common::settings::values::{Address, DAY, time};
 
 const NONE: Duration = Duration::ZERO;
@@ -111,15 +112,15 @@ pub(crate) struct StoreUrl(pub(crate) String);
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((engine, rest)) = self.0.split_once("://") else { return self.0.fmt(f) };
-        let (place, query) = rest.split_once(['?', '#']).map_or((rest, None), |(a, b)| (a, Some(b)));
-        match place.rsplit_once('@') {
+        let (host, query) = rest.split_once(['?', '#']).map_or((rest, None), |(a, b)| (a, Some(b)));
+        match host.rsplit_once('@') {
             // The sign may be one of the password.
             _ if query.is_some_and(|query| query.contains('@')) => write!(f, "{engine}://***")?,
             Some((user, host)) => match user.split_once(':') {
                 Some((user, _)) => write!(f, "{engine}://{user}:***@{host}")?,
                 None => write!(f, "{engine}://{user}@{host}")?,
             },
-            None => write!(f, "{engine}://{place}")?,
+            None => write!(f, "{engine}://{host}")?,
         }
         f.write_str(if query.is_some() { "?..." } else { "" })
     }
@@ -255,25 +256,25 @@ macro_rules! times {
             }
         }
 
-        pub(super) static TIMES: &[Setting<Settings>] = &[$(Setting {
-            name: $name, option: $option, help: $help,
-            set: Set::One(|to, v, _| time(v, $least, DAY).map(|time| to.timeouts.$field = time)),
-            show: |of| plain(format_duration(of.timeouts.$field)),
-        },)*];
+        settings! { pub(super) static TIMES: Settings; $(
+            $name, $option, $help =>
+                Set::One(|to, v, _| time(v, $least, DAY).map(|time| to.timeouts.$field = time)),
+                Value::Shown(|of| plain(format_duration(of.timeouts.$field)));
+        )* }
     };
 }
 
 times! {
-    "timeouts.request_head", "", "for each request head, a TLS handshake, a PROXY header": request_head, 30, NANO;
-    "timeouts.keep_alive", "", "between two requests of a connection": keep_alive, 75, NANO;
-    "timeouts.request_body", "", "for a part of a request's body, or all parts that are late": request_body, 10, NANO;
-    "timeouts.whole_body", "", "for a whole body, of a request or of a response": whole_body, 86_400, NANO;
-    "timeouts.queue", "", "for a place among the requests in flight": queue, 5, NANO;
-    "timeouts.connect", "", "for a connection to the upstream": connect, 5, NANO;
-    "timeouts.response_head", "", "from the end of a request to the head of its response": response_head, 30, NANO;
-    "timeouts.response_body", "", "between two parts of a response's body": response_body, 30, NANO;
-    "timeouts.slow_reader", "", "for a client that does not read its response": slow_reader, 60, NANO;
-    "timeouts.tunnel", "", "without a byte from the upstream in an upgraded connection": tunnel, 300, NANO;
+    "timeouts.request_head", "timeout request_head=DURATION", "for each request head, a TLS handshake, a PROXY header": request_head, 30, NANO;
+    "timeouts.keep_alive", "timeout keep_alive=DURATION", "between two requests of a connection": keep_alive, 75, NANO;
+    "timeouts.request_body", "timeout request_body=DURATION", "for a part of a request's body, or all parts that are late": request_body, 10, NANO;
+    "timeouts.whole_body", "timeout whole_body=DURATION", "for a whole body, of a request or of a response": whole_body, 86_400, NANO;
+    "timeouts.queue", "timeout queue=DURATION", "for a place among the requests in flight": queue, 5, NANO;
+    "timeouts.connect", "timeout connect=DURATION", "for a connection to the upstream": connect, 5, NANO;
+    "timeouts.response_head", "timeout response_head=DURATION", "from the end of a request to the head of its response": response_head, 30, NANO;
+    "timeouts.response_body", "timeout response_body=DURATION", "between two parts of a response's body": response_body, 30, NANO;
+    "timeouts.slow_reader", "timeout slow_reader=DURATION", "for a client that does not read its response": slow_reader, 60, NANO;
+    "timeouts.tunnel", "timeout tunnel=DURATION", "without a byte from the upstream in an upgraded connection": tunnel, 300, NANO;
     "lame_duck", "lame-duck DURATION", "from a stop signal to the end of accepting connections": lame_duck, 0, NONE;
     "drain", "drain DURATION", "from then on, for the requests under way": drain, 10, NONE;
 }
@@ -288,7 +289,7 @@ pub(crate) struct Log {
     pub(crate) refusals: bool,
 }
 
-/// A place to connect to.
+/// An address to connect to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Upstream {
     Tcp(Authority),

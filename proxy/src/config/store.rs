@@ -38,8 +38,8 @@ pub(super) fn url(text: &str, folder: &Path) -> Result<StoreUrl, String> {
     if !is_there {
         return Err(format!("this program was built without {engine}: `--features {engine}` adds it"));
     }
-    let place = if engine == "sqlite" { Some(rest) } else { rest.strip_prefix("//") };
-    if place.is_none_or(|place| place.is_empty() || place.contains('\0')) {
+    let rest_of_it = if engine == "sqlite" { Some(rest) } else { rest.strip_prefix("//") };
+    if rest_of_it.is_none_or(|rest_of_it| rest_of_it.is_empty() || rest_of_it.contains('\0')) {
         return Err(FORM.to_owned());
     }
     let url = StoreUrl(text.to_owned());

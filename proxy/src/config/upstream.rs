@@ -14,7 +14,7 @@ use tollgate_common::settings::values::socket_path;
 
 const FORM: &str = "expected http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] or unix:PATH";
 
-/// Returns a place to connect to.
+/// Returns an address to connect to.
 pub(super) fn upstream(text: &str) -> Result<Upstream, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Upstream::Unix);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::Method;
 use ipnet::IpNet;
 use tollgate::{AnyRule, InvalidRule, Quota, RateLimiter};
-use tollgate_http::{ClientIp, Head, LimitBy};
+use tollgate_http::{Head, LimitBy, Trust};
 
 use super::settings::{Ban, KeyPart};
 use tollgate_common::paths::has_one_reading;
@@ -123,7 +123,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse().ok().or_else(address);
     let network = network.ok_or("expected a network such as 10.0.0.0/8, or an address")?;
     // The layer has the rule of the networks that it can match.
-    ClientIp::peer().xff_trusted([network]).map_err(|why| why.to_string())?;
+    Trust::networks([network]).map_err(|why| why.to_string())?;
     Ok(network)
 }
 

@@ -19,7 +19,7 @@ use super::connect::Failure;
 use super::forwarded::{self, Hop, Via, content_length, tell_length};
 use super::inflight::Gate;
 use super::places::Places;
-use super::target::{Spare, Target, answer, told};
+use super::target::{Spare, Target, answer, outcome_of};
 use super::tunnel::Handshake;
 use super::turns::Turns;
 use crate::config::settings::{Settings, Upstream};
@@ -282,7 +282,7 @@ impl Forward {
                 outcome = Err((Failure::Mismatched, None));
             }
             let sent = upload.as_deref().map(Upload::last);
-            let entered = entered.map(|entered| entered.end(told(&outcome), sent));
+            let entered = entered.map(|entered| entered.end(outcome_of(&outcome), sent));
             let (failure, unsent) = match outcome {
                 Ok((response, used)) => {
                     target.note_answer();

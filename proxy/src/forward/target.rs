@@ -148,7 +148,7 @@ pub(crate) fn escaped(name: &str) -> String {
 }
 
 /// Returns the outcome of an attempt at the upstream.
-pub(crate) fn told(attempt: &Answered) -> Outcome {
+pub(crate) fn outcome_of(attempt: &Answered) -> Outcome {
     match attempt {
         // The time to an upgrade is that of a handshake: it is no sample.
         Ok((response, _)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Outcome::Failed,

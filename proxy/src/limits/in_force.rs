@@ -82,13 +82,13 @@ pub(crate) struct InForce {
     prefixes: Prefixes,
     /// The store of the limits, if a fleet shares them.
     pub(crate) fleet: Option<Fleet>,
-    /// The place of the keys of each limit.
+    /// The home of the keys of each limit.
     key_place: KeyPlace,
     /// For requests that are under no route.
     pub(crate) everywhere_else: Option<Routed>,
     pub(crate) routes: Vec<Routed>,
-    /// The places in `routes` of the routes of the settings.
-    places: Vec<usize>,
+    /// The indices in `routes` of the routes of the settings.
+    indices: Vec<usize>,
     pub(crate) shadow: bool,
     /// The limits that are gone, while the tokens that keys have used may count.
     gone: Vec<(Arc<Limit>, Left<Limiter>)>,
@@ -115,13 +115,13 @@ impl InForce {
         let mut change = Change { before, fleet: fleet.as_ref(), key_place, moved, said: Vec::new() };
         let tally = before.map(|before| before.tally.clone()).unwrap_or_default();
         let default = settings.limit.map(|rule| change.limit("default", rule, 1)).transpose()?;
-        let (mut together, mut places) = (Vec::<Vec<_>>::new(), Vec::<usize>::new());
+        let (mut together, mut indices) = (Vec::<Vec<_>>::new(), Vec::<usize>::new());
         for route in &settings.routes {
             let first = settings.routes.iter().position(|first| first.prefix == route.prefix);
-            let place = first.and_then(|first| places.get(first)).copied().unwrap_or(together.len());
-            together.resize_with(together.len().max(place + 1), Vec::new);
-            together[place].push((Some(route), change.limit(&route.name, route.rule, route.cost)?));
-            places.push(place);
+            let index = first.and_then(|first| indices.get(first)).copied().unwrap_or(together.len());
+            together.resize_with(together.len().max(index + 1), Vec::new);
+            together[index].push((Some(route), change.limit(&route.name, route.rule, route.cost)?));
+            indices.push(index);
         }
         let mut said = change.said;
         let is_gone = |old: &Limit| match &*old.name {
@@ -148,7 +148,7 @@ impl InForce {
             key_place,
             everywhere_else: default.map(|limit| routed(vec![(None, limit)])),
             routes: together.into_iter().map(routed).collect(),
-            places,
+            indices,
             shadow: settings.shadow,
             tally,
             fleet,
@@ -170,7 +170,7 @@ impl InForce {
     /// Returns the limits of a path.
     fn limits_of(&self, path: &str) -> Option<&Routed> {
         let route = if self.routes.is_empty() { None } else { self.prefixes.find(path) };
-        route.map_or(self.everywhere_else.as_ref(), |route| self.routes.get(self.places[route]))
+        route.map_or(self.everywhere_else.as_ref(), |route| self.routes.get(self.indices[route]))
     }
 
     /// Finds the limits and the client of a request.
@@ -212,7 +212,7 @@ impl Change<'_> {
             Ok(Arc::new(Limit::new(name, cost, limiter, left)))
         };
         let anew = || with(Vec::new());
-        let carried = |limit: &Limit| with(limit.places());
+        let carried = |limit: &Limit| with(limit.homes());
         // A limit that was gone is another one, of the same buckets.
         let stay = |limit: Arc<Limit>| match limit.is_replaced() {
             true => Arc::new(Limit::new(name, cost, limit.limiter.clone(), limit.past.left())),
@@ -323,7 +323,7 @@ impl Limits {
     }
 }
 
-/// The place of a request whose limits were replaced.
+/// The position of a request whose limits were replaced.
 #[derive(Default)]
 pub(crate) struct Again(Mutex<Option<Box<Request<Incoming>>>>);
 

@@ -10,7 +10,7 @@ use ipnet::Ipv4Net;
 use tollgate::KeyBytes;
 use tollgate_adaptive::Priority;
 use tollgate_distributed::{SharedDigest, StoreKey};
-use tollgate_http::{Check, ClientIp, Digest, Head, KeyFrom, cookie_value, header_value};
+use tollgate_http::{Check, ClientIp, Digest, Head, HopList, KeyFrom, Trust, cookie_value, header_value};
 
 use crate::config::settings::{KeyPart, Settings};
 use tollgate_common::paths::{OTHER_METHOD, known_method};
@@ -166,10 +166,11 @@ impl Keys {
     pub(crate) fn new(settings: &Settings) -> Keys {
         // The setting has the same bounds.
         let client = ClientIp::peer().ipv6_prefix(settings.ipv6_prefix).unwrap_or_else(|_| ClientIp::peer());
-        let client = match settings.trust_proxy.as_slice() {
-            [] => client,
+        let proxies = &settings.trust_proxy;
+        let client = match Trust::networks(proxies.iter().copied()) {
+            Ok(trust) if !proxies.is_empty() => client.behind(HopList::XForwardedFor, trust),
             // The settings have valid networks only, so no proxy is forgotten.
-            proxies => client.clone().xff_trusted(proxies.iter().copied()).unwrap_or(client),
+            _ => client,
         };
         let looks_for_proxy = settings.trust_proxy.is_empty().into();
         Keys { client, ipv4_prefix: settings.ipv4_prefix, looks_for_proxy }

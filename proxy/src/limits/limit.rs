@@ -29,17 +29,17 @@ pub(super) struct Asked {
     pub(super) key: Key,
     /// The keys of the limits after the first.
     pub(super) others: Vec<Key>,
-    /// The client's address, which owns its places in line, whatever its keys are.
+    /// The client's address, which owns its positions in line, whatever its keys are.
     pub(super) owner: IpAddr,
     pub(super) at: Instant,
     pub(super) exempt: bool,
 }
 
 impl Asked {
-    /// Returns the key of the limit at a place of its layer.
-    fn key(head: Head<'_>, place: usize) -> Option<Key> {
+    /// Returns the key of the limit at an index of its layer.
+    fn key(head: Head<'_>, index: usize) -> Option<Key> {
         let asked: &Asked = head.extensions.get()?;
-        if place == 0 { Some(asked.key) } else { asked.others.get(place - 1).copied() }
+        if index == 0 { Some(asked.key) } else { asked.others.get(index - 1).copied() }
     }
 }
 
@@ -52,13 +52,13 @@ pub(crate) struct Limit {
     /// The buckets that a reload has replaced by these.
     pub(super) past: Past<Limiter>,
     pub(super) moves: Moves,
-    /// Whether another limit is in force in its place, or none. Its decisions are void: the key may
+    /// Whether another limit is in force instead, or none. Its decisions are void: the key may
     /// have left.
     is_replaced: AtomicBool,
 }
 
 impl Limit {
-    /// Returns a limit whose keys have left some places.
+    /// Returns a limit whose keys have left some homes.
     pub(super) fn new(name: &str, cost: u64, limiter: Limiter, left: Vec<Left<Limiter>>) -> Limit {
         let past = Past::default();
         left.into_iter().for_each(|left| past.put(left, Some(&limiter)));
@@ -72,11 +72,11 @@ impl Limit {
         self.past.carry(key, &self.limiter, &self.moves);
     }
 
-    /// Returns the places in which keys of this limit may have used tokens.
-    pub(super) fn places(&self) -> Vec<Left<Limiter>> {
-        let mut places = self.past.left();
-        places.push(Left::of(self.limiter.clone()));
-        places
+    /// Returns the homes in which keys of this limit may have used tokens.
+    pub(super) fn homes(&self) -> Vec<Left<Limiter>> {
+        let mut homes = self.past.left();
+        homes.push(Left::of(self.limiter.clone()));
+        homes
     }
 
     /// Makes the decisions of this limit void, before those that replace it.
@@ -91,7 +91,7 @@ impl Limit {
     /// Writes the buckets of all keys, and those that are replaced.
     pub(super) fn save(&self, to: &mut Writer) -> io::Result<()> {
         let past = self.past.left();
-        let limiters: Vec<&Limiter> = past.iter().map(|left| &left.place).chain([&self.limiter]).collect();
+        let limiters: Vec<&Limiter> = past.iter().map(|left| &left.home).chain([&self.limiter]).collect();
         let state = |limiter: &&Limiter| Some((limiter.rule(), limiter.save()?));
         let saved: Vec<_> = match past[..] {
             [] => limiters.iter().filter_map(state).collect(),
@@ -130,14 +130,14 @@ impl Limit {
         Ok(())
     }
 
-    /// Returns this limit of a layer, by the keys at its place.
-    fn of_layer(&self, place: usize, terms: &Terms) -> Result<LimitBy<Key>, InvalidName> {
-        let limit = LimitBy::new(self.limiter.any()).key(move |head: Head<'_>| Asked::key(head, place));
+    /// Returns this limit of a layer, by the keys at its index.
+    fn of_layer(&self, index: usize, terms: &Terms) -> Result<LimitBy<Key>, InvalidName> {
+        let limit = LimitBy::new(self.limiter.any()).key(move |head: Head<'_>| Asked::key(head, index));
         let mut limit = limit.name(&self.name)?;
         if terms.log {
             limit = limit.log_refusals_by(Quota::per_second(5).burst(10), Key::to_string);
         }
-        Ok(match terms.bans.get(place).copied().flatten() {
+        Ok(match terms.bans.get(index).copied().flatten() {
             None => limit,
             Some(ban) => {
                 let limit = limit.ban_after(ban.refusals, ban.window).for_(ban.time);

@@ -24,7 +24,7 @@ pub(crate) enum Limiter {
     Shared(SharedLimiter, Quota),
 }
 
-/// The place of the keys of a limit that no fleet shares.
+/// The home of the keys of a limit that no fleet shares.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyPlace {
     /// The most keys, in a table; `None` is a map.

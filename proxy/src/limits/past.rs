@@ -1,4 +1,4 @@
-//! The buckets and windows of a limit as places, which keys leave by a reload.
+//! The buckets and windows of a limit as homes, which keys leave by a reload.
 
 use std::time::Duration;
 

@@ -45,7 +45,7 @@ impl Prefixes {
 
         let mut longest_first: Vec<usize> = (0..limits.len()).collect();
         longest_first
-            .sort_by_key(|place| (Reverse(limits[*place].prefix.len()), limits[*place].route.is_none()));
+            .sort_by_key(|index| (Reverse(limits[*index].prefix.len()), limits[*index].route.is_none()));
         Prefixes { limits, longest_first, case_sensitive }
     }
 
@@ -55,19 +55,19 @@ impl Prefixes {
     /// The time is linear in the number of routes.
     pub(crate) fn find(&self, path: &str) -> Option<usize> {
         let path = path.as_bytes();
-        let place = if marks(path) == 0 {
-            self.place(path)
+        let index = if marks(path) == 0 {
+            self.first_of(path)
         } else {
             match readings(path) {
-                Some(readings) => readings.iter().filter_map(|reading| self.place(&reading.path)).min(),
+                Some(readings) => readings.iter().filter_map(|reading| self.first_of(&reading.path)).min(),
                 None => Some(0),
             }
         };
-        self.limits.get(place?)?.route
+        self.limits.get(index?)?.route
     }
 
     /// Returns the index of the limit that applies to a reading.
-    fn place(&self, reading: &[u8]) -> Option<usize> {
+    fn first_of(&self, reading: &[u8]) -> Option<usize> {
         let with_case = self.longest(reading, <[u8]>::eq);
         if self.case_sensitive {
             return with_case;
@@ -76,8 +76,8 @@ impl Prefixes {
     }
 
     fn longest(&self, reading: &[u8], same: fn(&[u8], &[u8]) -> bool) -> Option<usize> {
-        let mut places = self.longest_first.iter().copied();
-        places.find(|place| is_under(reading, &self.limits[*place].prefix, same))
+        let mut indices = self.longest_first.iter().copied();
+        indices.find(|index| is_under(reading, &self.limits[*index].prefix, same))
     }
 }
 

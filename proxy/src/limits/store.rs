@@ -157,9 +157,9 @@ mod tests {
         let (fleet, long) = (fleet(), "x".repeat(60));
         let names = ["default", "/login", "/v1:batch", "#one", &long].map(|limit| fleet.name_of(limit));
         assert_eq!(names[..2], ["edge/default", "edge//login"]);
-        for (place, name) in names.iter().enumerate() {
+        for (index, name) in names.iter().enumerate() {
             assert!(name.len() <= LONGEST_NAME && !name.contains(':'), "{name}");
-            assert!(names[..place].iter().all(|other| other != name), "{name}");
+            assert!(names[..index].iter().all(|other| other != name), "{name}");
         }
         // No limit is named as the digest of another one.
         let digest = names[2].strip_prefix("edge/").expect("it begins so");

@@ -37,7 +37,7 @@ impl Tally {
         self.nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
         let sum = if decision.result().is_ok() { &self.granted } else { &self.refused };
         sum.fetch_add(1, Relaxed);
-        self.times[place(took)].fetch_add(1, Relaxed);
+        self.times[slot_of(took)].fetch_add(1, Relaxed);
     }
 
     pub(crate) fn note_exempt(&self) {
@@ -66,8 +66,8 @@ impl Tally {
     }
 }
 
-/// Returns the place of a time in the histogram.
-fn place(took: Duration) -> usize {
+/// Returns the slot of a time in the histogram.
+fn slot_of(took: Duration) -> usize {
     BOUNDS.iter().position(|bound| took <= Duration::from_millis(*bound)).unwrap_or(BOUNDS.len())
 }
 
@@ -90,7 +90,7 @@ mod tests {
         for (micros, bound) in
             [(0, Some(1)), (1_000, Some(1)), (1_001, Some(2)), (60_000, Some(60)), (100_001, None)]
         {
-            assert_eq!(BOUNDS.get(place(Duration::from_micros(micros))).copied(), bound, "{micros} us");
+            assert_eq!(BOUNDS.get(slot_of(Duration::from_micros(micros))).copied(), bound, "{micros} us");
         }
     }
 }

@@ -143,7 +143,7 @@ fn read(replay: &mut Replay, logs: &[String]) -> Result<(), String> {
 fn profile_of(path: &Path, name: &str) -> Result<Check, String> {
     let text = file::read(path, file::MOST)?;
     Check::all(&text)
-        .map_err(|(at, what)| file::place(path, &text, at.start, &what))?
+        .map_err(|(at, what)| file::spot(path, &text, at.start, &what))?
         .remove(name)
         .ok_or_else(|| format!("{} has no [check.{name}]", path.display()))
 }

@@ -152,7 +152,7 @@ impl<T> LogSource<T> {
         Ok(at)
     }
 
-    /// Returns the first line that cannot be read, with its place.
+    /// Returns the first line that cannot be read, with its spot.
     pub(super) fn first_unreadable(&self) -> Option<String> {
         self.first.as_ref().map(|(line, text)| format!("{}:{line}: {text}", self.name))
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::doubts;
-use super::fault::meant;
+use super::error::meant;
 use super::pattern::Subject;
 use super::tree::{Amount, Level, Rule, RuleLimit, Rules, Values};
 
@@ -66,7 +66,7 @@ pub(crate) fn explain(
         let (levels, way) = walk(&found.level, entries);
         let _ = writeln!(text, "  {levels}");
         let lines = match found.find(entries.iter().copied()) {
-            Some(limit) => told(limit, entries).into_iter().chain(count(limit, entries)).collect(),
+            Some(limit) => lines_of(limit, entries).into_iter().chain(count(limit, entries)).collect(),
             None => reason(&found.level, entries, &way),
         };
         let _ = writeln!(text, "  -> {}", lines.join("\n     "));
@@ -132,7 +132,7 @@ fn nearest(wanted: &str, known: &[&str]) -> String {
 }
 
 /// Returns the lines about the limit that was found.
-fn told(limit: &RuleLimit, entries: &Entries<'_>) -> Vec<String> {
+fn lines_of(limit: &RuleLimit, entries: &Entries<'_>) -> Vec<String> {
     let amount = match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
         Amount::Window { unit, requests } => format!("{requests} each {}", unit.text()),

@@ -1,12 +1,12 @@
 //! The fields of a map: their names are checked, and their values are read as YAML 1.1 types them.
 //!
-//! The reference knows one flat list of names at all depths. A known name at a place where it means
+//! The reference knows one flat list of names at all depths. A known name at a level where it means
 //! nothing is accepted, and a warning.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::fault::{Finding, Position, Spot, meant};
+use super::error::{FileSpot, Finding, Spot, meant};
 use super::yaml::{Content, Node};
 
 /// The names of all fields: those of the reference, `limit` and `charge`.
@@ -37,27 +37,27 @@ pub(super) struct Report {
     pub(super) file: Arc<str>,
     pub(super) errors: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
-    /// The places of texts that a comment may have cut.
+    /// The spots of texts that a comment may have cut.
     pub(super) cut: HashSet<Spot>,
     /// What is right here, and would not be elsewhere.
     pub(super) notes: Vec<Finding>,
 }
 
 impl Report {
-    pub(super) fn position(&self, at: Spot) -> Position {
-        Position { file: self.file.clone(), line: at.line, column: at.column }
+    pub(super) fn file_spot(&self, at: Spot) -> FileSpot {
+        FileSpot { file: self.file.clone(), line: at.line, column: at.column }
     }
 
     pub(super) fn error(&mut self, at: Spot, what: String) {
-        self.errors.push(Finding { at: self.position(at), what });
+        self.errors.push(Finding { at: self.file_spot(at), what });
     }
 
     pub(super) fn warn(&mut self, at: Spot, what: String) {
-        self.warnings.push(Finding { at: self.position(at), what });
+        self.warnings.push(Finding { at: self.file_spot(at), what });
     }
 
     pub(super) fn note(&mut self, at: Spot, what: String) {
-        self.notes.push(Finding { at: self.position(at), what });
+        self.notes.push(Finding { at: self.file_spot(at), what });
     }
 
     /// Returns whether an element of a list is a map, and takes the error if it is not.
@@ -76,7 +76,7 @@ impl Report {
     }
 }
 
-/// A place where fields stand: its name in warnings, and the fields that mean something there.
+/// A level where fields stand: its name in warnings, and the fields that mean something there.
 pub(super) struct Section {
     pub(super) name: &'static str,
     pub(super) fields: &'static [&'static str],
@@ -117,8 +117,8 @@ impl<'n, 't> Fields<'n, 't> {
         self.pairs.iter().find(|(key, value)| key.is(name) && !value.is_null()).map(|(_, value)| value)
     }
 
-    /// Returns the place of a field, or that of the map.
-    pub(super) fn place(&self, name: &str) -> Spot {
+    /// Returns the spot of a field, or that of the map.
+    pub(super) fn spot(&self, name: &str) -> Spot {
         self.get(name).map_or(self.at, |node| node.at)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate::{AnyRule, InvalidRule, Quota};
 
-use super::fault::{Finding, Position, Spot, meant};
+use super::error::{FileSpot, Finding, Spot, meant};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
 use super::tree::{
@@ -85,7 +85,7 @@ fn read(files: &[(String, String)], options: LoadOptions) -> Loaded {
     Loaded { rules, errors, warnings, notes }
 }
 
-/// Sorts findings by their places. A node with aliases is read at each of them, and told once.
+/// Sorts findings by their spots. A node with aliases is read at each of them, and told once.
 fn sort(findings: &mut Vec<Finding>, files: &[(String, String)]) {
     let order: HashMap<&str, usize> =
         files.iter().enumerate().map(|(index, (path, _))| (&**path, index)).collect();
@@ -121,7 +121,7 @@ impl Loader {
             let what = "config file cannot have empty domain; its first line is domain: NAME".to_owned();
             self.report.error(root.at, what);
         }
-        let fresh = Domain { at: self.report.position(root.place("domain")), level: Level::default() };
+        let fresh = Domain { at: self.report.file_spot(root.spot("domain")), level: Level::default() };
         let mut domain = match self.rules.domains.remove(name) {
             None => fresh,
             Some(first) if self.options.merge_domains => first,
@@ -131,7 +131,7 @@ impl Loader {
                     "duplicate domain '{name}' in config file; the first is at {}, {remedy}",
                     first.at
                 );
-                self.report.error(root.place("domain"), what);
+                self.report.error(root.spot("domain"), what);
                 Domain { at: first.at, ..fresh }
             }
         };
@@ -177,13 +177,13 @@ impl Loader {
         descent.push(key, value, shares, by_value);
         if shares && !key.contains('*') && !value.contains('*') {
             let what = "share_threshold can only be used with wildcard values, those with a '*'".to_owned();
-            report.error(fields.place("share_threshold"), what);
+            report.error(fields.spot("share_threshold"), what);
         }
         let limit = self.limit(&fields);
         let mut below = Level::default();
         self.descriptors(&fields, &mut below);
         let below = (below.rules > 0).then(|| Box::new(below));
-        let rule = Rule { at: self.report.position(node.at), limit, below };
+        let rule = Rule { at: self.report.file_spot(node.at), limit, below };
         let found = level
             .insert(key, value, rule)
             .map(|[again, first]| duplicate(&self.descent.text, &again, &first));
@@ -223,7 +223,7 @@ impl Loader {
             shared: self.descent.shared(),
             statistics: self.descent.statistics(detailed),
             metadata,
-            at: self.report.position(descriptor.at),
+            at: self.report.file_spot(descriptor.at),
             id: u32::try_from(self.rules.limits.len()).ok()?,
         });
         self.rules.limits.push(limit.clone());
@@ -234,11 +234,11 @@ impl Loader {
     fn warn_of_fields(&mut self, descriptor: &Fields<'_, '_>, limited: bool, detailed: bool) {
         if limited && detailed && !self.descent.steps.iter().all(LevelStep::is_fixed) {
             let what = "'detailed_metric' makes statistics for each value: at most 10000, then 'other'";
-            self.report.warn(descriptor.place("detailed_metric"), what.to_owned());
+            self.report.warn(descriptor.spot("detailed_metric"), what.to_owned());
         }
         let of_limits = ["shadow_mode", "quota_mode", "detailed_metric", "metadata"];
         for name in of_limits.into_iter().filter(|name| !limited && descriptor.get(name).is_some()) {
-            self.report.warn(descriptor.place(name), format!("'{name}' has no effect without 'rate_limit'"));
+            self.report.warn(descriptor.spot(name), format!("'{name}' has no effect without 'rate_limit'"));
         }
     }
 
@@ -254,7 +254,7 @@ impl Loader {
                 ("unit", !unit.is_empty()),
             ];
             if let Some((other, _)) = others.into_iter().find(|(_, is_there)| *is_there) {
-                report.error(fields.place(other), format!("'{other}' cannot stand beside 'limit'"));
+                report.error(fields.spot(other), format!("'{other}' cannot stand beside 'limit'"));
             }
             report.note(node.at, "'limit' is of tollgate: envoyproxy/ratelimit refuses the file".to_owned());
             let text = fields.text("limit", report);
@@ -263,16 +263,16 @@ impl Loader {
         if unlimited {
             if !unit.is_empty() {
                 let what = "should not specify rate limit unit when unlimited; one of both goes".to_owned();
-                report.error(fields.place("unit"), what);
+                report.error(fields.spot("unit"), what);
             } else if requests.is_some() {
                 let what = "'requests_per_unit' has no effect beside 'unlimited'".to_owned();
-                report.warn(fields.place("requests_per_unit"), what);
+                report.warn(fields.spot("requests_per_unit"), what);
             }
             return Some(Amount::Unlimited);
         }
         let Some(&unit) = Unit::ALL.iter().find(|known| known.name().eq_ignore_ascii_case(unit)) else {
             let meant = meant(unit, &Unit::ALL.map(Unit::text));
-            report.error(fields.place("unit"), format!("invalid rate limit unit '{unit}'; {meant}"));
+            report.error(fields.spot("unit"), format!("invalid rate limit unit '{unit}'; {meant}"));
             return None;
         };
         if requests.is_none() {
@@ -310,7 +310,7 @@ fn charged_after(fields: &Fields<'_, '_>, report: &mut Report) -> bool {
         (_, "after") => return true,
         (_, other) => format!("invalid charge '{other}'; there is charge: after"),
     };
-    report.error(fields.place("charge"), what);
+    report.error(fields.spot("charge"), what);
     false
 }
 
@@ -404,15 +404,15 @@ impl Descent {
 }
 
 /// Returns the error of a rule that has the key and the value of another one.
-fn duplicate(name: &str, again: &Position, first: &Position) -> Finding {
+fn duplicate(name: &str, again: &FileSpot, first: &FileSpot) -> Finding {
     let what = format!("duplicate descriptor composite key '{name}'; the first is at {first}");
     Finding { at: again.clone(), what }
 }
 
 impl Level {
-    /// Inserts a rule. Returns its place and that of the rule that has its key and value, if there
+    /// Inserts a rule. Returns its index and that of the rule that has its key and value, if there
     /// is one and they have no star.
-    fn insert(&mut self, key: &str, value: &str, rule: Rule) -> Option<[Position; 2]> {
+    fn insert(&mut self, key: &str, value: &str, rule: Rule) -> Option<[FileSpot; 2]> {
         let order = self.rules;
         self.rules += 1;
         if key.contains('*') {

@@ -5,8 +5,8 @@
 //! reads a clock: the caller hands in paths and texts.
 
 mod doubts;
+pub mod error;
 pub(crate) mod explain;
-pub mod fault;
 mod fields;
 pub mod load;
 mod metadata;

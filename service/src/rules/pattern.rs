@@ -77,7 +77,7 @@ pub(super) struct Wildcards<R> {
 /// A rule with a star.
 #[derive(Debug)]
 pub(super) struct Wildcard<R> {
-    /// The place in the order of the level.
+    /// The index in the order of the level.
     pub(super) order: u32,
     pub(super) pattern: Pattern,
     pub(super) rule: R,

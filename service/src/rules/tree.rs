@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tollgate::AnyRule;
 
-use super::fault::Position;
+use super::error::FileSpot;
 use super::pattern::{Subject, Wildcard, Wildcards};
 
 /// The most levels of descriptors.
@@ -40,7 +40,7 @@ impl Rules {
         own.filter(|name| !names.contains(name)).collect()
     }
 
-    /// Calls `see` with the place of each limit: its domain, and the key and the value of each
+    /// Calls `see` with the path of each limit: its domain, and the key and the value of each
     /// level as they are written. A level without a value has an empty one.
     pub fn each_place<'a>(&'a self, mut see: impl FnMut(&'a str, &[(&'a str, &'a str)], &'a RuleLimit)) {
         for (name, domain) in &self.domains {
@@ -57,7 +57,7 @@ impl Rules {
 /// The rules of a domain.
 #[derive(Debug)]
 pub struct Domain {
-    pub(super) at: Position,
+    pub(super) at: FileSpot,
     pub(super) level: Level,
 }
 
@@ -192,7 +192,7 @@ impl Values {
 /// A descriptor of a file.
 #[derive(Debug)]
 pub(super) struct Rule {
-    pub(super) at: Position,
+    pub(super) at: FileSpot,
     pub(super) limit: Option<Arc<RuleLimit>>,
     pub(super) below: Option<Box<Level>>,
 }
@@ -219,7 +219,7 @@ pub struct RuleLimit {
     pub statistics: StatisticsName,
     /// A map.
     pub metadata: Option<Box<serde_json::Value>>,
-    pub at: Position,
+    pub at: FileSpot,
     /// The index in [`Rules::limits`].
     pub id: u32,
 }

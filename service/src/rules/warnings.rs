@@ -5,13 +5,13 @@
 use std::collections::{HashMap, HashSet};
 
 use super::doubts;
-use super::fault::{Finding, Position};
+use super::error::{FileSpot, Finding};
 use super::pattern::{Subject, Wildcard};
 use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules};
 
 /// Adds the warnings of a tree.
 pub(super) fn of(rules: &Rules, found: &mut Vec<Finding>) {
-    let mut names: HashMap<&str, &Position> = HashMap::new();
+    let mut names: HashMap<&str, &FileSpot> = HashMap::new();
     for limit in rules.limits() {
         let name = limit.statistics.text();
         if let Some(first) = names.insert(name, &limit.at) {
@@ -27,7 +27,7 @@ pub(super) fn of(rules: &Rules, found: &mut Vec<Finding>) {
     }
 }
 
-fn warn(found: &mut Vec<Finding>, at: &Position, what: String) {
+fn warn(found: &mut Vec<Finding>, at: &FileSpot, what: String) {
     found.push(Finding { at: at.clone(), what });
 }
 

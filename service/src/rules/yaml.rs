@@ -1,4 +1,4 @@
-//! The YAML of one file as a tree of nodes, each with its place, and scalars as they are written.
+//! The YAML of one file as a tree of nodes, each with its spot, and scalars as they are written.
 //!
 //! Three bounds hold for any text. The depth is at most [`MAX_DEPTH`], so a walk may recurse. An
 //! alias of a node that is still open is an error, so a walk ends. All aliases make at most
@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
-use super::fault::Spot;
+use super::error::Spot;
 use super::tree::MAX_LEVELS;
 
 /// The most lists and maps inside each other.
@@ -22,7 +22,7 @@ const MAX_COPIES: usize = 100_000;
 /// The most bytes of a line in which comments are looked for.
 const LONGEST_LINE: usize = 4 << 10;
 
-/// A node, and the place of its first character.
+/// A node, and the spot of its first character.
 #[derive(Clone, Debug)]
 pub(super) struct Node<'t> {
     pub(super) at: Spot,
@@ -79,7 +79,7 @@ impl<'t> Node<'t> {
     }
 }
 
-/// A text that was read: its first document, and the place of a second one.
+/// A text that was read: its first document, and the spot of a second one.
 pub(super) struct Document<'t> {
     pub(super) root: Node<'t>,
     pub(super) second: Option<Spot>,
@@ -87,7 +87,7 @@ pub(super) struct Document<'t> {
     pub(super) cut: HashSet<Spot>,
 }
 
-/// The place and the text of a mistake.
+/// The spot and the text of a mistake.
 pub(super) type Mistake = (Spot, String);
 
 /// Reads the first document of a text.
@@ -102,9 +102,9 @@ pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
             Ok(event) => event,
             // What stands behind the first document is not read.
             Err(_) if ended => break,
-            Err(error) => return Err((place(error.marker()), error.info().to_owned())),
+            Err(error) => return Err((spot(error.marker()), error.info().to_owned())),
         };
-        let at = place(&span.start);
+        let at = spot(&span.start);
         match event {
             Event::DocumentStart(_) if ended => return Ok(reader.document(Some(at))),
             Event::DocumentEnd => ended = true,
@@ -123,7 +123,7 @@ pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
     Ok(reader.document(None))
 }
 
-fn place(marker: &Marker) -> Spot {
+fn spot(marker: &Marker) -> Spot {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Spot { line: number(marker.line().max(1)), column: number(marker.col().saturating_add(1)) }
 }
@@ -159,7 +159,7 @@ impl LineReader<'_> {
             let Some(line) = self.rest.next() else { return false };
             (self.number, self.line) = (self.number + 1, line);
         }
-        // The place of a column takes the time of its line.
+        // The spot of a column takes the time of its line.
         if self.line.len() > LONGEST_LINE || !self.line.contains(" #") {
             return false;
         }
@@ -209,7 +209,7 @@ impl<'t> Reader<'t> {
                 let Some(Open { at, anchor, extent, mut kind, .. }) = self.open.pop() else { return Ok(()) };
                 if let Content::Map(pairs) = &mut kind {
                     complete(pairs)?;
-                    // The spare places of many small maps are most of the memory of a load.
+                    // The spare slots of many small maps are most of the memory of a load.
                     pairs.shrink_to_fit();
                 }
                 let extent = Extent { nodes: extent.nodes + 1, depth: extent.depth + 1 };

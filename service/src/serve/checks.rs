@@ -252,7 +252,7 @@ impl Check {
     pub(crate) fn answer(&self, response: &RateLimitResponse) -> (StatusCode, Vec<(HeaderName, String)>) {
         let is_refused = response.overall_code == Code::OverLimit as i32;
         let mut headers = Vec::with_capacity(4);
-        if let Some((status, limit, reset)) = status::told(&response.statuses, is_refused) {
+        if let Some((status, limit, reset)) = status::chosen(&response.statuses, is_refused) {
             let name: &str = if limit.name.is_empty() { &self.name } else { &limit.name };
             // A name of the headers has no other characters.
             let name: String =

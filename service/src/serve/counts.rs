@@ -17,10 +17,10 @@ use tollgate::{AnyRule, Clock, Quota};
 
 use super::homes::{Home, LimitState};
 use super::key_room::KeyRoom;
+use super::limit_paths::{LimitPaths, Path};
 use super::limiters::{CountKey, Hits, Taken, TextLimiter, Windows};
 use super::loaded::{Counter, LoadedRules};
 use super::messages::DescriptorEntry;
-use super::places::{LimitPlaces, Path};
 use super::statistics::Statistics;
 use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
 use tollgate_common::past::Moves;
@@ -107,10 +107,10 @@ pub struct LimitCounts {
     /// By the number of a unit in messages, from 1 on.
     pub(super) units: [Arc<Windows>; Unit::ALL.len()],
     pub(super) texts: RwLock<HashMap<AnyRule, Arc<TextLimiter>>>,
-    /// The places of the rules that were loaded last.
-    pub(super) places: Mutex<LimitPlaces>,
+    /// The paths of the rules that were loaded last.
+    pub(super) limit_paths: Mutex<LimitPaths>,
     pub(super) moves: Moves,
-    /// The state of all overrides, which have no places of their own.
+    /// The state of all overrides, which have no paths of their own.
     pub(super) overrides: Arc<LimitState>,
     pub(super) room: KeyRoom,
     pub statistics: Statistics,
@@ -131,7 +131,7 @@ impl LimitCounts {
             units: units
                 .map(|unit| Arc::new(windows(unit).expect("the word of each unit has room for MOST"))),
             texts: RwLock::default(),
-            places: Mutex::default(),
+            limit_paths: Mutex::default(),
             moves: Moves::default(),
             overrides: Arc::default(),
             room: KeyRoom::new(options.max_keys),
@@ -170,9 +170,9 @@ impl LimitCounts {
             limits[limit.id as usize].0 = Some(path);
         });
         let limits: Vec<_> =
-            limits.into_iter().map(|(path, home)| (path.expect("each limit has a place"), home)).collect();
+            limits.into_iter().map(|(path, home)| (path.expect("each limit has a path"), home)).collect();
         let own: Vec<_> = limits.iter().map(|(path, _)| path.own).collect();
-        let states = self.places().replace(limits);
+        let states = self.limit_paths().replace(limits);
         let shares = states.iter().zip(own).zip(rules.limits());
         let counted = shares.filter(|(_, limit)| limit.amount != Amount::Unlimited);
         let shares: Vec<_> = counted.map(|((state, own), limit)| (&state.share, own, limit.fixed)).collect();
@@ -181,8 +181,8 @@ impl LimitCounts {
         Ok(LoadedRules::new(rules, counters, &self.statistics))
     }
 
-    pub(super) fn places(&self) -> MutexGuard<'_, LimitPlaces> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn limit_paths(&self) -> MutexGuard<'_, LimitPaths> {
+        self.limit_paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hash(&self, texts: &[&str]) -> u64 {
@@ -323,7 +323,7 @@ impl LimitCounts {
         match counter {
             Counter::Unlimited => None,
             Counter::Window { unit, requests, state } => {
-                let placed = self.place(counter, state, key, verb);
+                let placed = self.key_of(counter, state, key, verb);
                 let (key, windows) = (placed.key, self.of(*unit));
                 let hits = match verb {
                     Verb::Add => windows.add(key, hits),
@@ -334,7 +334,7 @@ impl LimitCounts {
                 Some(Counted::in_window(hits, *requests, *unit, now))
             }
             Counter::Text { limiter, state, least, is_charged_after } => {
-                let placed = self.place(counter, state, key, verb);
+                let placed = self.key_of(counter, state, key, verb);
                 let (key, table) = (placed.key, &limiter.table);
                 let (taken, hits) = match verb {
                     Verb::Add if *is_charged_after => (table.charge(key, hits), hits),

@@ -313,7 +313,7 @@ impl<'a> Decision<'a> {
         self.record(descriptor, found, &counted, is_shadow);
         let code = if is_over && !is_shadow { Code::OverLimit } else { Code::Ok };
         overall.add(code, is_quota || self.options.is_quota);
-        status::counted(&counted, code, counter.told(), rule.and_then(|rule| rule.name.as_deref()))
+        status::counted(&counted, code, counter.current_limit(), rule.and_then(|rule| rule.name.as_deref()))
     }
 
     /// Counts the hits of a descriptor in the statistics of its limit.

@@ -23,7 +23,7 @@ const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 ///
 /// # Errors
 ///
-/// A sentence that names the place and the fault.
+/// A sentence that names the field and the fault.
 pub fn request(text: &[u8]) -> Result<RateLimitRequest, String> {
     let text = text_of(text);
     let json = serde_json::from_str(&text).or_else(|_| serde_json::from_slice(&paired(&text)));
@@ -165,8 +165,8 @@ fn number<N: TryFrom<u64> + Default + Display>(json: &Json, most: N) -> Result<N
         Json::Number(number) => whole(number),
         _ => None,
     };
-    let fits = number.and_then(|number| N::try_from(number).ok());
-    or_default(json, fits, &format!("is no whole number from 0 to {most}"))
+    let in_range = number.and_then(|number| N::try_from(number).ok());
+    or_default(json, in_range, &format!("is no whole number from 0 to {most}"))
 }
 
 /// Reads a unit: its name or its number.

@@ -1,9 +1,9 @@
 //! The bound on the keys of all tables together, and the part of it that is each limit's own.
 //!
 //! Keys that no limit needs any more are swept. While half of the room is free, a new key takes a
-//! place without a question. From then on each limit has as many further places as every other one:
+//! slot without a question. From then on each limit has as many further slots as every other one:
 //! a flood of keys under one limit leaves those of the others. A new key beyond them shares one of
-//! some counts with other such keys of its limit. A limit with fixed values always has its place.
+//! some counts with other such keys of its limit. A limit with fixed values always has its slot.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -13,10 +13,10 @@ use super::limiters::CountKey;
 /// The most counts that the keys of a limit share.
 const SLOTS: usize = 1_024;
 
-/// The places for keys.
+/// The slots for keys.
 pub(super) struct KeyRoom {
     pub(super) most: usize,
-    /// The places of keys with counts of their own.
+    /// The slots of keys with counts of their own.
     usable: AtomicUsize,
     /// Those of all limits together, before each has its own.
     pool: AtomicUsize,
@@ -39,7 +39,7 @@ pub(super) struct KeyRoom {
 pub(super) struct Share {
     /// A number of the limit, by which its shared counts are found.
     own: AtomicU64,
-    /// The places of its own.
+    /// The slots of its own.
     part: AtomicUsize,
     /// Those that it took since the last turn, and in the turn before.
     taken: [AtomicUsize; 2],
@@ -50,7 +50,7 @@ pub(super) struct Share {
     until: AtomicU64,
 }
 
-/// The part of a limit that always has its place.
+/// The part of a limit that always has its slot.
 const ALWAYS: usize = usize::MAX;
 
 impl KeyRoom {
@@ -96,14 +96,14 @@ impl KeyRoom {
         self.counted.load(Relaxed).wrapping_add(self.begun.load(Relaxed))
     }
 
-    /// Returns the keys from which on each new one asks for its place. They are fewer than the
+    /// Returns the keys from which on each new one asks for its slot. They are fewer than the
     /// pool, because one in 16 stands for all.
     fn tight_from(&self) -> usize {
         let pool = self.pool.load(Relaxed);
         pool - pool / 32
     }
 
-    /// Counts a key that took no place and had used nothing, which is a new one or an old one.
+    /// Counts a key that took no slot and had used nothing, which is a new one or an old one.
     /// Returns whether the keys are to be counted.
     #[inline]
     pub(super) fn begin(&self, key: CountKey) -> bool {
@@ -117,7 +117,7 @@ impl KeyRoom {
         self.keys() >= self.tight_from()
     }
 
-    /// Ends the arrival of a key that took a place.
+    /// Ends the arrival of a key that took a slot.
     pub(super) fn arrive(&self) {
         self.arrived.fetch_add(1, AcqRel);
     }
@@ -135,22 +135,22 @@ impl KeyRoom {
         }
     }
 
-    /// Returns whether a new key of a limit has a place, and takes it: [`arrive`](Self::arrive)
+    /// Returns whether a new key of a limit has a slot, and takes it: [`arrive`](Self::arrive)
     /// follows.
     pub(super) fn take(&self, share: &Share, is_taken: bool) -> bool {
         let part = share.part.load(Relaxed);
-        // First, so that no two calls take the last place. A call that is refused one counts for a
+        // First, so that no two calls take the last slot. A call that is refused one counts for a
         // moment, and another call may be refused because of it: its key shares a count.
         let begun = self.begun.fetch_add(usize::from(is_taken), Relaxed);
         let keys = self.counted.load(Relaxed).wrapping_add(begun);
         let is_within = part == ALWAYS || keys < self.pool.load(Relaxed);
-        let has_place = is_within || (keys < self.usable.load(Relaxed) && share.taken() < part);
-        if has_place && is_taken {
+        let has_slot = is_within || (keys < self.usable.load(Relaxed) && share.taken() < part);
+        if has_slot && is_taken {
             share.taken[0].fetch_add(usize::from(!is_within), Relaxed);
         } else if is_taken {
             self.begun.fetch_sub(1, Relaxed);
         }
-        has_place
+        has_slot
     }
 
     /// Counts a decision on a shared count, which counts until a time. Says the first one.
@@ -171,7 +171,7 @@ impl KeyRoom {
         self.shared.load(Relaxed)
     }
 
-    /// Returns the key of the count that a key without a place shares.
+    /// Returns the key of the count that a key without a slot shares.
     pub(super) fn shared_key(&self, share: &Share, key: CountKey) -> CountKey {
         let half = key.last_chunk().map_or(0, |half| u64::from_le_bytes(*half));
         let slot = half % self.slots.load(Relaxed) as u64;

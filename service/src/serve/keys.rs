@@ -17,23 +17,23 @@ pub(super) struct HeldKey {
 enum Arrival {
     /// The room was not tight: the call did not look whether the key is known.
     Free,
-    /// The key is new, and took a place.
+    /// The key is new, and took a slot.
     Taken,
     /// The key is known, or shares a count.
     Known,
 }
 
 impl LimitCounts {
-    /// Returns the key of the count that a key has: its own, if it has a place.
+    /// Returns the key of the count that a key has: its own, if it has a slot.
     #[inline]
-    pub(super) fn place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> HeldKey {
+    pub(super) fn key_of(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> HeldKey {
         match state.past.is_live() || state.share.is_shared() || self.room.is_tight() {
             true => self.find_place(counter, state, key, verb),
             false => HeldKey { key, arrival: Arrival::Free },
         }
     }
 
-    /// Charges a key with its use where a reload has left it. A new key looks for a place.
+    /// Charges a key with its use where a reload has left it. A new key looks for a slot.
     #[cold]
     fn find_place(&self, counter: &Counter, state: &LimitState, key: CountKey, verb: Verb) -> HeldKey {
         let Some(home) = self.home(counter) else { return HeldKey { key, arrival: Arrival::Known } };
@@ -95,15 +95,15 @@ impl LimitCounts {
             windows.keys.evict_idle();
         }
         self.all_texts().values().for_each(|limiter| limiter.table.sweep());
-        let mut places = self.places();
-        places.forget_over();
+        let mut paths = self.limit_paths();
+        paths.forget_over();
         let is_tight = self.room.is_tight();
         let now = self.nanos();
-        places.each(|home, state| state.share.turn(now, longest(home), is_tight));
+        paths.each(|home, state| state.share.turn(now, longest(home), is_tight));
         self.overrides.share.turn(now, 0, is_tight);
-        drop(places);
+        drop(paths);
         let mut texts = self.texts.write().unwrap_or_else(PoisonError::into_inner);
-        // A rule, a place or a request has the others.
+        // A rule, a path or a request has the others.
         texts.retain(|_, limiter| Arc::strong_count(limiter) > 1 || limiter.table.stats().keys > 0);
         drop(texts);
         self.count_keys();

@@ -8,7 +8,7 @@ use super::limiters::TextLimiter;
 use super::statistics::{Numbers, Statistics};
 use crate::rules::tree::{RuleLimit, Rules, Unit};
 
-/// The arithmetic of a limit, and its place among the counts.
+/// The arithmetic of a limit, and its home among the counts.
 #[derive(Clone)]
 pub(super) enum Counter {
     Unlimited,
@@ -52,7 +52,7 @@ impl Counter {
     }
 
     /// Returns the number and the unit that `current_limit` tells.
-    pub(super) fn told(&self) -> (u32, Unit) {
+    pub(super) fn current_limit(&self) -> (u32, Unit) {
         match self {
             Counter::Window { unit, requests, .. } => (*requests, *unit),
             Counter::Text { limiter, .. } => (limiter.tokens, limiter.unit),

@@ -20,7 +20,7 @@ use crate::files::{Listing, read};
 use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
 use tollgate_common::log::LogHandle;
 use tollgate_common::net::tls::Tls;
-use tollgate_common::settings::fault::few;
+use tollgate_common::settings::error::few;
 
 /// From one look at the paths to the next.
 const PERIOD: Duration = Duration::from_millis(250);

@@ -120,11 +120,12 @@ fn bind(
     service: &Arc<Service>,
     tls: Option<Arc<Tls>>,
 ) -> Result<Vec<(Arc<Front>, Listener)>, String> {
-    let mut places = vec![(Protocol::Grpc, settings.grpc()), (Protocol::Http, Address::Tcp(settings.http))];
-    places.extend(settings.prometheus().map(|at| (Protocol::Prometheus, Address::Tcp(at))));
-    let each = (open_files_limit().saturating_sub(OWN_FILES) / places.len()).clamp(1, CONNECTIONS);
+    let mut addresses =
+        vec![(Protocol::Grpc, settings.grpc()), (Protocol::Http, Address::Tcp(settings.http))];
+    addresses.extend(settings.prometheus().map(|at| (Protocol::Prometheus, Address::Tcp(at))));
+    let each = (open_files_limit().saturating_sub(OWN_FILES) / addresses.len()).clamp(1, CONNECTIONS);
     let mut fronts = Vec::new();
-    for (protocol, at) in places {
+    for (protocol, at) in addresses {
         let listener = Listener::bind(&at)?;
         let (name, tls) = match protocol {
             Protocol::Grpc => ("gRPC", tls.clone()),

@@ -7,13 +7,13 @@ use siphasher::sip128::SipHasher13;
 
 use super::counts::{CountOptions, LimitCounts};
 use super::homes::Home;
+use super::limit_paths::LimitPaths;
 use super::limiters::{TextLimiter, Windows};
-use super::places::LimitPlaces;
 use crate::rules::tree::Unit;
 use tollgate_common::state_file::{SavedPart, Writer, take_secret};
 
-/// The name of the part with the places of the limits. That of a table has other letters.
-const PLACES: &str = "places";
+/// The name of the part with the paths of the limits. That of a table has other letters.
+const PATHS: &str = "paths";
 
 impl LimitCounts {
     /// Returns counts by the secret of a saved state, which know the rules of the save. It takes
@@ -23,15 +23,15 @@ impl LimitCounts {
             Some(secret) => LimitCounts::by(SipHasher13::new_with_key(&secret), options),
             None => LimitCounts::new(options),
         };
-        if let Some(place) = parts.iter().position(|part| part.name == PLACES) {
-            let text = parts.remove(place).bytes;
+        if let Some(index) = parts.iter().position(|part| part.name == PATHS) {
+            let text = parts.remove(index).bytes;
             let home = |name: &str| counts.home_of(name);
-            *counts.places() = LimitPlaces::read(&String::from_utf8_lossy(&text), home);
+            *counts.limit_paths() = LimitPaths::read(&String::from_utf8_lossy(&text), home);
         }
         counts
     }
 
-    /// Writes the secret, the places of the limits, and all tables.
+    /// Writes the secret, the paths of the limits, and all tables.
     pub(crate) fn save(&self, to: &mut Writer) -> io::Result<()> {
         to.put_secret(&self.hasher.key())?;
         self.each_part(|name, bytes| to.put(name, bytes))
@@ -47,7 +47,7 @@ impl LimitCounts {
     /// counts: of each key the higher count holds. One that is refused is a warning.
     pub(crate) fn merge(&self, parts: Vec<SavedPart>) {
         let others = LimitCounts::by(self.hasher, &self.options);
-        for part in parts.into_iter().filter(|part| part.name != PLACES) {
+        for part in parts.into_iter().filter(|part| part.name != PATHS) {
             if let Err(why) = others.restore(&part) {
                 tracing::warn!("the state of `{}`, of another process, is not merged: {why}", part.name);
             }
@@ -63,10 +63,10 @@ impl LimitCounts {
 
     /// Calls `put` with each part but the secret.
     pub(super) fn each_part(&self, mut put: impl FnMut(&str, &[u8]) -> io::Result<()>) -> io::Result<()> {
-        let places = self.places();
-        put(PLACES, places.save().as_bytes())?;
-        let (texts, has_past) = (self.all_texts(), places.have_past());
-        drop(places);
+        let paths = self.limit_paths();
+        put(PATHS, paths.save().as_bytes())?;
+        let (texts, has_past) = (self.all_texts(), paths.have_past());
+        drop(paths);
         let units = Unit::ALL.map(|unit| self.of(unit));
         let units = units.into_iter().map(|windows| (windows.unit.text().to_owned(), Saved::Unit(windows)));
         let texts = texts.iter().map(|(text, limiter)| (text.to_string(), Saved::Text(limiter)));

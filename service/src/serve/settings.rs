@@ -14,10 +14,27 @@ use super::decide::DecisionOptions;
 use super::statistics::{OWN_LABELS, quoted};
 use super::status::HeaderNames;
 use tollgate_common::net::tls::{Certificate, Clients};
+use tollgate_common::settings;
+use tollgate_common::settings::options::Table;
+use tollgate_common::settings::table::Set::{Joined, One};
+use tollgate_common::settings::table::Value::Usual;
+use tollgate_common::settings::table::{Setting, apply, defaults};
 use tollgate_common::settings::values::{Address, DAY, address, choice, number, switch, time};
 
 /// A hundred years.
 const NEVER: Duration = DAY.saturating_mul(36_525);
+
+/// The levels of the log, in the spellings of envoyproxy/ratelimit.
+const LEVELS: [(&str, Level); 8] = [
+    ("trace", Level::TRACE),
+    ("debug", Level::DEBUG),
+    ("info", Level::INFO),
+    ("warn", Level::WARN),
+    ("warning", Level::WARN),
+    ("error", Level::ERROR),
+    ("fatal", Level::ERROR),
+    ("panic", Level::ERROR),
+];
 
 /// All settings. A reload reads them again.
 #[derive(Clone, Debug)]
@@ -109,9 +126,8 @@ impl ServeSettings {
             has_no_stats: false,
             checks: Arc::default(),
         };
-        for row in ROWS.iter().filter(|row| !row.default.is_empty()) {
-            (row.set)(&mut to, row.default, Path::new("")).expect("a default is valid, as a test checks");
-        }
+        let mistakes = apply(&mut to, SETTINGS, &[&defaults(SETTINGS)]);
+        assert!(mistakes.is_empty(), "the defaults are valid, as a test checks: {mistakes:?}");
         to
     }
 
@@ -160,131 +176,149 @@ impl ServeSettings {
     }
 }
 
-/// A setting.
-pub(super) struct Row {
-    /// The variable of the environment. An empty one is a setting without.
-    pub(super) variable: &'static str,
-    /// The flag and the form of its value, which is empty for a switch.
-    pub(super) flag: &'static str,
-    pub(super) default: &'static str,
-    pub(super) help: &'static str,
-    pub(super) set: fn(&mut ServeSettings, &str, &Path) -> Result<(), String>,
-}
+/// The table of the service's settings.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServeTable;
 
-impl Row {
-    /// Returns the flag without the form of its value.
-    pub(super) fn long(&self) -> &'static str {
-        self.flag.split(' ').next().unwrap_or_default()
+impl Table for ServeTable {
+    type Settings = ServeSettings;
+
+    fn settings() -> impl Iterator<Item = &'static Setting<ServeSettings>> {
+        SETTINGS.iter()
     }
 
-    /// Returns the name in a TOML file: that of the flag, or of the variable.
-    pub(super) fn name(&self) -> String {
-        let name = if self.flag.is_empty() { self.variable } else { self.long() };
-        name.to_ascii_lowercase().replace('-', "_")
+    fn defaults() -> ServeSettings {
+        ServeSettings::new(Vec::new())
     }
 }
 
-macro_rules! rows {
-    ($($variable:literal, $flag:literal, $default:literal, $help:literal: $set:expr;)*) => {
-        pub(super) static ROWS: &[Row] =
-            &[$(Row { variable: $variable, flag: $flag, default: $default, help: $help, set: $set },)*];
-    };
-}
-
-rows! {
-    "GRPC_HOST", "", "0.0.0.0", "the address of gRPC": |to, v, _| host(v).map(|it| to.grpc.set_ip(it));
-    "GRPC_PORT", "", "8081", "the port of gRPC": |to, v, _| port(v).map(|it| to.grpc.set_port(it));
-    "GRPC_UDS", "", "", "the path of a Unix socket for gRPC":
-        |to, v, _| { to.grpc_socket = Some(v.into()); Ok(()) };
-    "", "grpc ADDR|unix:PATH", "", "where gRPC is served [0.0.0.0:8081]": |to, v, _| {
-        match address(v)? {
-            Address::Tcp(at) => (to.grpc, to.grpc_socket) = (at, None),
-            Address::Unix(path) => to.grpc_socket = Some(path),
-        }
-        Ok(())
-    };
-    "HOST", "", "0.0.0.0", "the address of HTTP": |to, v, _| host(v).map(|it| to.http.set_ip(it));
-    "PORT", "", "8080", "the port of HTTP": |to, v, _| port(v).map(|it| to.http.set_port(it));
-    "", "http ADDR", "", "where /json and /healthcheck are served [0.0.0.0:8080]":
-        |to, v, _| tcp(v).map(|it| to.http = it);
-    "DEBUG_HOST", "", "", "the address of the debug pages, also a public one": |to, v, _| {
-        to.admin_public = true;
-        host(v).map(|it| to.admin.set_ip(it))
-    };
-    "DEBUG_PORT", "", "6070", "the port of the debug pages": |to, v, _| port(v).map(|it| to.admin.set_port(it));
-    "", "admin ADDR", "", "where the debug pages are served [127.0.0.1:6070]":
-        |to, v, _| tcp(v).map(|it| (to.admin, to.admin_public) = (it, false));
-    "", "admin-public", "false", "others than this host may reach the debug pages":
-        |to, v, _| switch(v).map(|it| to.admin_public |= it);
-    "", "algorithm fixed_window|token_bucket", "fixed_window", "how `unit` and `requests_per_unit` count": |to, v, _| {
-        choice(v, &Algorithm::NAMES).map(|it| to.algorithm = it)
-    };
-    "", "max-keys N", "2097152", "the most keys of all limits; further ones share":
-        |to, v, _| number(v, 1_024, 1 << 28).map(|it| to.max_keys = it);
-    "TOLLGATE_STATE", "state FILE", "", "the counts outlive a restart in this file":
-        |to, v, folder| { to.state = Some(folder.join(v)); Ok(()) };
-    "TOLLGATE_STATE_INTERVAL", "state-interval DURATION", "1m", "from one save of it to the next":
-        |to, v, _| time(v, Duration::from_millis(1), DAY).map(|it| to.state_interval = it);
-    "GRPC_SERVER_USE_TLS", "", "false", "gRPC is TLS": |to, v, _| switch(v).map(|it| to.has_tls = it);
-    "GRPC_SERVER_TLS_CERT", "tls-cert FILE", "", "the certificate chain of gRPC, a PEM file; the flag turns TLS on":
-        |to, v, folder| { to.certificate.chain = folder.join(v); Ok(()) };
-    "GRPC_SERVER_TLS_KEY", "tls-key FILE", "", "the private key of gRPC, a PEM file":
-        |to, v, folder| { to.certificate.key = folder.join(v); Ok(()) };
-    "GRPC_CLIENT_TLS_CACERT", "client-ca FILE", "", "the authority that clients need a certificate of, a PEM file":
-        |to, v, folder| { to.client_ca = folder.join(v); Ok(()) };
-    "GRPC_CLIENT_TLS_SAN", "client-san NAME[,NAME]", "", "the names of which the client's certificate needs one":
-        |to, v, _| { to.client_names = v.split(',').map(|name| name.trim().to_owned()).collect(); Ok(()) };
-    "GRPC_MAX_CONNECTION_AGE", "", "24h", "a connection of gRPC gets GOAWAY after this time, up to a tenth more or less; 0s is never":
-        |to, v, _| age(v).map(|it| to.max_age = it);
-    "GRPC_MAX_CONNECTION_AGE_GRACE", "", "1h", "and is closed after this time more; 0s is never":
-        |to, v, _| age(v).map(|it| to.max_age_grace = it);
-    "", "lame-duck DURATION", "5s", "from a stop signal to the end of accepting connections":
-        |to, v, _| time(v, Duration::ZERO, DAY).map(|it| to.lame_duck = it);
-    "", "drain DURATION", "10s", "from then on, for the requests under way":
-        |to, v, _| time(v, Duration::ZERO, DAY).map(|it| to.drain = it);
-    "LOG_LEVEL", "", "info", "trace, debug, info, warn or error (also fatal, panic)": |to, v, _| {
-        let levels = [("trace", Level::TRACE), ("debug", Level::DEBUG), ("info", Level::INFO), ("warn", Level::WARN),
-            ("warning", Level::WARN), ("error", Level::ERROR), ("fatal", Level::ERROR), ("panic", Level::ERROR)];
-        choice(&v.to_ascii_lowercase(), &levels).map(|it| to.log_level = it)
-    };
-    "LOG_FORMAT", "log text|json", "text", "the form of the lines on stderr":
-        |to, v, _| choice(&v.to_ascii_lowercase(), &[("text", false), ("json", true)]).map(|it| to.log_json = it);
-    "RUNTIME_ROOT", "", "/srv/runtime_data/current", "the root of the configuration, if no PATH is given":
-        |to, v, _| { to.runtime[0] = v.into(); Ok(()) };
-    "RUNTIME_SUBDIRECTORY", "", "", "a folder in it": |to, v, _| { to.runtime[1] = v.into(); Ok(()) };
-    "RUNTIME_APPDIRECTORY", "", "config", "a folder in that": |to, v, _| { to.runtime[2] = v.into(); Ok(()) };
-    "RUNTIME_IGNOREDOTFILES", "", "true", "accepted; files that begin with a dot are never read": |_, v, _| switch(v).map(drop);
-    "RUNTIME_WATCH_ROOT", "", "true", "accepted; all paths are looked at, four times a second": |_, v, _| switch(v).map(drop);
-    "NEAR_LIMIT_RATIO", "", "0.8", "the share of a limit from which hits count as near it": |to, v, _| {
-        let share = v.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-        share.ok_or("expected a number from 0 to 1".to_owned()).map(|it| to.decision.near_limit_ratio = it)
-    };
-    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "", "false", "if one limit of a request is over, others do not count it":
-        |to, v, _| switch(v).map(|it| to.decision.stops_when_over = it);
-    "LIMIT_RESPONSE_HEADERS_ENABLED", "", "false", "answers have headers": |to, v, _| switch(v).map(|it| to.has_headers = it);
-    "LIMIT_LIMIT_HEADER", "", "RateLimit-Limit", "the header of the limit":
-        |to, v, _| { to.headers.limit = v.to_owned(); Ok(()) };
-    "LIMIT_REMAINING_HEADER", "", "RateLimit-Remaining", "the header of what is left":
-        |to, v, _| { to.headers.remaining = v.to_owned(); Ok(()) };
-    "LIMIT_RESET_HEADER", "", "RateLimit-Reset", "the header of the seconds to the end of the window":
-        |to, v, _| { to.headers.reset = v.to_owned(); Ok(()) };
-    "SHADOW_MODE", "shadow", "false", "decisions are counted, and no request is refused":
-        |to, v, _| switch(v).map(|it| to.decision.is_shadow = it);
-    "QUOTA_MODE", "", "false", "each limit is a quota": |to, v, _| switch(v).map(|it| to.decision.is_quota = it);
-    "RESPONSE_DYNAMIC_METADATA", "", "false", "answers have dynamic metadata":
-        |to, v, _| switch(v).map(|it| to.decision.tells_metadata = it);
-    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "", "false", "healthy only once a domain is loaded":
-        |to, v, _| switch(v).map(|it| to.needs_domain = it);
-    "FORCE_START_WITHOUT_INITIAL_CONFIG", "", "false", "start though the configuration is refused":
-        |to, v, _| switch(v).map(|it| to.starts_without = it);
-    "MERGE_DOMAIN_CONFIG", "", "false", "files may share a domain": |to, v, _| switch(v).map(|it| to.merges_domains = it);
-    "USE_PROMETHEUS", "", "false", "a listener of its own for Prometheus": |to, v, _| switch(v).map(|it| to.has_prometheus = it);
-    "PROMETHEUS_ADDR", "", ":9090", "its address": |to, v, _| tcp(v).map(|it| to.prometheus = it);
-    "PROMETHEUS_PATH", "", "/metrics", "its path": |to, v, _| { to.prometheus_path = v.to_owned(); Ok(()) };
-    "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "", "false", "response times are in milliseconds there":
-        |to, v, _| switch(v).map(|it| to.in_milliseconds = it);
-    "EXTRA_TAGS", "", "", "labels of each metric, as `k:v,k2:v2`": |to, v, _| labels(v).map(|it| to.extra_labels = it);
-    "DISABLE_STATS", "", "false", "there is no such listener": |to, v, _| switch(v).map(|it| to.has_no_stats = it);
+settings! { static SETTINGS: ServeSettings;
+    "grpc_host", "" = "GRPC_HOST", "the address of gRPC" =>
+        One(|to, v, _| host(v).map(|it| to.grpc.set_ip(it))), Usual("0.0.0.0");
+    "grpc_port", "" = "GRPC_PORT", "the port of gRPC" =>
+        One(|to, v, _| port(v).map(|it| to.grpc.set_port(it))), Usual("8081");
+    "grpc_uds", "" = "GRPC_UDS", "the path of a Unix socket for gRPC" =>
+        One(|to, v, _| { to.grpc_socket = Some(v.into()); Ok(()) }), Usual("");
+    "grpc", "grpc ADDR|unix:PATH", "where gRPC is served [0.0.0.0:8081]" =>
+        One(|to, v, _| {
+            match address(v)? {
+                Address::Tcp(at) => (to.grpc, to.grpc_socket) = (at, None),
+                Address::Unix(path) => to.grpc_socket = Some(path),
+            }
+            Ok(())
+        }), Usual("");
+    "host", "" = "HOST", "the address of HTTP" =>
+        One(|to, v, _| host(v).map(|it| to.http.set_ip(it))), Usual("0.0.0.0");
+    "port", "" = "PORT", "the port of HTTP" =>
+        One(|to, v, _| port(v).map(|it| to.http.set_port(it))), Usual("8080");
+    "http", "http ADDR", "where /json and /healthcheck are served [0.0.0.0:8080]" =>
+        One(|to, v, _| tcp(v).map(|it| to.http = it)), Usual("");
+    "debug_host", "" = "DEBUG_HOST", "the address of the debug pages, also a public one" =>
+        One(|to, v, _| {
+            to.admin_public = true;
+            host(v).map(|it| to.admin.set_ip(it))
+        }), Usual("");
+    "debug_port", "" = "DEBUG_PORT", "the port of the debug pages" =>
+        One(|to, v, _| port(v).map(|it| to.admin.set_port(it))), Usual("6070");
+    "admin", "admin ADDR", "where the debug pages are served [127.0.0.1:6070]" =>
+        One(|to, v, _| tcp(v).map(|it| (to.admin, to.admin_public) = (it, false))), Usual("");
+    "admin_public", "admin-public", "others than this host may reach the debug pages" =>
+        One(|to, v, _| switch(v).map(|it| to.admin_public |= it)), Usual("false");
+    "algorithm", "algorithm fixed_window|token_bucket", "how `unit` and `requests_per_unit` count" =>
+        One(|to, v, _| choice(v, &Algorithm::NAMES).map(|it| to.algorithm = it)), Usual("fixed_window");
+    "max_keys", "max-keys N", "the most keys of all limits; further ones share" =>
+        One(|to, v, _| number(v, 1_024, 1 << 28).map(|it| to.max_keys = it)), Usual("2097152");
+    "state", "state FILE" = "TOLLGATE_STATE", "the counts outlive a restart in this file" =>
+        One(|to, v, folder| { to.state = Some(folder.join(v)); Ok(()) }), Usual("");
+    "state_interval", "state-interval DURATION" = "TOLLGATE_STATE_INTERVAL",
+        "from one save of it to the next" =>
+        One(|to, v, _| time(v, Duration::from_millis(1), DAY).map(|it| to.state_interval = it)), Usual("1m");
+    "grpc_server_use_tls", "" = "GRPC_SERVER_USE_TLS", "gRPC is TLS" =>
+        One(|to, v, _| switch(v).map(|it| to.has_tls = it)), Usual("false");
+    "tls_cert", "tls-cert FILE" = "GRPC_SERVER_TLS_CERT",
+        "the certificate chain of gRPC, a PEM file; the flag turns TLS on" =>
+        One(|to, v, folder| { to.certificate.chain = folder.join(v); Ok(()) }), Usual("");
+    "tls_key", "tls-key FILE" = "GRPC_SERVER_TLS_KEY", "the private key of gRPC, a PEM file" =>
+        One(|to, v, folder| { to.certificate.key = folder.join(v); Ok(()) }), Usual("");
+    "client_ca", "client-ca FILE" = "GRPC_CLIENT_TLS_CACERT",
+        "the authority that clients need a certificate of, a PEM file" =>
+        One(|to, v, folder| { to.client_ca = folder.join(v); Ok(()) }), Usual("");
+    "client_san", "client-san NAME[,NAME]" = "GRPC_CLIENT_TLS_SAN",
+        "the names of which the client's certificate needs one" =>
+        Joined(|to, v| {
+            to.client_names = v.split(',').map(|name| name.trim().to_owned()).collect();
+            Ok(())
+        }), Usual("");
+    "grpc_max_connection_age", "" = "GRPC_MAX_CONNECTION_AGE",
+        "a connection of gRPC gets GOAWAY after this time, up to a tenth more or less; 0s is never" =>
+        One(|to, v, _| age(v).map(|it| to.max_age = it)), Usual("24h");
+    "grpc_max_connection_age_grace", "" = "GRPC_MAX_CONNECTION_AGE_GRACE",
+        "and is closed after this time more; 0s is never" =>
+        One(|to, v, _| age(v).map(|it| to.max_age_grace = it)), Usual("1h");
+    "lame_duck", "lame-duck DURATION", "from a stop signal to the end of accepting connections" =>
+        One(|to, v, _| time(v, Duration::ZERO, DAY).map(|it| to.lame_duck = it)), Usual("5s");
+    "drain", "drain DURATION", "from then on, for the requests under way" =>
+        One(|to, v, _| time(v, Duration::ZERO, DAY).map(|it| to.drain = it)), Usual("10s");
+    "log_level", "" = "LOG_LEVEL", "trace, debug, info, warn or error (also fatal, panic)" =>
+        One(|to, v, _| choice(&v.to_ascii_lowercase(), &LEVELS).map(|it| to.log_level = it)), Usual("info");
+    "log", "log text|json" = "LOG_FORMAT", "the form of the lines on stderr" =>
+        One(|to, v, _| choice(&v.to_ascii_lowercase(), &[("text", false), ("json", true)]).map(|it| to.log_json = it)),
+        Usual("text");
+    "runtime_root", "" = "RUNTIME_ROOT", "the root of the configuration, if no PATH is given" =>
+        One(|to, v, _| { to.runtime[0] = v.into(); Ok(()) }), Usual("/srv/runtime_data/current");
+    "runtime_subdirectory", "" = "RUNTIME_SUBDIRECTORY", "a folder in it" =>
+        One(|to, v, _| { to.runtime[1] = v.into(); Ok(()) }), Usual("");
+    "runtime_appdirectory", "" = "RUNTIME_APPDIRECTORY", "a folder in that" =>
+        One(|to, v, _| { to.runtime[2] = v.into(); Ok(()) }), Usual("config");
+    "runtime_ignoredotfiles", "" = "RUNTIME_IGNOREDOTFILES",
+        "accepted; files that begin with a dot are never read" =>
+        One(|_, v, _| switch(v).map(drop)), Usual("true");
+    "runtime_watch_root", "" = "RUNTIME_WATCH_ROOT",
+        "accepted; all paths are looked at, four times a second" =>
+        One(|_, v, _| switch(v).map(drop)), Usual("true");
+    "near_limit_ratio", "" = "NEAR_LIMIT_RATIO", "the share of a limit from which hits count as near it" =>
+        One(|to, v, _| {
+            let share = v.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+            share.ok_or("expected a number from 0 to 1".to_owned()).map(|it| to.decision.near_limit_ratio = it)
+        }), Usual("0.8");
+    "stop_cache_key_increment_when_overlimit", "" = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+        "if one limit of a request is over, others do not count it" =>
+        One(|to, v, _| switch(v).map(|it| to.decision.stops_when_over = it)), Usual("false");
+    "limit_response_headers_enabled", "" = "LIMIT_RESPONSE_HEADERS_ENABLED", "answers have headers" =>
+        One(|to, v, _| switch(v).map(|it| to.has_headers = it)), Usual("false");
+    "limit_limit_header", "" = "LIMIT_LIMIT_HEADER", "the header of the limit" =>
+        One(|to, v, _| { to.headers.limit = v.to_owned(); Ok(()) }), Usual("RateLimit-Limit");
+    "limit_remaining_header", "" = "LIMIT_REMAINING_HEADER", "the header of what is left" =>
+        One(|to, v, _| { to.headers.remaining = v.to_owned(); Ok(()) }), Usual("RateLimit-Remaining");
+    "limit_reset_header", "" = "LIMIT_RESET_HEADER", "the header of the seconds to the end of the window" =>
+        One(|to, v, _| { to.headers.reset = v.to_owned(); Ok(()) }), Usual("RateLimit-Reset");
+    "shadow", "shadow" = "SHADOW_MODE", "decisions are counted, and no request is refused" =>
+        One(|to, v, _| switch(v).map(|it| to.decision.is_shadow = it)), Usual("false");
+    "quota_mode", "" = "QUOTA_MODE", "each limit is a quota" =>
+        One(|to, v, _| switch(v).map(|it| to.decision.is_quota = it)), Usual("false");
+    "response_dynamic_metadata", "" = "RESPONSE_DYNAMIC_METADATA", "answers have dynamic metadata" =>
+        One(|to, v, _| switch(v).map(|it| to.decision.tells_metadata = it)), Usual("false");
+    "healthy_with_at_least_one_config_loaded", "" = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+        "healthy only once a domain is loaded" =>
+        One(|to, v, _| switch(v).map(|it| to.needs_domain = it)), Usual("false");
+    "force_start_without_initial_config", "" = "FORCE_START_WITHOUT_INITIAL_CONFIG",
+        "start though the configuration is refused" =>
+        One(|to, v, _| switch(v).map(|it| to.starts_without = it)), Usual("false");
+    "merge_domain_config", "" = "MERGE_DOMAIN_CONFIG", "files may share a domain" =>
+        One(|to, v, _| switch(v).map(|it| to.merges_domains = it)), Usual("false");
+    "use_prometheus", "" = "USE_PROMETHEUS", "a listener of its own for Prometheus" =>
+        One(|to, v, _| switch(v).map(|it| to.has_prometheus = it)), Usual("false");
+    "prometheus_addr", "" = "PROMETHEUS_ADDR", "its address" =>
+        One(|to, v, _| tcp(v).map(|it| to.prometheus = it)), Usual(":9090");
+    "prometheus_path", "" = "PROMETHEUS_PATH", "its path" =>
+        One(|to, v, _| { to.prometheus_path = v.to_owned(); Ok(()) }), Usual("/metrics");
+    "prometheus_response_time_as_milliseconds", "" = "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
+        "response times are in milliseconds there" =>
+        One(|to, v, _| switch(v).map(|it| to.in_milliseconds = it)), Usual("false");
+    "extra_tags", "" = "EXTRA_TAGS", "labels of each metric, as `k:v,k2:v2`" =>
+        Joined(|to, v| labels(v).map(|it| to.extra_labels = it)), Usual("");
+    "disable_stats", "" = "DISABLE_STATS", "there is no such listener" =>
+        One(|to, v, _| switch(v).map(|it| to.has_no_stats = it)), Usual("false");
 }
 
 /// Returns the labels of tags, with `_` for each character that no label has.

@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
-
 use super::checks::Check;
 use super::options::ServeOptions;
-use super::settings::{ROWS, Row, ServeSettings};
-use tollgate_common::settings::fault::unknown;
-use tollgate_common::settings::file::{self, place};
+use super::settings::{ServeSettings, ServeTable};
+use tollgate_common::settings::error::{Mistake, check_all, mistake};
+use tollgate_common::settings::given::Given;
+use tollgate_common::settings::options::Table;
+use tollgate_common::settings::table::{apply, variables};
+use tollgate_common::settings::toml_file::{Beside, TomlFile};
 
-/// Reads all settings. An error is one sentence that names the value and its place.
+/// Reads all settings. An error is one sentence that names the value and its spot.
 ///
 /// With the built-in limits, an address that nothing names is one of this host alone.
 pub(crate) fn load(
@@ -24,66 +24,34 @@ pub(crate) fn load(
     if options.is_built_in {
         to.listen_here();
     }
-    for row in ROWS.iter().filter(|row| !row.variable.is_empty()) {
-        // An empty variable is none.
-        if let Some(text) = environment.get(row.variable).filter(|text| !text.is_empty()) {
-            let told = |why| format!("{}={text}: {why}", row.variable);
-            (row.set)(&mut to, text, Path::new("")).map_err(told)?;
-        }
-    }
+    let outside = |mistake: Mistake| mistake.what;
+    take(&variables(ServeTable::settings(), environment), &mut to).map_err(outside)?;
     if let Some(path) = &options.config {
-        to.config.clone_from(path);
         of_file(path, &mut to)?;
     }
-    for (row, text) in ROWS.iter().filter_map(|row| Some((row, options.flag(row.long())?))) {
-        let told = |why| format!("invalid value '{text}' for '--{}': {why}", row.flag);
-        (row.set)(&mut to, text, Path::new("")).map_err(told)?;
-    }
+    take(&options.flags.given, &mut to).map_err(outside)?;
     complete(to, options)
 }
 
-/// Sets the rows that a TOML file names.
-fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
-    let text = file::read(path, file::MOST)?;
-    let wrong = |at: usize, what: &str| place(path, &text, at, what);
-    let root = DeTable::parse(&text).map_err(|error| {
-        wrong(error.span().map_or(0, |span| span.start), error.message().lines().next().unwrap_or_default())
-    })?;
-    file::check(path, &text)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let names: Vec<String> = ROWS.iter().map(Row::name).collect();
-    to.checks = Check::all(&text).map_err(|(at, what)| wrong(at.start, &what))?.into();
-    for (key, value) in root.get_ref().iter().filter(|(key, _)| key.get_ref() != "check") {
-        let known = names.iter().position(|name| name == key.get_ref());
-        let row = known.map(|index| &ROWS[index]).ok_or_else(|| {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            wrong(key.span().start, &unknown(key.get_ref(), &names))
-        })?;
-        let text = scalar(value)
-            .ok_or_else(|| wrong(value.span().start, "expected a text, a number, true or false"))?;
-        let told = |why: String| wrong(value.span().start, &format!("{text}: {why}"));
-        (row.set)(to, &text, folder).map_err(told)?;
-        to.has_tls |= row.long() == "tls-cert";
-    }
-    Ok(())
+/// Sets the values of one source as a whole: two settings of one address are in its order.
+fn take(source: &Given, to: &mut ServeSettings) -> Result<(), Mistake> {
+    check_all(apply(to, ServeTable::settings(), &[source]))
 }
 
-fn scalar(value: &Spanned<DeValue<'_>>) -> Option<String> {
-    match value.get_ref() {
-        DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => Some(number.to_string()),
-        DeValue::Float(number) => Some(number.as_str().to_owned()),
-        DeValue::Boolean(on) => Some(on.to_string()),
-        DeValue::Array(items) => {
-            items.iter().map(scalar).collect::<Option<Vec<_>>>().map(|items| items.join(","))
-        }
-        _ => None,
-    }
+/// Sets the values that a TOML file names.
+fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
+    let names: Vec<&str> = ServeTable::settings().map(|setting| setting.name).collect();
+    let file = TomlFile::read(path, &names, &Beside::Unread("check"))?;
+    let checks = Check::all(&file.text).map_err(|(at, what)| mistake(Some(at.start), what));
+    to.checks = checks.map_err(|mistake| file.at_its_spot(mistake))?.into();
+    path.clone_into(&mut to.config);
+    to.has_tls |= file.given.texts.contains_key("tls_cert");
+    take(&file.given, to).map_err(|mistake| file.at_its_spot(mistake))
 }
 
 /// Derives settings from others, and checks them together.
 fn complete(mut to: ServeSettings, options: &ServeOptions) -> Result<ServeSettings, String> {
-    to.has_tls |= options.flag("tls-cert").is_some();
+    to.has_tls |= options.flags.given.texts.contains_key("tls_cert");
     let [chain, key] = [&to.certificate.chain, &to.certificate.key].map(|path| !path.as_os_str().is_empty());
     if to.has_tls && !(chain && key) {
         return Err("TLS needs a certificate and its key: --tls-cert and --tls-key".to_owned());

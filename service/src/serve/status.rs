@@ -41,9 +41,9 @@ pub(super) fn counted(
     }
 }
 
-/// Returns the status that an answer tells, with its limit and the seconds to its reset. It is the
+/// Returns the one status that headers tell, with its limit and the seconds to its reset. It is the
 /// refusal with the longest wait, or the limit with the fewest left.
-pub(super) fn told(
+pub(super) fn chosen(
     statuses: &[DescriptorStatus],
     is_refused: bool,
 ) -> Option<(&DescriptorStatus, &CurrentLimit, i64)> {
@@ -59,10 +59,10 @@ pub(super) fn told(
     }
 }
 
-/// Returns the headers of the status that is told.
+/// Returns the headers of the chosen status.
 pub(super) fn headers(names: &HeaderNames, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
     let is_refused = statuses.iter().any(|status| status.code() == Code::OverLimit);
-    let Some((status, limit, reset)) = told(statuses, is_refused) else { return Vec::new() };
+    let Some((status, limit, reset)) = chosen(statuses, is_refused) else { return Vec::new() };
     let header = |key: &String, value: String| HeaderValue { key: key.clone(), value };
     vec![
         header(&names.limit, limit.requests_per_unit.to_string()),

@@ -1,11 +1,10 @@
 //! The process of the service, and the calls of a case.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::Command;
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 use crate::protobuf;
-use tollgate_common::testing::until;
+use tollgate_common::testing::{Running, address_after, until};
 
 /// A time far above that of each step. Only a failing test waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,8 +29,7 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
 /// The process of the service. A drop of this value ends it.
 pub(crate) struct Service {
-    child: Child,
-    lines: Receiver<String>,
+    process: Running,
     addresses: [SocketAddr; 3],
     runtime: Runtime,
     /// The files, if this value has their folder.
@@ -55,25 +53,12 @@ impl Service {
         for address in ["--grpc", "--http", "--admin"].iter().filter(|name| !options.contains(name)) {
             command.args([address, "127.0.0.1:0"]);
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("it starts");
-        let (sender, lines) = mpsc::channel();
-        let (out, errors) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-        let pipes: [Box<dyn BufRead + Send>; 2] =
-            [Box::new(BufReader::new(out)), Box::new(BufReader::new(errors))];
-        for pipe in pipes {
-            let sender = sender.clone();
-            thread::spawn(move || pipe.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        }
-        drop(sender);
+        let process = Running::merged(&mut command);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let mut service =
-            Service { child, lines, addresses: [SocketAddr::from(([0; 4], 0)); 3], runtime, folder: None };
+        let nowhere = SocketAddr::from(([0; 4], 0));
+        let mut service = Service { process, addresses: [nowhere; 3], runtime, folder: None };
         for (index, before) in ["gRPC on ", "HTTP on ", "debug pages on "].into_iter().enumerate() {
-            let line = service.line_with(before)?;
-            let address = line.split_once(before).expect("as above").1.trim_start_matches("http://");
-            let address = address.split([' ', '/']).next().and_then(|text| text.parse().ok());
-            service.addresses[index] = address.unwrap_or_else(|| panic!("no address in {line:?}"));
+            service.addresses[index] = address_after(&service.line_with(before)?, before);
         }
         Ok(service)
     }
@@ -96,11 +81,11 @@ impl Service {
     pub(crate) fn line_with(&self, part: &str) -> Result<String, String> {
         let mut before = String::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.process.out.recv_timeout(PATIENCE) {
                 Ok(line) if line.contains(part) => return Ok(line),
                 Ok(line) => before += &format!("{line}\n"),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(before),
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("no {part:?} in {before:?}"),
+                Err(RecvTimeoutError::Disconnected) => return Err(before),
+                Err(RecvTimeoutError::Timeout) => panic!("no {part:?} in {before:?}"),
             }
         }
     }
@@ -114,14 +99,13 @@ impl Service {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
+        self.process.signal(signal);
     }
 
     /// Stops the process until a signal `-CONT`.
     pub(crate) fn freeze(&self) {
         self.signal("-STOP");
-        until("stopped", || tollgate_test_servers::process::is_stopped(self.child.id()));
+        until("stopped", || tollgate_test_servers::process::is_stopped(self.process.id()));
     }
 
     pub(crate) fn reload(&self) -> bool {
@@ -131,7 +115,7 @@ impl Service {
     /// The resident memory in MB.
     #[cfg(target_os = "linux")]
     pub(crate) fn resident(&self) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
         line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
     }
@@ -139,14 +123,12 @@ impl Service {
     /// Stops the process, and returns its exit code.
     pub(crate) fn stop(&mut self, signal: &str) -> Option<i32> {
         self.signal(signal);
-        // The channel ends with the process. This wait has a bound, and `wait` has none.
-        let _ = self.line_with("no line has this text").expect_err("it ends");
-        self.child.wait().expect("it was started here").code()
+        self.process.exit_code()
     }
 
     /// Ends the process, and waits for its end.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait()).expect("it runs");
+        self.process.kill();
     }
 
     pub(crate) fn should_rate_limit(&self, request: &Value) -> Value {
@@ -260,13 +242,5 @@ impl Caller {
             other => other,
         };
         Err(json!({"grpc": code, "message": text("grpc-message").replace("%20", " ")}))
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // The call fails only if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -165,7 +165,7 @@ fn number(headers: &HeaderMap, name: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn a_limit_is_told_in_headers_and_its_end_is_a_429_with_a_time() {
     let edge = Edge::start(|text| text);
     let (status, headers, body) = edge.get("/", &[]);
@@ -183,7 +183,7 @@ fn a_limit_is_told_in_headers_and_its_end_is_a_429_with_a_time() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn tokens_are_charged_at_the_end_of_a_response() {
     let edge = Edge::start(|text| text);
     let user = [("x-user", "ada")];
@@ -206,7 +206,7 @@ fn tokens_are_charged_at_the_end_of_a_response() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn requests_in_flight_give_their_place_back() {
     let edge = Edge::start(|text| text);
     let user = [("x-user", "ada")];
@@ -229,7 +229,7 @@ fn requests_in_flight_give_their_place_back() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn hits_of_a_virtual_host_are_ignored_by_envoy() {
     let edge = Edge::start(|text| {
         let action =
@@ -246,7 +246,7 @@ fn hits_of_a_virtual_host_are_ignored_by_envoy() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn a_route_that_envoy_answers_itself_is_not_limited() {
     let edge = Edge::start(|text| {
         let route = "- match: {prefix: /}\n                          route: *service\n";
@@ -263,7 +263,7 @@ fn a_route_that_envoy_answers_itself_is_not_limited() {
 }
 
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() {
     for (deny, status) in [(false, StatusCode::OK), (true, StatusCode::INTERNAL_SERVER_ERROR)] {
         let mut edge = Edge::start(|text| {
@@ -285,7 +285,7 @@ fn a_service_that_is_stopped_or_gone_is_passed_by_or_refused_as_the_file_says() 
 
 /// The retries of a route are for answers of an upstream, and this filter answers itself.
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn a_refusal_is_asked_for_once_whatever_a_route_retries() {
     let edge = Edge::start(|text| {
         let route = "route: &service {cluster: service}";
@@ -312,7 +312,7 @@ fn status_of(at: SocketAddr, target: &[u8], headers: &[u8]) -> u16 {
 /// The limit of the login is used up, and holds for each request. No request passes, whatever the
 /// path and the header have.
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn no_value_of_a_client_turns_a_limit_off() {
     let edge = Edge::start(|text| {
         let actions = [
@@ -363,7 +363,7 @@ fn no_value_of_a_client_turns_a_limit_off() {
 /// Envoy ends the question of a request that its client takes back, on the connection that carries
 /// the questions of all.
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn requests_that_are_taken_back_fail_no_question_of_others() {
     let edge = Edge::start(|text| text.replace("timeout: 0.1s", "timeout: 10s"));
     assert_eq!(edge.statuses("/login", &[]), [200, 200, 200, 200, 200, 429]);
@@ -384,7 +384,7 @@ fn requests_that_are_taken_back_fail_no_question_of_others() {
 
 /// Each replica is stopped and started again, in turn, until enough requests have been answered.
 #[test]
-#[ignore = "needs Envoy: scripts/behind-proxies"]
+#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
 fn a_rolling_restart_of_two_replicas_fails_no_request() {
     let options = ["--shadow", "--lame-duck", "1s"];
     let mut other = Service::of_the_example(&options);

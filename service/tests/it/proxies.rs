@@ -238,7 +238,7 @@ macro_rules! tests {
     ($recipe:ident in $module:ident: $($statement:ident)*) => {
         mod $module {
             $(#[test]
-            #[ignore = "needs the proxy: scripts/behind-proxies"]
+            #[ignore = "needs the proxy: verify/rigs/behind-proxies"]
             fn $statement() {
                 super::$statement(&super::$recipe);
             })*

@@ -136,14 +136,14 @@ fn a_check_of_headers_that_are_missing_is_a_decision() {
 
 mod envoy {
     #[test]
-    #[ignore = "needs Envoy: scripts/behind-proxies"]
+    #[ignore = "needs Envoy: verify/rigs/behind-proxies"]
     fn no_spelling_of_a_path_passes_its_limit() {
         super::spellings(super::Edge::start(|text| text).address);
     }
 
     /// A client of IPv6 has a network of 64 bits.
     #[test]
-    #[ignore = "needs Envoy: scripts/behind-proxies"]
+    #[ignore = "needs Envoy: verify/rigs/behind-proxies"]
     fn addresses_of_one_network_are_one_client() {
         let edge =
             super::Edge::start(|text| text.replace("use_remote_address: true", "use_remote_address: false"));

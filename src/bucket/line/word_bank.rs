@@ -28,6 +28,8 @@ pub(crate) struct WordBank<'a, W> {
     pub(crate) plan: Option<PlanTerms>,
     /// State from which a bucket starts that was never charged.
     pub(crate) initial: Option<State>,
+    /// Whether tokens went back to the word.
+    pub(crate) was_given: bool,
     reading: Reading,
 }
 
@@ -38,7 +40,8 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         plan: Option<PlanTerms>,
         initial: Option<State>,
     ) -> WordBank<'a, W> {
-        WordBank { engine, is_gone: mode.is_none(), mode, plan, initial, reading: engine.read() }
+        let (is_gone, was_given) = (mode.is_none(), false);
+        WordBank { engine, is_gone, mode, plan, initial, was_given, reading: engine.read() }
     }
 
     /// Returns the outcome of a take of 0 tokens.
@@ -230,7 +233,9 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
     }
 
     fn give_back(&mut self, units: u64, mark: Mark) -> Option<Mark> {
-        self.mode?.give_back(self.engine, self.plan, units, mark)
+        let left = self.mode?.give_back(self.engine, self.plan, units, mark);
+        self.was_given |= left.is_some();
+        left
     }
 
     fn nanos(&self, units: i64) -> u64 {

@@ -273,7 +273,7 @@ impl Ideal {
     }
 
     /// Returns how far the bucket has moved since the slot was made. The crate knows that modulo
-    /// the stamp's range: after a wrap it may see a place that is long past.
+    /// the stamp's range: after a wrap it may see a time that is long past.
     fn moved(&self, slot: &Slot) -> i128 {
         let earned = self.at.map_or(0, |at| at.earned);
         let turn = self.tick() << self.unit.stamp;

@@ -1,8 +1,8 @@
 //! The ideal bucket where one cannot tell which of two it is.
 //!
-//! No answer tells whether tokens came back. Within a tick of a full bucket, or of a place in line,
-//! only the word tells whether that was committed. Then there are two ideals from there on. Each
-//! answer must be right for one of them, and the ideals for which it is wrong are dropped.
+//! No answer tells whether tokens came back. Within a tick of a full bucket, or of a position in
+//! line, only the word tells whether that was committed. Then there are two ideals from there on.
+//! Each answer must be right for one of them, and the ideals for which it is wrong are dropped.
 
 use super::verbs::Slot;
 use super::{Ideal, Maybe};

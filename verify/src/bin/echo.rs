@@ -1,4 +1,4 @@
-//! The servers that `scripts/service-load` sets `tollgate serve` beside.
+//! The servers that `verify/rigs/service-load` sets `tollgate serve` beside.
 //!
 //! `grpc` is tonic with its transport, which answers `ShouldRateLimit` with as many statuses as
 //! there are descriptors. `http` is hyper, with an empty answer. Neither limits.

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --manifest-path distributed/benches/Cargo.toml --bin performance
 //! cargo run --release --manifest-path distributed/benches/Cargo.toml --bin performance -- --quick
-//! scripts/tables && scripts/plot    # the page of the CSV files
+//! scripts/plot    # the plots of the CSV files
 //! ```
 //!
 //! A quick run takes four minutes and writes to `distributed/benches/target/quick`. With
@@ -59,7 +59,7 @@ fn main() -> Result<(), Failure> {
             report::replace(&folder, part, rows)?;
         }
     }
-    println!("{}: scripts/tables and scripts/plot write the page", folder.display());
+    println!("{}: scripts/plot draws, and scripts/tables prints a part", folder.display());
     Ok(())
 }
 

@@ -10,10 +10,10 @@ use tollgate_test_servers::program::free_port;
 use crate::engine::{Options, PATIENT, Server, failure, heals, take, taken};
 
 /// The options of a store on a server that hangs.
-const IMPATIENT: Options = Options { connections: 1, patience: Duration::from_millis(150) };
+const IMPATIENT: Options = Options { connections: 1, patience: Duration::from_secs(1) };
 
-/// The deadline of a caller.
-const DEADLINE: Duration = Duration::from_millis(50);
+/// The deadline of a caller, which gives up long before the store.
+const DEADLINE: Duration = Duration::from_millis(20);
 
 /// A pause of a busy machine, far below that of a call without an end.
 const BUSY: Duration = Duration::from_secs(10);

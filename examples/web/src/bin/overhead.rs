@@ -1,5 +1,5 @@
 //! Requests through a layer, to be counted by callgrind: 20,000 of one kind, in a loop in a
-//! function of its own. `scripts/layer-instructions` counts them.
+//! function of its own. `scripts/instructions layer` counts them.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};

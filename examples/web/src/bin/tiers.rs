@@ -59,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let customers: Customers =
         Arc::new([customer("free-1", 1, Tier::Free), customer("pro-1", 2, Tier::Pro)].into());
 
-    // Any client comes this far: a table, which takes 22 bytes for each address.
+    // Any client comes this far: a table, which takes 21 bytes for each address.
     let addresses = RateLimiter::builder(Quota::per_second(200)).max_keys(100_000).inline()?.build();
     let by_address = RateLimitLayer::builder(addresses)
         .key(ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip()))

@@ -5,25 +5,24 @@ use std::fmt;
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::ClientIp;
+use super::{ClientIp, Trust};
 use crate::request::exempt::Exempt;
-use crate::request::forwarded::List;
 
-impl ClientIp {
-    /// Takes the first address outside all the networks, from the peer leftwards, by
-    /// `X-Forwarded-For`.
+impl Trust {
+    /// Trusts the proxies in these networks: the client is the first address outside of them, from
+    /// the peer leftwards.
     ///
     /// # Examples
     ///
     /// ```
-    /// use tollgate_http::ClientIp;
+    /// use tollgate_http::{ClientIp, HopList, Trust};
     ///
-    /// let proxies = ["10.0.0.0/8".parse()?, "2001:db8::/32".parse()?];
-    /// let by_client = ClientIp::peer().xff_trusted(proxies)?;
+    /// let proxies = Trust::networks(["10.0.0.0/8".parse()?, "2001:db8::/32".parse()?])?;
+    /// let by_client = ClientIp::peer().behind(HopList::XForwardedFor, proxies);
     /// # let _ = by_client;
     ///
     /// // If all were trusted, each client would choose its key.
-    /// assert!(ClientIp::peer().xff_trusted(["0.0.0.0/0".parse()?]).is_err());
+    /// assert!(Trust::networks(["0.0.0.0/0".parse()?]).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -31,29 +30,9 @@ impl ClientIp {
     ///
     /// [`InvalidNetwork`] names the first network that has every address, or none, or bits after
     /// its prefix.
-    pub fn xff_trusted(self, proxies: impl IntoIterator<Item = IpNet>) -> Result<ClientIp, InvalidNetwork> {
-        self.trusted_networks(List::Xff, proxies)
-    }
-
-    /// Takes the first address outside all the networks, from the peer leftwards, by `Forwarded`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`xff_trusted`](ClientIp::xff_trusted).
-    pub fn forwarded_trusted(
-        self,
-        proxies: impl IntoIterator<Item = IpNet>,
-    ) -> Result<ClientIp, InvalidNetwork> {
-        self.trusted_networks(List::Forwarded, proxies)
-    }
-
-    fn trusted_networks(
-        self,
-        list: List,
-        proxies: impl IntoIterator<Item = IpNet>,
-    ) -> Result<ClientIp, InvalidNetwork> {
+    pub fn networks(proxies: impl IntoIterator<Item = IpNet>) -> Result<Trust, InvalidNetwork> {
         let proxies = valid(proxies)?;
-        Ok(self.trusted(list, move |address| proxies.iter().any(|net| net.contains(&address))))
+        Ok(Trust::by(move |address| proxies.iter().any(|network| network.contains(&address))))
     }
 }
 
@@ -79,7 +58,7 @@ impl Exempt {
     ///
     /// # Errors
     ///
-    /// As for [`ClientIp::xff_trusted`].
+    /// As for [`Trust::networks`].
     pub fn networks(
         client: ClientIp,
         networks: impl IntoIterator<Item = IpNet>,

@@ -83,9 +83,9 @@ proptest! {
             }
         }
         let lines: Vec<_> = lines.iter().map(|line| ("forwarded", line.as_str())).collect();
-        let trusted = by_peer().forwarded_trusted_by(|address| matches!(address, IpAddr::V4(address) if address.octets()[0] == 10));
+        let trusted = forwarded(Trust::by(|address| matches!(address, IpAddr::V4(address) if address.octets()[0] == 10)));
         prop_assert_eq!(client(&trusted, "10.0.0.9", &lines), address.to_string(), "{:?}", lines);
-        let hops = by_peer().forwarded_hops(elements.len());
+        let hops = forwarded(Trust::hops(elements.len()));
         prop_assert_eq!(client(&hops, "10.0.0.9", &lines), address.to_string(), "{:?}", lines);
     }
 }

@@ -1,7 +1,7 @@
 // promise: layer
 //! Networks whose clients are exempt.
 
-use tollgate_http::InvalidNetwork;
+use tollgate_http::{HopList, InvalidNetwork, Trust};
 
 use super::*;
 use tollgate_testing::Random;
@@ -81,13 +81,12 @@ fn a_network_of_no_client_or_of_all_is_an_error_that_names_it() {
         let both = || nets(&["192.0.2.0/24", net]);
         let error = |result: Result<(), InvalidNetwork>| result.unwrap_err().to_string();
         assert_eq!(error(Exempt::networks(ClientIp::peer(), both()).map(drop)), text);
-        assert_eq!(error(ClientIp::peer().xff_trusted(both()).map(drop)), text);
-        assert_eq!(error(ClientIp::peer().forwarded_trusted(both()).map(drop)), text);
+        assert_eq!(error(Trust::networks(both()).map(drop)), text);
     }
     for net in ["0.0.0.0/1", "10.0.0.0/8", "192.0.2.1/32", "::/1", "::1/128", "::ffff:0:0:0/96", "fd00::/8"] {
-        assert!(ClientIp::peer().xff_trusted(nets(&[net])).is_ok(), "{net}");
+        assert!(Trust::networks(nets(&[net])).is_ok(), "{net}");
     }
-    assert!(ClientIp::peer().xff_trusted(nets(&[])).is_ok());
+    assert!(Trust::networks(nets(&[])).is_ok());
 }
 
 #[test]
@@ -139,8 +138,10 @@ fn no_header_of_a_client_outside_exempts_it() {
     let mut random = Random(22);
     for (name, wrapped) in [("x-forwarded-for", false), ("forwarded", true)] {
         let by = |name: &str| match name {
-            "forwarded" => ClientIp::peer().forwarded_trusted(nets(&proxies)).unwrap(),
-            _ => ClientIp::peer().xff_trusted(nets(&proxies)).unwrap(),
+            "forwarded" => {
+                ClientIp::peer().behind(HopList::Forwarded, Trust::networks(nets(&proxies)).unwrap())
+            }
+            _ => ClientIp::peer().behind(HopList::XForwardedFor, Trust::networks(nets(&proxies)).unwrap()),
         };
         let limiter = limiter::<IpAddr>(Quota::per_hour(1_000_000));
         let exempt = Exempt::networks(by(name), nets(&office)).unwrap();

@@ -1,6 +1,8 @@
 // promise: layer
 //! Requests without a key, and shares of the keys.
 
+use tollgate_http::{HopList, Trust};
+
 use super::*;
 
 #[test]
@@ -35,7 +37,9 @@ fn a_request_without_a_key_is_rejected_by_the_side_at_fault() {
     let anonymous = || Request::get("/").body(()).unwrap();
     // The peer's address is the server's to note, a header the client's to send.
     let (by_peer, _mock) = limiter(Quota::per_hour(1));
-    let layer = RateLimitLayer::builder(by_peer).key(ClientIp::peer().xff_hops(1)).build();
+    let layer = RateLimitLayer::builder(by_peer)
+        .key(ClientIp::peer().behind(HopList::XForwardedFor, Trust::hops(1)))
+        .build();
     let mut service = layer.layer(Echo::default());
     assert_eq!([(); 2].map(|()| status(&call(&mut service, anonymous()))), [500, 500]);
     assert_eq!((layer.stats().rejected, layer.stats().keyless), (2, 2));

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use tollgate_http::{Check, LayerBuilder};
+use tollgate_http::{Check, HopList, LayerBuilder, Trust};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -78,13 +78,14 @@ fn each_fault_is_said_once_and_not_of_a_granted_request() {
     let refused = |code| [&[][..], &[], code];
     let rejected = |code| [&[][..], code, &[]];
     let by_header = || ClientIp::peer().header(http::HeaderName::from_static("x-real-ip"));
-    let untrusting = || ClientIp::peer().xff_trusted_by(|_| false);
-    let trusting = || ClientIp::peer().xff_trusted_by(|_| true);
+    let behind = |trust| ClientIp::peer().behind(HopList::XForwardedFor, trust);
+    let untrusting = || behind(Trust::by(|_| false));
+    let trusting = || behind(Trust::by(|_| true));
     for (key, peer, header, expected) in [
         (ClientIp::peer(), "", None, rejected(&["no-peer"])),
         (ClientIp::peer_from(|peer: &Option<IpAddr>| *peer), A, None, rejected(&["no-peer"])),
         (untrusting(), "", Some((XFF, B)), rejected(&["no-peer"])),
-        (ClientIp::peer().xff_hops(1), "", None, rejected(&["no-peer"])),
+        (behind(Trust::hops(1)), "", None, rejected(&["no-peer"])),
         (ClientIp::peer(), A, None, NONE),
         // A proxy in front, and no word of it.
         (ClientIp::peer(), "10.0.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
@@ -95,19 +96,19 @@ fn each_fault_is_said_once_and_not_of_a_granted_request() {
         (ClientIp::peer(), "fe80::1", Some((XFF, B)), refused(&["peer-is-proxy"])),
         (ClientIp::peer(), "::1", Some((XFF, B)), refused(&["peer-is-proxy"])),
         // No hop is the peer.
-        (ClientIp::peer().xff_hops(0), "10.0.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
+        (behind(Trust::hops(0)), "10.0.0.1", Some((XFF, B)), refused(&["peer-is-proxy"])),
         // No proxy, as far as can be told.
         (ClientIp::peer(), A, Some((XFF, B)), NONE),
         (ClientIp::peer(), "100.128.0.1", Some((XFF, B)), NONE),
         (ClientIp::peer(), "10.0.0.1", None, NONE),
-        (ClientIp::peer().xff_hops(1), "10.0.0.1", Some((XFF, B)), NONE),
+        (behind(Trust::hops(1)), "10.0.0.1", Some((XFF, B)), NONE),
         // A list, and the peer that it is believed of.
         (untrusting(), "10.0.0.1", Some((XFF, B)), refused(&["untrusted-peer"])),
         (untrusting(), "10.0.0.1", None, NONE),
         (trusting(), "10.0.0.1", Some((XFF, B)), NONE),
         (trusting(), "10.0.0.1", Some((XFF, "unknown")), refused(&["unreadable-hop"])),
-        (ClientIp::peer().xff_hops(1), "10.0.0.1", Some((XFF, "")), refused(&["unreadable-hop"])),
-        (ClientIp::peer().xff_hops(2), "10.0.0.1", Some((XFF, B)), refused(&["too-few-hops"])),
+        (behind(Trust::hops(1)), "10.0.0.1", Some((XFF, "")), refused(&["unreadable-hop"])),
+        (behind(Trust::hops(2)), "10.0.0.1", Some((XFF, B)), refused(&["too-few-hops"])),
         // One header.
         (by_header(), "10.0.0.1", Some(("x-real-ip", B)), NONE),
         (by_header(), "10.0.0.1", Some(("x-real-ip", "a")), rejected(&["unreadable-hop"])),

@@ -3,16 +3,8 @@
 //! The limit is one request an hour, and its token is gone before a verdict. So 200 tells that a
 //! request is exempt, and 429 that it is not.
 
-use hyper::Method;
-
 use super::proxy_protocol::{ask, v1};
 use crate::support::{Connection, GET, Http2, OK, Proxy, Reloaded, tollgate};
-
-/// Returns the spellings that servers accept for `/login`.
-fn accepted() -> impl Iterator<Item = &'static str> {
-    let lines = tollgate_common::paths::ACCEPTED.lines();
-    lines.filter_map(|line| line.split_once(' ')).map(|(_, spelling)| spelling)
-}
 
 fn start(options: &str) -> Proxy {
     Proxy::start(&format!("--limit 1/h {options}"))
@@ -192,66 +184,6 @@ fn a_path_is_exempt_exactly_and_under_a_prefix_plainly() {
 }
 
 #[test]
-fn no_spelling_takes_the_path_of_a_route_out_of_its_limit() {
-    let route = "[[route]]\nprefix = \"/login\"\nlimit = \"1/h burst 1\"\n";
-    let proxy = Reloaded::start(&format!("limit = \"1/h\"\n{route}[exempt]\npaths = [\"/static/*\"]\n"));
-    let mut client = proxy.connect();
-    use_up(&mut client, "/login");
-    use_up(&mut client, "/");
-    let ways_out = [
-        "/static/..",
-        "/static/x/../..",
-        "/static/./..",
-        "/static//..//..",
-        "/static/%2e%2e",
-        "/static/.%2E",
-        "/static%2f..",
-        "/static/x%2f..%2F..",
-        "/static/..;x",
-        "/static/..%3bx",
-        "/static\\..",
-        "/static/x\\..\\..",
-        "/static/x%5c..%5c..",
-        "//static",
-        "/static;/..",
-    ];
-    let mut asked = 0;
-    for spelling in accepted() {
-        assert_eq!(client.get(spelling).status, 429, "{spelling}");
-        for way in ways_out {
-            let target = format!("{way}{spelling}");
-            assert_eq!(client.get(&target).status, 429, "{target}");
-            asked += 1;
-        }
-    }
-    assert!(asked > 3_000, "{asked}");
-    assert_eq!([decisions(&proxy, "/login")[0], decisions(&proxy, "default")[0]], [0, 0]);
-    assert_eq!(client.get("/static/login").status, 200);
-    assert_eq!([decisions(&proxy, "/login")[0], decisions(&proxy, "default")[0]], [0, 1]);
-}
-
-#[test]
-fn no_spelling_but_its_own_makes_a_path_exempt() {
-    let proxy = start("--exempt-path /login");
-    let mut client = proxy.connect();
-    use_up(&mut client, "/");
-    let (mut exempt, mut limited) = (0, 0);
-    for spelling in accepted() {
-        let path = spelling.split(['?', '#']).next().expect("a path");
-        let status = client.get(spelling).status;
-        if path == "/login" {
-            assert_eq!(status, 200, "{spelling}");
-            exempt += 1;
-        } else {
-            assert_eq!(status, 429, "{spelling}");
-            limited += 1;
-        }
-    }
-    assert!(exempt > 3 && limited > 200, "{exempt} {limited}");
-    assert_eq!(decisions(&proxy, "default"), [exempt, 1, limited + 1]);
-}
-
-#[test]
 fn a_method_is_exempt_as_it_is_spelled() {
     let proxy = start("--exempt-method OPTIONS --exempt-method PROPFIND");
     let mut client = proxy.connect();
@@ -278,35 +210,19 @@ fn a_method_is_exempt_as_it_is_spelled() {
     assert_eq!(decisions(&proxy, "default")[0], 2);
 }
 
+/// The tests of `tollgate-http` have the forms of a preflight.
 #[test]
-fn a_preflight_is_exempt_and_a_request_that_is_not_one_whole_is_limited() {
-    let proxy = start("--exempt-preflights");
-    let mut client = proxy.connect();
-    use_up(&mut client, "/");
-    let (origin, asks) = ("Origin: https://app.example\r\n", "Access-Control-Request-Method: PUT\r\n");
-    for (method, headers, status) in [
-        ("OPTIONS", format!("{origin}{asks}"), 200),
-        ("OPTIONS", format!("{asks}Access-Control-Request-Headers: x-a\r\n{origin}"), 200),
-        ("OPTIONS", origin.to_owned(), 429),
-        ("OPTIONS", asks.to_owned(), 429),
-        ("OPTIONS", String::new(), 429),
-        ("GET", format!("{origin}{asks}"), 429),
-        ("POST", format!("{origin}{asks}Content-Length: 0\r\n"), 429),
-    ] {
-        let request = format!("{method} /login HTTP/1.1\r\nHost: a.example\r\n{headers}\r\n");
-        assert_eq!(client.send(&request).status, status, "{method} {headers}");
+fn a_preflight_is_exempt_if_the_option_says_so() {
+    let headers = "Origin: https://app.example\r\nAccess-Control-Request-Method: PUT\r\n";
+    for (options, statuses) in [("--exempt-preflights", [200, 429]), ("", [429, 429])] {
+        let proxy = start(options);
+        let mut client = proxy.connect();
+        use_up(&mut client, "/");
+        let mut send = |method: &str| {
+            client.send(&format!("{method} / HTTP/1.1\r\nHost: a.example\r\n{headers}\r\n")).status
+        };
+        assert_eq!(["OPTIONS", "GET"].map(&mut send), statuses, "{options}");
     }
-    let headers = [("origin", "https://app.example"), ("access-control-request-method", "PUT")];
-    let http2 = Http2::connect(proxy.address);
-    assert_eq!(http2.send(Method::OPTIONS, "http://a.example/", &headers, "").status, 200);
-    assert_eq!(http2.send(Method::GET, "http://a.example/", &headers, "").status, 429);
-    assert_eq!(decisions(&proxy, "default")[0], 3);
-    // Without the option, a preflight is a request like others.
-    let proxy = start("");
-    let mut client = proxy.connect();
-    use_up(&mut client, "/");
-    let preflight = format!("OPTIONS / HTTP/1.1\r\nHost: a.example\r\n{origin}{asks}\r\n");
-    assert_eq!(client.send(&preflight).status, 429);
 }
 
 #[test]

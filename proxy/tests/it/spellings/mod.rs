@@ -11,7 +11,7 @@
 //! | its allow list | `features/exempt.rs` |
 //! | the layer | here |
 //! | the checks over HTTP | `walk.rs` of the service, and those of `serve/checks` |
-//! | the recipes of nginx, HAProxy, Caddy and Envoy | `walk.rs` of the service, by `scripts/behind-proxies` |
+//! | the recipes of nginx, HAProxy, Caddy and Envoy | `walk.rs` of the service, by `verify/rigs/behind-proxies` |
 
 mod search;
 mod servers;

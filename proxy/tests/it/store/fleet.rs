@@ -30,7 +30,7 @@ fn two_proxies_on_one_store_hold_one_limit() {
     }
 }
 
-/// The short form of `scripts/two-proxies`: the bound is the law of one bucket.
+/// The bound is the law of one bucket.
 #[test]
 fn two_proxies_under_load_grant_the_rate_of_one_limit() {
     for server in servers() {

@@ -1,11 +1,9 @@
 //! Proxies as processes on one store of each engine. A server that is not installed is left out.
 
-mod acceptance;
 mod engines;
 mod fleet;
 mod outage;
 mod settings;
-mod wrk;
 
 use crate::support::Proxy;
 

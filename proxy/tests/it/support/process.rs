@@ -1,17 +1,13 @@
 //! The program as a process: a proxy that goes on, and commands that end.
 
-use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
 use tollgate_testing::upstream::{Held, OK, Upstream};
 use tollgate_testing::wire::{Connection, Message, PATIENCE};
 
-use tollgate_common::testing::{Ended, run, until, words};
+use tollgate_common::testing::{Ended, Running, address_after, run, until, words};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_tollgate-proxy");
 
@@ -21,12 +17,10 @@ const ADMIN: &str = "--admin 127.0.0.1:0";
 
 /// The process of the proxy. A drop of this value ends it.
 pub(crate) struct Proxy {
-    child: RefCell<Child>,
+    process: Running,
     pub(crate) address: SocketAddr,
     /// The address of `--admin`, if that is among the options.
     pub(crate) admin: SocketAddr,
-    lines: Receiver<String>,
-    errors: Receiver<String>,
 }
 
 impl Proxy {
@@ -70,33 +64,26 @@ impl Proxy {
 
     /// Starts a proxy by a command, and waits until it listens.
     pub(crate) fn of(command: &mut Command) -> Proxy {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        let lines = lines_of(child.stdout.take().expect("piped"));
-        let errors = lines_of(child.stderr.take().expect("piped"));
+        let process = Running::start(command);
         let nowhere = SocketAddr::from(([0; 4], 0));
-        let mut proxy = Proxy { child: RefCell::new(child), address: nowhere, admin: nowhere, lines, errors };
-        proxy.address = proxy.told("tollgate-proxy on ");
+        let mut proxy = Proxy { process, address: nowhere, admin: nowhere };
+        proxy.address = proxy.announced("tollgate-proxy on ");
         if command.get_args().any(|argument| argument == "--admin") {
-            proxy.admin = proxy.told("admin page on ");
+            proxy.admin = proxy.announced("admin page on ");
         }
         proxy
     }
 
     /// Returns the address in the first line that begins with `before`. A Unix socket gives an
     /// address that leads nowhere.
-    fn told(&self, before: &str) -> SocketAddr {
+    fn announced(&self, before: &str) -> SocketAddr {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE);
+            let line = self.process.out.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|_| panic!("it ended: {}", self.error()));
-            if let Some(rest) = line.strip_prefix(before) {
-                if rest.starts_with("unix:") {
-                    return SocketAddr::from(([0; 4], 0));
-                }
-                let address = rest.split_once("://").map(|(_, rest)| rest);
-                let address = address.and_then(|rest| rest.split([' ', '/']).next());
-                let address = address.and_then(|text| text.parse().ok());
-                return address.unwrap_or_else(|| panic!("no address in {line:?}"));
+            match line.strip_prefix(before) {
+                None => (),
+                Some(rest) if rest.starts_with("unix:") => return SocketAddr::from(([0; 4], 0)),
+                Some(_) => return address_after(&line, before),
             }
         }
     }
@@ -150,7 +137,7 @@ impl Proxy {
     }
 
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the proxy prints another line")
+        self.process.out.recv_timeout(PATIENCE).expect("the proxy prints another line")
     }
 
     /// Reads lines up to the first that contains `part`.
@@ -160,12 +147,11 @@ impl Proxy {
 
     /// Returns the next line on stderr.
     pub(crate) fn error(&self) -> String {
-        self.errors.recv_timeout(PATIENCE).expect("the proxy complains")
+        self.process.errors.recv_timeout(PATIENCE).expect("the proxy complains")
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.child.borrow().id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
+        self.process.signal(signal);
     }
 
     /// Makes the proxy read its file again, and returns the lines that it prints.
@@ -180,12 +166,14 @@ impl Proxy {
         self.signal("-HUP");
         let (mut lines, mut told) = (Vec::new(), None);
         until("read again or refused", || {
-            match self.lines.recv_timeout(Duration::from_millis(2)) {
+            match self.process.out.recv_timeout(Duration::from_millis(2)) {
                 Ok(line) if line.contains(" read again") => told = Some(Ok(())),
                 Ok(line) => lines.push(line),
                 Err(_) => (),
             }
-            if let Some(error) = self.errors.try_iter().find(|error| error.contains("stay as they were")) {
+            if let Some(error) =
+                self.process.errors.try_iter().find(|error| error.contains("stay as they were"))
+            {
                 told = Some(Err(error));
             }
             told.is_some()
@@ -202,7 +190,7 @@ impl Proxy {
     /// Stops the proxy, and returns the lines that were not read: of stdout, and of stderr.
     pub(crate) fn end(&self) -> [Vec<String>; 2] {
         self.signal("-TERM");
-        [&self.lines, &self.errors]
+        [&self.process.out, &self.process.errors]
             .map(|lines| std::iter::from_fn(|| lines.recv_timeout(PATIENCE).ok()).collect())
     }
 
@@ -210,28 +198,11 @@ impl Proxy {
     pub(crate) fn last_words(&self) -> Vec<String> {
         self.signal("-KILL");
         // The channel ends with the pipe.
-        std::iter::from_fn(|| self.errors.recv_timeout(PATIENCE).ok()).collect()
+        std::iter::from_fn(|| self.process.errors.recv_timeout(PATIENCE).ok()).collect()
     }
 
     pub(crate) fn exit_code(&self) -> Option<i32> {
-        // The process closes its stdout at its end. This wait has a bound, and `wait` has none.
-        loop {
-            match self.lines.recv_timeout(PATIENCE) {
-                Ok(_) => (),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("the proxy does not end"),
-            }
-        }
-        self.child.borrow_mut().wait().expect("it was started here").code()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        // The call fails only if the process has already ended.
-        let child = self.child.get_mut();
-        let _ = child.kill();
-        let _ = child.wait();
+        self.process.exit_code()
     }
 }
 
@@ -239,16 +210,6 @@ impl Drop for Proxy {
 fn of_reload(lines: impl Iterator<Item = String>) -> Vec<String> {
     let others = ["  a ", "granted ", "admin page on "];
     lines.filter(|line| !others.iter().any(|other| line.starts_with(other))).collect()
-}
-
-/// Returns the lines of a pipe over a channel, which has a read timeout. The thread ends with the
-/// process.
-fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    thread::spawn(move || {
-        BufReader::new(pipe).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
-    });
-    lines
 }
 
 /// Runs the program to its end, with the words of a line.

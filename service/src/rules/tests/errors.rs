@@ -1,4 +1,4 @@
-//! Each error of a load, with its place and its remedy.
+//! Each error of a load, with its spot and its remedy.
 
 /// The names of fields, as errors list them.
 const NAMES: &str = "domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, \

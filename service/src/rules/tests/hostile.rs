@@ -136,9 +136,9 @@ proptest! {
     ) {
         let mut known = BTreeSet::new();
         let patterns: Vec<String> = patterns.into_iter().filter(|text| known.insert(text.clone())).collect();
-        let rule = |place: &str, text: &String| format!("- {{{place}: '{text}', rate_limit: {{unit: day, requests_per_unit: N}}}}\n");
-        let rules = |place| {
-            let numbered = |(n, text)| rule(place, text).replace('N', &usize::to_string(&n));
+        let rule = |field: &str, text: &String| format!("- {{{field}: '{text}', rate_limit: {{unit: day, requests_per_unit: N}}}}\n");
+        let rules = |field| {
+            let numbered = |(n, text)| rule(field, text).replace('N', &usize::to_string(&n));
             rules(&patterns.iter().enumerate().map(numbered).collect::<String>())
         };
         let (values, keys) = (rules("key: k, value"), rules("key"));

@@ -1,9 +1,8 @@
 //! Tests of the load and the lookup.
 
-use super::fault::Finding;
+use super::error::Finding;
 use super::load::{LoadOptions, Loaded, load_all};
 
-mod cases;
 mod errors;
 mod explain;
 mod forms;

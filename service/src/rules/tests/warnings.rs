@@ -1,4 +1,4 @@
-//! Each warning of a load, with its place.
+//! Each warning of a load, with its spot.
 
 use super::warnings;
 

@@ -9,12 +9,12 @@ use hyper::StatusCode;
 use hyper::http::HeaderName;
 use ipnet::IpNet;
 use serde::Deserialize;
-use tollgate_http::ClientIp;
+use tollgate_http::{ClientIp, HopList, Trust};
 use toml::Spanned;
 
 use super::notes::Notes;
 use super::{Check, Template, TemplatePart};
-use tollgate_common::settings::fault::unknown;
+use tollgate_common::settings::error::unknown;
 use tollgate_common::settings::file;
 
 const PLACEHOLDERS: [&str; 6] = ["client", "client/32..=64", "method", "path", "host", "header:NAME"];
@@ -23,7 +23,7 @@ const DOMAIN: usize = 4 << 10;
 /// The most entries of a descriptor.
 const ENTRIES: usize = 64;
 
-/// A mistake, with its place in the text of the settings.
+/// A mistake, with its offsets in the text of the settings.
 pub(crate) type ProfileFault = (Range<usize>, String);
 
 /// The part of the settings that has the profiles.
@@ -70,7 +70,7 @@ impl Check {
     /// Returns the warnings of all profiles of a file of settings.
     pub(crate) fn warnings_of(path: &Path) -> Result<Vec<String>, String> {
         let text = file::read(path, file::MOST)?;
-        let checks = Check::all(&text).map_err(|(at, what)| file::place(path, &text, at.start, &what))?;
+        let checks = Check::all(&text).map_err(|(at, what)| file::spot(path, &text, at.start, &what))?;
         Ok(checks
             .values()
             .flat_map(Check::warnings)
@@ -157,7 +157,9 @@ fn of_client(text: &Spanned<String>, proxies: Vec<IpNet>) -> Result<ClientIp, Pr
         "xff" if proxies.is_empty() => {
             Err("client = \"xff\" needs `trust_proxy`, the networks of the proxies".to_owned())
         }
-        "xff" => ClientIp::peer().xff_trusted(proxies).map_err(|error| error.to_string()),
+        "xff" => Trust::networks(proxies)
+            .map(|trust| ClientIp::peer().behind(HopList::XForwardedFor, trust))
+            .map_err(|error| error.to_string()),
         name => match HeaderName::try_from(name) {
             Ok(header) => Ok(ClientIp::peer().header(header)),
             Err(_) => Err(format!("{name:?} is no name of a header")),

@@ -32,10 +32,10 @@ fn descriptors(check: &Check, headers: &[(&'static str, &str)]) -> Vec<String> {
     for (name, value) in headers {
         map.append(*name, value.parse().expect("a value"));
     }
-    told(check, ("GET", None), &map)
+    entries_of(check, ("GET", None), &map)
 }
 
-fn told(check: &Check, own: (&str, Option<&str>), headers: &HeaderMap) -> Vec<String> {
+fn entries_of(check: &Check, own: (&str, Option<&str>), headers: &HeaderMap) -> Vec<String> {
     let request = check.request(IpAddr::from([127, 0, 0, 1]), own, headers, None);
     assert_eq!(request.domain, "edge");
     texts(&request)
@@ -82,12 +82,12 @@ fn a_header_of_a_client_adds_to_the_question_and_hides_nothing() {
     let mut headers = HeaderMap::new();
     headers.insert("x-original-uri", "/free".parse().expect("a value"));
     let wanted = ["ip=127.0.0.1", "path=/login,method=PUT", missing];
-    assert_eq!(told(&check, ("PUT", Some("/login")), &headers), wanted);
+    assert_eq!(entries_of(&check, ("PUT", Some("/login")), &headers), wanted);
     // nginx passes bytes beyond ASCII as they are.
     let value = hyper::header::HeaderValue::from_bytes(b"/login?\xff").expect("a value");
     headers.insert("x-original-uri", value);
     let wanted = ["ip=127.0.0.1", "path=/login,method=GET", missing];
-    assert_eq!(told(&check, ("GET", None), &headers), wanted);
+    assert_eq!(entries_of(&check, ("GET", None), &headers), wanted);
 }
 
 #[test]
@@ -128,10 +128,10 @@ fn each_spelling_that_servers_accept_is_asked_for_as_the_path() {
         let (_, target) = line.split_once(' ').expect("a server and a target");
         let mut headers = HeaderMap::new();
         headers.insert("x-original-uri", target.as_bytes().try_into().expect("a value"));
-        let found = told(&check, ("GET", None), &headers);
+        let found = entries_of(&check, ("GET", None), &headers);
         assert!(found.iter().any(|text| text == "p=/login"), "{line}: {found:?}");
         // Envoy tells the target in the path of the check.
-        assert_eq!(told(&check, ("GET", Some(target)), &HeaderMap::new()), found, "{line}");
+        assert_eq!(entries_of(&check, ("GET", Some(target)), &HeaderMap::new()), found, "{line}");
     }
 }
 
@@ -301,7 +301,7 @@ fn a_value_is_asked_for_as_a_whole_and_by_each_byte() {
     let of = |value: &[u8]| {
         let mut headers = HeaderMap::new();
         headers.insert("x-api-key", hyper::header::HeaderValue::from_bytes(value).expect("a value"));
-        told(&check, ("GET", Some("/")), &headers)
+        entries_of(&check, ("GET", Some("/")), &headers)
     };
     assert_eq!(of(b"a\xff"), ["k=a\u{10f7ff}"]);
     assert_ne!(of(b"a\xff"), of(b"a\xfe"));

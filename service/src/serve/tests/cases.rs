@@ -1,8 +1,9 @@
 //! The file of all cases, without a process: each call and each text of `/json` is decided.
 
+use std::panic::catch_unwind;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tollgate::{Clock, MockClock};
 
 use crate::rules::load::{LoadOptions, load};
@@ -35,6 +36,82 @@ fn each_case_is_answered_as_it_says() {
     assert_eq!((steps, skipped), (289, 10));
 }
 
+/// A judge that lets everything pass is no judge: each case with one changed expectation fails.
+#[test]
+fn no_case_passes_with_a_changed_expectation() {
+    let cases: Value = serde_json::from_str(CASES).unwrap();
+    let (mut tried, mut passed) = (0, Vec::new());
+    for case in cases["cases"].as_array().unwrap() {
+        for other in with_a_change(case) {
+            tried += 1;
+            let judged =
+                catch_unwind(|| Case::new(&other, Algorithm::FixedWindow).map(|mut case| case.run()));
+            passed.extend(judged.is_ok().then_some(other));
+        }
+    }
+    assert!(passed.is_empty() && tried > 700, "{} of {tried} pass, as {:?}", passed.len(), passed.first());
+}
+
+/// Returns the case with each of its expectations changed.
+fn with_a_change(case: &Value) -> Vec<Value> {
+    let mut others = Vec::new();
+    let mut with = |path: &str, value: Value| {
+        let mut other = case.clone();
+        *other.pointer_mut(path).unwrap() = value;
+        others.push(other);
+    };
+    if let Some(error) = case["load"]["error"].as_str() {
+        with("/load/error", format!("{error}x").into());
+    }
+    for (index, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+        let name = if step["counters"].is_null() { "expect" } else { "counters" };
+        let is_left =
+            step["grpcHealth"].is_string() || !step["http"].is_null() && step["http"]["path"] != "/json";
+        if step["wait"].is_null() && !is_left {
+            changed(&step[name]).into_iter().for_each(|value| with(&format!("/steps/{index}/{name}"), value));
+        }
+    }
+    others
+}
+
+/// Returns an expectation with one leaf changed, each in turn.
+fn changed(expected: &Value) -> Vec<Value> {
+    match expected {
+        Value::Array(range) if range.len() == 2 && range.iter().all(Value::is_number) => {
+            vec![json!([1_000_000_000, 2_000_000_000])]
+        }
+        Value::Array(items) => {
+            let changed = items.iter().enumerate().flat_map(|(index, item)| {
+                changed(item).into_iter().map(move |other| {
+                    let mut items = items.clone();
+                    items[index] = other;
+                    Value::Array(items)
+                })
+            });
+            changed.chain([Value::Array([&items[..], &[json!({ "code": "OK" })]].concat())]).collect()
+        }
+        Value::Object(fields) => {
+            // The rest is of the wire, and compared over a process.
+            let decided =
+                fields.iter().filter(|(name, _)| !["grpc", "contentType", "body"].contains(&&***name));
+            let changed = decided.flat_map(|(name, value)| {
+                changed(value).into_iter().map(move |other| {
+                    let mut fields = fields.clone();
+                    fields.insert(name.clone(), other);
+                    Value::Object(fields)
+                })
+            });
+            changed.collect()
+        }
+        Value::Number(number) => vec![json!(number.as_u64().unwrap() + 1)],
+        Value::String(text) if text == "OK" => vec![json!("OVER_LIMIT")],
+        Value::String(text) if text == "OVER_LIMIT" => vec![json!("OK")],
+        Value::String(text) => vec![json!(format!("{text}x"))],
+        Value::Bool(value) => vec![json!(!value)],
+        Value::Null => vec![json!("something")],
+    }
+}
+
 /// A case with its service.
 struct Case<'c> {
     json: &'c Value,
@@ -55,8 +132,13 @@ impl<'c> Case<'c> {
         let load_options = LoadOptions { merge_domains: json["env"]["MERGE_DOMAIN_CONFIG"] == "true" };
         let files = json["files"].as_object().unwrap().clone();
         let rules = load(&texts(&files), load_options);
-        assert_eq!(rules.is_err(), json["load"]["error"].is_string(), "{}", json["id"]);
-        let rules = counts.load(rules.ok()?).unwrap();
+        if let Some(told) = json["load"]["error"].as_str() {
+            let errors = rules.expect_err(told);
+            assert!(errors.iter().any(|error| error.what.contains(told)), "{}: {errors:?}", json["id"]);
+            return None;
+        }
+        let rules = rules.unwrap_or_else(|errors| panic!("{}: {errors:?}", json["id"]));
+        let rules = counts.load(rules).unwrap();
         let options = options(&json["env"]);
         Some(Case { json, files, load: load_options, options, rules, counts, clock: mock })
     }
@@ -126,7 +208,7 @@ impl<'c> Case<'c> {
         for (name, expected) in counters {
             let start = format!("ratelimit.service.{name}: ");
             let count = lines.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
-            assert_eq!(count, expected.as_u64(), "{}: {name} in\n{lines}", self.json["id"]);
+            assert_eq!(json!(count), *expected, "{}: {name} in\n{lines}", self.json["id"]);
         }
     }
 
@@ -185,8 +267,8 @@ fn check_status(status: &DescriptorStatus, expected: &Value, id: &str) {
         let unit = Unit::from_wire(limit.unit).unwrap().name();
         (u64::from(limit.requests_per_unit), unit, &*limit.name)
     });
-    let expected_limit = expected["limit"].as_object().map(|limit| {
-        let name = limit.get("name").and_then(Value::as_str).unwrap_or("");
+    let expected_limit = Some(&expected["limit"]).filter(|limit| !limit.is_null()).map(|limit| {
+        let name = limit.get("name").map_or("", |name| name.as_str().unwrap());
         (limit["requestsPerUnit"].as_u64().unwrap(), limit["unit"].as_str().unwrap(), name)
     });
     assert_eq!(told, expected_limit, "{id}: {status:?}");

@@ -50,7 +50,6 @@ async fn a_stop_ends_idle_connections_and_answers_whole() {
     let ended = timeout(PATIENCE, client.connection).await.expect("it ends with the stop");
     ended.unwrap().expect("it ends by GOAWAY, and not by a reset");
     assert!(server.serving.await.unwrap(), "each call was answered");
-    TcpStream::connect(server.at).await.unwrap_err();
 }
 
 /// Connections without a call, and with a `Watch` alone, take all places.

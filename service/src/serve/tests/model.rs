@@ -140,7 +140,7 @@ impl Model {
             (false, true) => before + found.hits,
             (false, false) => before,
         };
-        let stands = match self.fault {
+        let counted = match self.fault {
             Some(Fault::CountStopsAtTheLimit) => after.min(limit.max(before)),
             Some(Fault::RefusalDoesNotCount) if after > limit => before,
             Some(Fault::ResetOfAnUnusedKey) if before == 0 => {
@@ -149,7 +149,7 @@ impl Model {
             }
             _ => after.min(MOST.into()),
         };
-        self.counts.insert(found.key.clone(), (window, stands));
+        self.counts.insert(found.key.clone(), (window, counted));
         let is_over = after > limit && !descriptor.is_negative_hits;
         self.record(found, descriptor.is_negative_hits, is_added, before, after, limit);
         let left = (limit - after).clamp(0, u32::MAX.into()) as u32;

@@ -1,4 +1,4 @@
-//! Reloads and restarts that change the place of a count: a key goes on with what it has used.
+//! Reloads and restarts that change the home of a count: a key goes on with what it has used.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -94,7 +94,7 @@ fn service(counts: LimitCounts) -> Service {
     Service::of(settings, counts)
 }
 
-/// The other place of a count, and what is left there of what was left before.
+/// The other home of a count, and what is left there of what was left before.
 const CHANGES: [(Algorithm, &str, u64, &str, u32); 19] = [
     (FixedWindow, "key: k, rate_limit: {limit: 5/h}", 5, "key: k, rate_limit: {limit: 6/h}", 0),
     (FixedWindow, "key: k, rate_limit: {limit: 5/h}", 3, "key: k, rate_limit: {limit: 9/h}", 2),
@@ -222,9 +222,9 @@ fn an_unrelated_change_costs_a_limit_nothing_and_its_end_is_seen() {
         ]);
     };
     let live = || {
-        let places = run.service.counts.places();
+        let paths = run.service.counts.limit_paths();
         let live = std::cell::RefCell::new(Vec::new());
-        places.each(|_, state| live.borrow_mut().push(state.past.is_live()));
+        paths.each(|_, state| live.borrow_mut().push(state.past.is_live()));
         live.into_inner()
     };
     rules("5/h");

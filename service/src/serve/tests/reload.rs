@@ -146,13 +146,13 @@ fn the_settings_that_need_a_restart_are_named() {
         ("http", "127.0.0.1:1", "the address of HTTP"),
         ("admin", "127.0.0.1:1", "the address of the debug pages"),
         ("algorithm", "token_bucket", "algorithm"),
-        ("max-keys", "5000", "max_keys"),
+        ("max_keys", "5000", "max_keys"),
         ("state", "s", "state"),
-        ("state-interval", "5s", "state"),
+        ("state_interval", "5s", "state"),
     ] {
         assert_eq!(settings(&[(flag, text)]).needing_restart(&before), [name], "{flag}");
     }
-    for (flag, text) in [("shadow", "true"), ("lame-duck", "1s"), ("log", "json")] {
+    for (flag, text) in [("shadow", "true"), ("lame_duck", "1s"), ("log", "json")] {
         assert_eq!(settings(&[(flag, text)]).needing_restart(&before), [""; 0], "{flag}");
     }
 }

@@ -105,7 +105,7 @@ fn the_keys_of_windows_that_are_over_are_freed_and_there_is_room_again() {
 }
 
 /// Each order of two new keys beside a count of the keys: one found room without a question, one
-/// took a place. A count that forgot one of them would let one more in, for good.
+/// took a slot. A count that forgot one of them would let one more in, for good.
 #[test]
 fn a_key_that_comes_during_a_count_is_not_forgotten() {
     // The part of the count before which a step of a key is: its beginning, its look, and its end.

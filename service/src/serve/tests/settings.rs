@@ -5,9 +5,11 @@ use std::fs;
 
 use super::super::environment;
 use super::super::options::ServeOptions;
-use super::super::settings::{ROWS, Row, ServeSettings};
+use super::super::settings::{ServeSettings, ServeTable};
 use super::super::sources::load;
 use super::variables;
+use tollgate_common::settings::options::Table;
+use tollgate_common::settings::table::{Setting, Value};
 use tollgate_common::settings::values::Address;
 use tollgate_common::testing::Folder;
 
@@ -23,8 +25,12 @@ fn defaults_are_valid_and_names_are_told_once() {
         (settings.http, settings.admin),
         ("0.0.0.0:8080".parse().unwrap(), "127.0.0.1:6070".parse().unwrap())
     );
-    let names: BTreeSet<String> = ROWS.iter().map(|row| row.name()).collect();
-    assert_eq!(names.len(), ROWS.len());
+    let names: BTreeSet<&str> = ServeTable::settings().map(|setting| setting.name).collect();
+    assert_eq!(names.len(), ServeTable::settings().count());
+    for setting in ServeTable::settings() {
+        let own = if setting.option.is_empty() { setting.variable } else { setting.long() };
+        assert_eq!(setting.name, own.to_lowercase().replace('-', "_"));
+    }
 }
 
 #[test]
@@ -101,8 +107,8 @@ fn a_mistake_names_its_source_the_value_and_the_bound() {
     let of_flag =
         |flag, text| load(&ServeOptions::default().with_flag(flag, text), &variables(&[])).unwrap_err();
     assert_eq!(
-        of_flag("max-keys", "1"),
-        "invalid value '1' for '--max-keys N': expected a whole number from 1024 to 268435456"
+        of_flag("max_keys", "1"),
+        "invalid value '1' for '--max-keys <N>': expected a whole number from 1024 to 268435456"
     );
     assert!(of_flag("admin", "10.0.0.1:1").ends_with("so it needs --admin-public"));
     let folder = Folder::new();
@@ -111,7 +117,7 @@ fn a_mistake_names_its_source_the_value_and_the_bound() {
     for (text, why) in [
         ("http = \"[::]:1\"\nshadw = true\n", ":2:1: unknown field `shadw`, did you mean `shadow`?"),
         ("\ndrain = 5\n", ":2:9: 5: expected a time such as 10s"),
-        ("[drain]\n", ":1:1: expected a text, a number, true or false"),
+        ("[drain]\n", ":1:1: expected a text in quotes, a number, true or false"),
         ("drain = \"5s\"", "the file may have been cut"),
     ] {
         fs::write(&file, text).unwrap();
@@ -140,7 +146,7 @@ fn the_debug_pages_are_public_only_where_that_is_asked_for() {
     assert_eq!(load(&ServeOptions::default(), &given).unwrap().admin, "0.0.0.0:6070".parse().unwrap());
     let options = ServeOptions::default().with_flag("admin", "0.0.0.0:1");
     load(&options, &given).unwrap_err();
-    load(&options.with_flag("admin-public", "true"), &given).unwrap();
+    load(&options.with_flag("admin_public", "true"), &given).unwrap();
 }
 
 #[test]
@@ -186,17 +192,14 @@ fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
 fn the_readme_has_each_setting() {
     let readme = include_str!("../../../README.md");
     let or_none = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
-    let line = |row: &Row| {
+    let line = |setting: &Setting<ServeSettings>| {
+        let Setting { option, variable, help, .. } = setting;
         let flag =
-            if row.flag.is_empty() { String::new() } else { format!("--{}", row.flag.replace('|', "\\|")) };
-        format!(
-            "| {} | {} | {} | {} |",
-            or_none(row.variable),
-            or_none(&flag),
-            or_none(row.default),
-            row.help
-        )
+            if option.is_empty() { String::new() } else { format!("--{}", option.replace('|', "\\|")) };
+        let Value::Usual(default) = setting.value else { unreachable!("each has a default") };
+        format!("| {} | {} | {} | {help} |", or_none(variable), or_none(&flag), or_none(default))
     };
-    let missing: Vec<String> = ROWS.iter().map(line).filter(|line| !readme.contains(line.as_str())).collect();
+    let lines = ServeTable::settings().map(line);
+    let missing: Vec<String> = lines.filter(|line| !readme.contains(line.as_str())).collect();
     assert!(missing.is_empty(), "\n{}\n", missing.join("\n"));
 }

@@ -243,7 +243,7 @@ fn an_override_of_no_unit_is_none() {
     assert_eq!(service.ask("a", &of_unit(4)), (OverLimit, 0, 43_200), "a day");
 }
 
-/// The keys of the flood share beyond the bound, and a fixed value always has its place.
+/// The keys of the flood share beyond the bound, and a fixed value always has its slot.
 #[test]
 fn no_flood_of_values_reaches_a_limit_of_fixed_values() {
     for (limit, algorithm) in [

@@ -1,0 +1,49 @@
+//! A mistake in a configuration, and its spot.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A spot in a text: its line and its column, both from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Spot {
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+/// A spot in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSpot {
+    pub file: Arc<str>,
+    pub line: u32,
+    pub column: u32,
+}
+
+impl fmt::Display for FileSpot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// An error or a warning: one sentence with its spot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub at: FileSpot,
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.what)
+    }
+}
+
+/// Returns the words that were meant: the nearest known one, or all of them.
+pub(super) fn meant(wanted: &str, known: &[&str]) -> String {
+    let distance = |word: &&str| strsim::damerau_levenshtein(&wanted.to_lowercase(), word);
+    // The distance of long texts takes the product of both lengths.
+    let nearest = known.iter().filter(|_| wanted.len() <= 64).min_by_key(|word| distance(word));
+    match nearest.filter(|nearest| distance(nearest) <= 1 + wanted.chars().count() / 4) {
+        Some(word) => format!("did you mean '{word}'?"),
+        None => format!("there are {}", known.join(", ")),
+    }
+}

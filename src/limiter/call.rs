@@ -1,0 +1,248 @@
+//! The verbs that no attempt decides, once for all buckets.
+
+use std::task::Waker;
+
+use crate::bucket::engine::Done;
+use crate::bucket::line::caller_line::LineTurn;
+use crate::bucket::line::word_bank::{Entered, Waits, Wish};
+use crate::bucket::receipt::{Receipt, Settle};
+use crate::keyed::lines::LineId;
+use crate::keyed::protocol::MAX_ROUNDS;
+use crate::limiter::ask::Ask;
+use crate::limiter::asked::{Frame, Site, Target};
+use crate::limiter::verbs::decision;
+use crate::time::clock::{Moment, nanos_of};
+use crate::word::decision::snapshot::Snapshot;
+use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::verb::{Call, Reserve, Take};
+
+/// A place in a line: the line, and the caller's number there.
+#[derive(Clone, Copy)]
+pub(crate) struct LineTicket {
+    pub(crate) line: LineId,
+    pub(crate) waits: Waits,
+    pub(crate) n: u64,
+}
+
+/// The outcome of a request that may wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Promise {
+    /// The tokens are taken.
+    Granted(Granted),
+    /// The caller is in line, with this ticket.
+    Waits(LineTicket),
+    /// The tokens and the kept part are due after these nanoseconds, and the caller tries again.
+    Later(u64),
+}
+
+#[expect(private_bounds, reason = "sealed")]
+impl<B: Target> Ask<'_, B> {
+    /// Returns the tokens of the bucket, and the wait until the take would be granted.
+    ///
+    /// It takes nothing, makes no entry and shows nothing to the hook. Under a foreign plan there
+    /// are 0 tokens, and the wait is `None`.
+    pub(super) fn content(&self) -> Snapshot {
+        match self.seen(Take::Exactly(0)) {
+            Ok((call, (_, Done { outcome, reading, .. }))) => call.snapshot(outcome, reading),
+            Err(_) => Snapshot::new(Granted::anyway(0, 0), None),
+        }
+    }
+
+    /// Returns the refusal that the take would get, without the take.
+    ///
+    /// The hook sees only a refusal. In shadow mode there is none, and neither is there for a
+    /// bucket that was never used and starts with too few tokens. The take that follows then
+    /// decides.
+    pub(super) fn refusal(&self) -> Result<(), Denied> {
+        let Frame { engine, hook, .. } = self.bucket.frame();
+        let take = self.take();
+        let (charged, decision) = match self.seen(take) {
+            Ok((call, (charged, done))) => (charged, decision(call, Ok(done))),
+            Err(denied) => (true, Err(denied)),
+        };
+        if engine.may_begin(&decision) && !charged {
+            return Ok(());
+        }
+        hook.preview(take.n(), decision)
+    }
+
+    /// Returns the call, and the outcome that the `tried` take would have.
+    fn seen(&self, tried: Take) -> Result<(Call, (bool, Done)), Denied> {
+        let (site, options) = (self.bucket.site(), self.options());
+        let plan = site.plan(options.plan)?;
+        Ok((Call { take: self.take(), plan }, site.look(Call { take: tried, plan }, options.now)))
+    }
+
+    /// Gives the tokens back, as many as fit. Under a foreign plan none come back.
+    pub(super) fn give_back(&self) {
+        let site = self.bucket.site();
+        if let Ok(plan) = site.plan(self.options().plan) {
+            site.refund(plan, self.n);
+        }
+    }
+
+    /// Takes tokens, shows the decision to the hook, and returns a receipt that finds the bucket
+    /// without the key.
+    pub(super) fn taken(&self) -> Result<(Granted, Receipt), Denied> {
+        self.received_of(self.take())
+    }
+
+    /// Takes as [`taken`](Self::taken), on a bucket that has a level after it: a settlement needs
+    /// that. Only a take of 0 tokens leaves a bucket without one.
+    pub(super) fn held(&self) -> Result<(Granted, Receipt), Denied> {
+        self.received_of(if self.n == 0 { Take::Touch } else { self.take() })
+    }
+
+    fn received_of(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
+        let removals = self.bucket.removals();
+        let (call, done) = self.bucket.site().run(take, self.options());
+        self.received(call, done, removals)
+    }
+
+    /// Undoes the take of a receipt: gives back the tokens that the bucket would still have without
+    /// it.
+    ///
+    /// Nothing comes back if a later reservation waits. The same holds if plans exist and the
+    /// bucket was used since.
+    pub(super) fn undo(&self, receipt: &Receipt) {
+        self.bucket.settles().settle(receipt, Settle::Undo(receipt));
+    }
+
+    /// Shows the decision on a take to the hook, and returns a receipt for the take.
+    ///
+    /// A panic of the hook undoes the take. If shadow mode overrules a refusal, the receipt is
+    /// void: it gives nothing back.
+    fn received(
+        &self,
+        call: Call,
+        done: Result<Done, Denied>,
+        removals: u64,
+    ) -> Result<(Granted, Receipt), Denied> {
+        let (Frame { engine, hook, .. }, n) = (self.bucket.frame(), call.take.n());
+        match done {
+            Ok(Done { outcome, reading, leased }) if outcome.granted => {
+                let receipt = Receipt::of(call, outcome, &reading).beside(reading.refill.units(leased));
+                let receipt = receipt.counted_from(removals);
+                let undo = || self.undo(&receipt);
+                Ok((hook.observe_or(n, call.decision(outcome, reading), undo)?, receipt))
+            }
+            done => {
+                let granted = hook.observe(n, decision(call, done))?;
+                let made = done.map_or_else(|_| engine.clock.now(), |done| Moment(done.reading.nanos()));
+                Ok((granted, Receipt::void(made)))
+            }
+        }
+    }
+
+    /// Takes tokens that are there, or returns the line in which to wait for them as well.
+    ///
+    /// The key gets an entry before its line is locked: no code of a key runs under the mutex.
+    fn tried(&self, site: &B::Site, is_patient: bool) -> (Call, Result<Done, Denied>, LineId, bool) {
+        let removals = self.bucket.removals();
+        let (call, done) = site.run(self.take(), self.options());
+        let waits = decision(call, done).is_err_and(|denied| denied.reason() == Reason::Empty);
+        let line = LineId::of(done, removals, call.plan);
+        (call, done, line, waits && is_patient && !self.bucket.frame().hook.is_shadow())
+    }
+
+    /// Takes tokens that are there or will be earned within [`within`](Ask::within), and returns a
+    /// receipt. The hook sees the decision.
+    ///
+    /// The reservation stands behind the callers in line. With a longest delay of 0, and in shadow
+    /// mode, it is a plain take.
+    pub(super) fn reserved(&self) -> Result<(Granted, Receipt), Denied> {
+        let (site, wanted) =
+            (self.bucket.site(), Reserve { n: self.n, keep: self.keep, max_wait: self.within });
+        for _ in 0..MAX_ROUNDS {
+            let (call, done, line, waits) = self.tried(&site, wanted.max_wait > 0);
+            if !waits {
+                return self.received(call, done, line.removals);
+            }
+            let done = self
+                .bucket
+                .with_line(&line, false, |line, bank, wakes| bank.reserve(line, (wanted, self.at), wakes));
+            if let Some(done) = done {
+                return self.received(Call { take: wanted.into(), ..call }, done, line.removals);
+            }
+        }
+        self.received(Take::from(wanted).into(), Err(self.no_entry()), 0)
+    }
+
+    /// Takes the tokens now, or joins the line of the bucket if they come within `max_wait`
+    /// nanoseconds. `u64::MAX` is a wait without bound.
+    ///
+    /// The hook sees a grant or a refusal, but not a caller that joins. A caller that would wait
+    /// longer is refused with [`Reason::Deadline`](crate::Reason::Deadline), and one that finds the
+    /// line full with [`Reason::Line`](crate::Reason::Line). With a longest wait of 0, and in
+    /// shadow mode, the take alone decides.
+    ///
+    /// A request that keeps a part joins no line: it is told the time after which it tries again.
+    pub(super) fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
+        let (site, n) = (self.bucket.site(), self.n);
+        let Frame { hook, max_waiting, .. } = self.bucket.frame();
+        let wish = Wish { n, max_wait, max_waiting, waker };
+        let mut refusal = None;
+        for _ in 0..MAX_ROUNDS {
+            let (call, done, line, waits) = self.tried(&site, max_wait > 0);
+            let decision = decision(call, done);
+            let entered = match decision {
+                decision if !waits => decision.map(Entered::Granted),
+                Err(denied) if self.keep > 0 => match denied.retry_after().map_or(u64::MAX, nanos_of) {
+                    wait if wait <= max_wait => return Ok(Promise::Later(wait)),
+                    wait => Err(Denied::late(n, wait - max_wait)),
+                },
+                _ => self.bucket.with_line(&line, true, |line, bank, wakes| match line {
+                    Some(line) => bank.join(line, &wish, wakes),
+                    None => Ok(Entered::Lost),
+                }),
+            };
+            match entered {
+                Ok(Entered::Waits(waits)) => return Ok(Promise::Waits(LineTicket { line, waits, n })),
+                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Promise::Granted),
+                Err(denied) => {
+                    refusal = Some(denied);
+                    break;
+                }
+                // The key was removed, or the rule was changed since the take.
+                Ok(Entered::Lost) => {}
+            }
+        }
+        let denied = refusal.unwrap_or_else(|| self.no_entry());
+        hook.observe(n, Err(denied)).map(Promise::Granted)
+    }
+
+    /// Returns the refusal of a key whose entry comes and goes again and again.
+    #[cold]
+    fn no_entry(&self) -> Denied {
+        let now = self.bucket.frame().engine.clock.nanos();
+        Denied::full(self.n, now, Some(now))
+    }
+
+    /// Serves the callers in line that are due, and returns the turn of the caller of a ticket.
+    ///
+    /// `fired`: the timer of this caller is over. `waker` is woken when the caller is served or
+    /// turned away, or when its turn gets earlier than its timer. The number is the version of the
+    /// terms, which each change of the rule raises.
+    pub(super) fn turn(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
+        self.bucket.with_line(&ticket.line, false, |line, bank, wakes| match line {
+            Some(line) => bank.look_at_turn(line, &ticket.waits, fired, waker, wakes),
+            None => (LineTurn::Served, 0),
+        })
+    }
+
+    /// Takes a caller out of the line; all behind it move up. A caller that was served meanwhile
+    /// has spent its tokens.
+    pub(super) fn leave(&self, ticket: &LineTicket) {
+        self.bucket.with_line(&ticket.line, false, |line, bank, wakes| {
+            if let Some(line) = line {
+                line.leave(bank, ticket.waits.id, wakes);
+            }
+        });
+    }
+
+    /// Returns the grant of a caller that was served, with the tokens that remain at this moment.
+    /// It takes nothing.
+    pub(super) fn served(&self, ticket: &LineTicket) -> Granted {
+        self.bucket.with_line(&ticket.line, false, |_, bank, _| bank.granted(ticket.n))
+    }
+}
