@@ -42,6 +42,7 @@ pub use limiter::builder::{DistributedBuilder, InvalidOption};
 pub use limiter::distributed_limiter::DistributedLimiter;
 pub use limiter::plan::Plan;
 pub use limiter::shared::Decision;
+pub use limiter::shared_rule::SharedRule;
 pub use limiter::sourced::{Source, Sourced};
 pub use limiter::stats::DistributedStats;
 pub use outage::policy::OnOutage;

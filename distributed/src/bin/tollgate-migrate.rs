@@ -12,9 +12,12 @@ Creates the tables of a store in the database that URL names: sqlite:PATH, postg
 With --print, prints the statements for sqlite, postgres or mysql. With --tokens, they are those of the
 buckets that are refilled at intervals: the table token_buckets and the routine request_token.";
 
+/// A table, and its routine.
+type Migration = [&'static str; 2];
+
 /// The statements of each engine for buckets and counts, and those for buckets that are refilled at
-/// intervals: each a table, and its routine. The client of MariaDB needs a delimiter around it.
-const MIGRATIONS: [(&str, &[[&str; 2]], [&str; 2]); 3] = [
+/// intervals. The client of MariaDB needs a delimiter around a routine.
+const MIGRATIONS: [(&str, &[Migration], Migration); 3] = [
     (
         "mysql",
         &[

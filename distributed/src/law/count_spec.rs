@@ -89,6 +89,11 @@ impl CountSpec {
         CountSpec { is_leased: true, ..self }
     }
 
+    /// Returns the spec with another limit, and the same sub-windows.
+    pub(crate) fn with_limit(self, limit: u64) -> CountSpec {
+        CountSpec { limit, ..self }
+    }
+
     /// Returns the limit, in tokens.
     #[must_use]
     pub fn limit(&self) -> u64 {

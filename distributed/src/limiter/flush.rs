@@ -15,7 +15,6 @@ use super::shared::Shared;
 use super::slot::Slot;
 use super::slot::calls::Part;
 use crate::law::amount::{Amount, Answer};
-use crate::law::any_law::Law;
 use crate::law::spec::Spec;
 use crate::lease::lease_time::nanos;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -43,7 +42,10 @@ pub(crate) struct Batch<S> {
 impl<S: Store> Batch<S> {
     /// Begins a call for the keys that have something to ask for; `None` if there are none.
     pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: Vec<Arc<Slot>>) -> Option<Batch<S>> {
-        let begun = |slot: Arc<Slot>| slot.begin().map(|part| (slot, part));
+        let begun = |slot: Arc<Slot>| {
+            let count = slot.terms.window().and_then(|window| shared.spec_of(window));
+            slot.begin(count).map(|part| (slot, part))
+        };
         let slots: Vec<_> = slots.into_iter().filter_map(begun).collect();
         (!slots.is_empty()).then(|| Batch { shared: shared.clone(), slots })
     }
@@ -56,7 +58,7 @@ impl<S: Store> Batch<S> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();
         let mut ops: Vec<Op<'_>> =
-            keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.spec, part.amount)).collect();
+            keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.law, part.amount)).collect();
         let sent = shared.now();
         let (outcome, is_late) = within(&shared, &keys, &mut ops, permit).await;
         let took = Duration::from_nanos(shared.now().saturating_sub(sent));
@@ -71,7 +73,10 @@ impl<S: Store> Batch<S> {
             _ => {}
         }
         shared.count_call(outcome.unwrap_or_else(|error| Outcome::of(error.kind())), took);
-        let answers = ops.iter().map(|op| op.answer).collect();
+        let answers: Vec<_> = ops.iter().map(|op| op.answer).collect();
+        if let Some(answer) = answers.iter().find(|answer| answer.now_us > 0 && answer.edge_us > 0) {
+            shared.note_time(*answer);
+        }
         let more = self.end(answers, sent, failed);
         if of_a_key {
             shared.suspect().await;
@@ -86,7 +91,7 @@ impl<S: Store> Batch<S> {
         for ((slot, part), answer) in std::mem::take(&mut self.slots).into_iter().zip(answers) {
             let failed = failed.filter(|_| answer.now_us == 0);
             let has_more = match failed {
-                None => slot.end(part, Law::from(part.spec).bound(part.amount, answer), sent, rtt),
+                None => slot.end(part, part.law.bound(part.amount, answer), sent, rtt),
                 Some(kind) => {
                     let lost = kind == StoreErrorKind::Unknown;
                     let tokens = if lost { u64::try_from(part.amount.max).unwrap_or(0) } else { 0 };

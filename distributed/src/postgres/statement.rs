@@ -24,9 +24,11 @@ pub(super) fn acquire(ops: &[Op<'_>]) -> String {
     sql
 }
 
+/// A function of the server, and whether it decides a call of a law.
+type Function = (&'static str, fn(&Law) -> bool);
+
 /// The functions, and the calls that each decides.
-const FUNCTIONS: [(&str, fn(&Law) -> bool); 2] =
-    [("tollgate_acquire_1", is_bucket), ("tollgate_count_1", is_count)];
+const FUNCTIONS: [Function; 2] = [("tollgate_acquire_1", is_bucket), ("tollgate_count_1", is_count)];
 
 fn is_bucket(law: &Law) -> bool {
     matches!(law, Law::Bucket(_))

@@ -129,7 +129,7 @@ async fn another_quota_in_an_outage_fills_no_bucket_and_forgets_no_debt() {
     limiter.charge(&7, 10);
     assert_eq!(granted(&limiter, 8).await, 10, "keys beyond `max_keys` share a bucket");
     for _ in 0..10 {
-        limiter.set_quota(Quota::per_hour(10)).unwrap();
+        limiter.set_rule(Quota::per_hour(10)).unwrap();
         assert_eq!((granted(&limiter, 7).await, granted(&limiter, 9).await), (0, 0));
     }
     heal(&world, &limiter).await;

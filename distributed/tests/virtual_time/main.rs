@@ -8,6 +8,7 @@ mod fleet;
 mod matrix;
 mod outage;
 mod verbs;
+mod windows;
 mod world;
 
 #[cfg(all(feature = "http", feature = "sqlite"))]

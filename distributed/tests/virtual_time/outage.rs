@@ -401,7 +401,7 @@ async fn keys_without_room_share_one_local_bucket() {
     };
     let granted = ask_all().await;
     assert!(granted < 250, "{granted}");
-    limiter.set_quota(QUOTA).unwrap();
+    limiter.set_rule(QUOTA).unwrap();
     assert_eq!(ask_all().await, 0);
 }
 

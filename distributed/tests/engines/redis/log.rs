@@ -392,6 +392,6 @@ async fn a_layer_takes_a_log() {
     let store = RedisStore::builder().lazy("redis://localhost").unwrap();
     let log = log(&store, 5, Duration::from_secs(60)).build().unwrap();
     let limiter = tollgate_http::AnyLimiter::from(log.clone());
-    assert_eq!(log.quota().to_string(), "5/m burst 5");
+    assert_eq!(log.rule().to_string(), "5/m burst 5");
     drop(limiter);
 }
