@@ -8,6 +8,7 @@ mod fleet;
 mod matrix;
 mod outage;
 mod verbs;
+mod window_matrix;
 mod windows;
 mod world;
 
