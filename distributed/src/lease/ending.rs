@@ -18,7 +18,7 @@ const TOKENS: u64 = (1 << 40) - 1;
 /// # Orderings
 ///
 /// One writer at a time begins a window. It stores the word of the new window without tokens, then
-/// `until` (`Release`), and adds tokens after that. A taker loads the word, then `until`
+/// `until` (`Release`, by a swap: loom orders no plain store), and adds tokens after that. A taker loads the word, then `until`
 /// (`Acquire`), and exchanges the word. A taker with the `until` of a later window has the word of
 /// the earlier one no more: its exchange reads the latest word, and fails. So no token is taken
 /// after the end of its window. Checked by `tests/models.rs`.
@@ -93,7 +93,7 @@ impl EndingTokens {
     /// caller sees to it that no two calls overlap.
     pub(crate) fn begin(&self, until: u64) -> u64 {
         let ended = self.empty();
-        self.until.store(until, Ordering::Release);
+        self.until.swap(until, Ordering::AcqRel);
         ended
     }
 

@@ -79,7 +79,7 @@ fn explore_windows(begin: impl Fn(&EndingTokens) + Send + Sync + Copy + 'static)
         // Three tokens of a window that is over now.
         tokens.begin(EDGE + 1);
         tokens.put(3);
-        tokens.until.store(EDGE, Ordering::Relaxed);
+        tokens.until.swap(EDGE, Ordering::AcqRel);
         let writer = loom::thread::spawn({
             let tokens = tokens.clone();
             move || {
@@ -103,7 +103,7 @@ fn no_token_outlives_its_window() {
 #[should_panic(expected = "of the window before")]
 fn the_model_sees_an_end_before_the_tokens_are_dropped() {
     explore_windows(|tokens| {
-        tokens.until.store(EDGE + 50, Ordering::Release);
+        tokens.until.swap(EDGE + 50, Ordering::AcqRel);
         tokens.begin(EDGE + 50);
     });
 }
