@@ -18,10 +18,10 @@ const TOKENS: u64 = (1 << 40) - 1;
 /// # Orderings
 ///
 /// One writer at a time begins a window. It stores the word of the new window without tokens, then
-/// `until` (`Release`, by a swap: loom orders no plain store), and adds tokens after that. A taker loads the word, then `until`
-/// (`Acquire`), and exchanges the word. A taker with the `until` of a later window has the word of
-/// the earlier one no more: its exchange reads the latest word, and fails. So no token is taken
-/// after the end of its window. Checked by `tests/models.rs`.
+/// `until` (`Release`, by a swap: loom orders no plain store), and adds tokens after that. A taker
+/// loads the word, then `until` (`Acquire`), and exchanges the word. A taker with the `until` of a
+/// later window has the word of the earlier one no more: its exchange reads the latest word, and
+/// fails. So no token is taken after the end of its window. Checked by `tests/models.rs`.
 pub(crate) struct EndingTokens {
     clock: Clock,
     origin: Moment,
