@@ -305,11 +305,8 @@ impl CallerLine {
         if sight.far {
             self.count_from(&mut sight);
         }
-        if self.is_closed {
-            sight = Sight { mark: None, is_gone: true, ..sight };
-        }
-        match sight.mark {
-            None => self.lose(sight.now, sight.is_gone, wakes),
+        match sight.mark.filter(|_| !self.is_closed) {
+            None => self.lose(sight.now, sight.is_gone || self.is_closed, wakes),
             Some((end, mark)) => {
                 // A rest of more than a burst ago must not join the stretches that tokens move up.
                 self.serve_due(sight.now, None, wakes);
