@@ -120,8 +120,8 @@ impl AnyStore {
         }
     }
 
-    /// Creates the table of the buckets, if it is missing. Does nothing on Redis, which has no
-    /// tables.
+    /// Creates the tables of buckets and counts, if they are missing. Does nothing on Redis, which
+    /// has no tables.
     ///
     /// # Errors
     ///
@@ -130,8 +130,9 @@ impl AnyStore {
         on_engine!(self, store => store.migrate().await, _ => Ok(()))
     }
 
-    /// Deletes the rows of buckets that have been full for at least `full_for`, and returns their
-    /// number. No decision changes. Deletes nothing on Redis, where a full bucket expires.
+    /// Deletes the rows of buckets that have been full for at least `full_for`, and of counts whose
+    /// windows have been over for as long, and returns their number. No decision changes.
+    /// Deletes nothing on Redis, where both expire.
     ///
     /// `full_for` should exceed the longest step back of the store's clock.
     ///

@@ -7,10 +7,10 @@
 )]
 
 mod any_store;
-mod credits;
 #[cfg(feature = "http")]
 mod http;
 mod key;
+mod law;
 mod lease;
 mod limiter;
 #[cfg(feature = "mysql")]
@@ -30,14 +30,19 @@ mod sync;
 mod tokens;
 
 pub use any_store::AnyStore;
-pub use credits::bucket::{Amount, Answer, Bucket};
-pub use credits::spec::{InvalidSpec, Spec};
 pub use key::StoreKey;
+pub use law::amount::{Amount, Answer};
+pub use law::any_law::Law;
+pub use law::bucket::Bucket;
+pub use law::count::{Count, OutsideOfMonths};
+pub use law::count_spec::{CountSpec, Edges};
+pub use law::spec::{InvalidSpec, Spec};
 pub use limiter::all_of::{AllDenied, Request, all_of, ask_all_of};
 pub use limiter::builder::{DistributedBuilder, InvalidOption};
 pub use limiter::distributed_limiter::DistributedLimiter;
 pub use limiter::plan::Plan;
 pub use limiter::shared::Decision;
+pub use limiter::shared_rule::SharedRule;
 pub use limiter::sourced::{Source, Sourced};
 pub use limiter::stats::DistributedStats;
 pub use outage::policy::OnOutage;

@@ -33,7 +33,7 @@ impl Case {
         let Ok(quota) = quota_text((tokens, nanos, burst)).parse() else { return };
         let Ok(spec) = Spec::new(quota, debt.into()) else { return };
         let (min, max, spent) = self.call;
-        let amount = Amount { min, max, spent };
+        let amount = Amount { min, max, spent, of_us: 0 };
         let (credits, last_us, per_token) = self.stored;
         let stored = Bucket { credits, last_us, per_token };
         let (bucket, answer) = Bucket::step(Some(stored), &spec, self.now_us, amount);

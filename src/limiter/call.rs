@@ -6,6 +6,7 @@ use crate::bucket::engine::Done;
 use crate::bucket::line::bank::Bank;
 use crate::bucket::line::caller_line::{Entered, InLine, LineTurn, Wish};
 use crate::bucket::receipt::{Receipt, Settle};
+use crate::keyed::in_line::Touch;
 use crate::keyed::lines::LineId;
 use crate::keyed::protocol::MAX_ROUNDS;
 use crate::limiter::ask::Ask;
@@ -14,6 +15,7 @@ use crate::limiter::verbs::decision;
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::state::Origin;
 use crate::word::verb::{Call, Reserve, Take};
 
 /// The outcome of a request that may wait.
@@ -89,7 +91,7 @@ impl<B: Target> Ask<'_, B> {
         let site = self.bucket.site();
         let removals = site.removals();
         let (call, done) = site.run(take, self.options());
-        self.received(call, &done, removals)
+        self.received(&site, call, &done, removals)
     }
 
     /// Undoes the take of a receipt: gives back the tokens that the bucket would still have without
@@ -107,6 +109,7 @@ impl<B: Target> Ask<'_, B> {
     /// void: it gives nothing back.
     fn received(
         &self,
+        site: &B::Site,
         call: Call<'_>,
         done: &Result<Done, Denied>,
         removals: u64,
@@ -116,7 +119,10 @@ impl<B: Target> Ask<'_, B> {
             Ok(Done { outcome, reading, leased }) if outcome.granted => {
                 let mut receipt = Receipt::of(call, *outcome, reading);
                 receipt.before += reading.refill.units(*leased);
-                receipt.removals = removals;
+                receipt.removals = match outcome.origin {
+                    origin @ Origin::Overflow(_) => site.entered(origin),
+                    _ => removals,
+                };
                 let granted = call.granted(*outcome, reading);
                 hook.observe_or(&granted, || self.undo(&receipt));
                 Ok((granted, receipt))
@@ -156,16 +162,16 @@ impl<B: Target> Ask<'_, B> {
             (self.bucket.site(), Reserve { n: self.n, keep: self.keep, max_wait: self.within });
         for _ in 0..MAX_ROUNDS {
             let (call, done, removals, line) = self.tried(&site, wanted.max_wait > 0);
-            let Some(line) = line else { return self.received(call, &done, removals) };
-            let done = self.bucket.with_line(&line, false, |line, bank, wakes| {
+            let Some(line) = line else { return self.received(&site, call, &done, removals) };
+            let done = self.bucket.with_line(&line, Touch::Reserves, |line, bank, wakes| {
                 let tail = line.map_or(0, |line| line.serve(bank, wakes));
                 bank.reserve(tail, wanted, self.at)
             });
             if let Some(done) = done {
-                return self.received(Call { take: wanted.into(), ..call }, &done, removals);
+                return self.received(&site, Call { take: wanted.into(), ..call }, &done, removals);
             }
         }
-        self.received(Take::from(wanted).into(), &Err(self.no_entry()), 0)
+        self.received(&site, Take::from(wanted).into(), &Err(self.no_entry()), 0)
     }
 
     /// Takes the tokens now, or joins the line of the bucket if they come within `max_wait`
@@ -191,16 +197,18 @@ impl<B: Target> Ask<'_, B> {
                         wait => Err(Denied::late(n, wait - max_wait)),
                     }
                 }
-                (_, Some(line)) => match self.bucket.with_line(&line, true, |line, bank, wakes| match line {
-                    Some(line) => line.join(bank, &wish, wakes),
-                    None => Ok(Entered::Lost),
-                }) {
-                    Ok(Entered::Waits(caller)) => Ok(Joined::Waits(line, caller)),
-                    Ok(Entered::Granted(granted)) => Ok(Joined::Granted(granted)),
-                    // The key was removed, or the rule was changed since the take.
-                    Ok(Entered::Lost) => continue,
-                    Err(denied) => Err(denied),
-                },
+                (_, Some(line)) => {
+                    match self.bucket.with_line(&line, Touch::Joins, |line, bank, wakes| match line {
+                        Some(line) => line.join(bank, &wish, wakes),
+                        None => Ok(Entered::Lost),
+                    }) {
+                        Ok(Entered::Waits(caller)) => Ok(Joined::Waits(line, caller)),
+                        Ok(Entered::Granted(granted)) => Ok(Joined::Granted(granted)),
+                        // The key was removed, or the rule was changed since the take.
+                        Ok(Entered::Lost) => continue,
+                        Err(denied) => Err(denied),
+                    }
+                }
             };
             return match joined {
                 Ok(Joined::Granted(granted)) => hook.observe(n, Ok(granted)).map(Joined::Granted),
@@ -224,7 +232,7 @@ impl<B: Target> Ask<'_, B> {
     /// turned away, or when its turn gets earlier than its timer. The number is the version of the
     /// terms, which each change of the rule raises.
     pub(super) fn turn(&self, line: &LineId, caller: &InLine, fired: bool, waker: &Waker) -> (LineTurn, u64) {
-        self.bucket.with_line(line, false, |line, bank, wakes| match line {
+        self.bucket.with_line(line, Touch::Looks, |line, bank, wakes| match line {
             Some(line) => line.look(bank, caller, fired, waker, wakes),
             None => (LineTurn::Served, 0),
         })
@@ -233,7 +241,7 @@ impl<B: Target> Ask<'_, B> {
     /// Takes a caller out of the line; all behind it move up. A caller that was served meanwhile
     /// has spent its tokens.
     pub(super) fn leave(&self, line: &LineId, caller: &InLine) {
-        self.bucket.with_line(line, false, |line, bank, wakes| {
+        self.bucket.with_line(line, Touch::Looks, |line, bank, wakes| {
             if let Some(line) = line {
                 line.leave(bank, caller.id, wakes);
             }
@@ -243,6 +251,6 @@ impl<B: Target> Ask<'_, B> {
     /// Returns the grant of a caller that was served, with the tokens that remain at this moment.
     /// It takes nothing.
     pub(super) fn served(&self, line: &LineId) -> Granted {
-        self.bucket.with_line(line, false, |_, bank, _| bank.granted(self.n))
+        self.bucket.with_line(line, Touch::Looks, |_, bank, _| bank.granted(self.n))
     }
 }

@@ -14,7 +14,7 @@ use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::Ledger;
 use crate::fault::{Fault, injected};
 use crate::keyed::entry::KeyEntry;
-use crate::keyed::in_line::LineBank;
+use crate::keyed::in_line::{LineBank, Touch};
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::lines::LineId;
@@ -97,6 +97,10 @@ where
         self.inner.keyspace.removals_of(self.key)
     }
 
+    fn entered(&self, origin: Origin) -> u64 {
+        self.inner.keyspace.entered(origin, || self.entry().is_present())
+    }
+
     /// Returns the plan that the call names, else the one that the function of plans chooses for
     /// the key.
     fn plan<'p>(&'p self, named: Option<&'p PlanTerms>) -> Result<Option<&'p PlanTerms>, Denied> {
@@ -137,6 +141,18 @@ where
     }
 }
 
+impl<K, Q, R, S> Keyed<'_, '_, K, Q, R, S>
+where
+    K: Hash + Eq,
+    Q: ToKey<K> + ?Sized,
+    S: BuildHasher,
+{
+    /// Returns whether the key has an entry, or a thread is inserting one.
+    fn is_present(&self, pin: &StoreGuard<'_, K>) -> bool {
+        self.inner.keyspace.entry(pin, KeyQuery::new(&self.inner.hasher, self.key)).is_present()
+    }
+}
+
 impl<'a, 'k, K, Q, R, S> Target for Keyed<'a, 'k, K, Q, R, S>
 where
     K: Hash + Eq,
@@ -167,10 +183,10 @@ where
     fn with_line<T>(
         self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
-        self.inner.keyspace.with_line(id, makes, run)
+        self.inner.keyspace.with_line(id, touch, |pin| self.is_present(pin), run)
     }
 }
 
@@ -205,10 +221,10 @@ where
     fn with_line<T>(
         self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
-        self.bucket.with_line(id, makes, run)
+        self.bucket.with_line(id, touch, run)
     }
 }
 
@@ -234,10 +250,10 @@ impl<K: Hash + Eq, R, S> Target for Shared<'_, K, R, S> {
     fn with_line<T>(
         self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
-        self.inner.keyspace.with_line(id, makes, run)
+        self.inner.keyspace.with_line(id, touch, |_| false, run)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rules: quotas and windows, their text, and their layout in 64 bits.
 
 pub(crate) mod any_rule;
+pub(crate) mod calendar;
 pub(crate) mod counts;
 pub(crate) mod error;
 mod from_text;

@@ -1,5 +1,8 @@
 //! The edges and the layout of a window, and the check of its bounds.
 
+use std::time::Duration;
+
+use crate::rule::calendar;
 use crate::rule::counts::Counting;
 use crate::rule::error::InvalidRule;
 use crate::rule::period::DAY;
@@ -37,6 +40,42 @@ impl Window {
     #[must_use]
     pub fn has_edges(&self) -> bool {
         matches!(self.kind, Kind::FirstUse | Kind::Utc(_) | Kind::Month(_))
+    }
+
+    /// Returns the begin and the end of the window at a time since 1970, if its edges are by the
+    /// calendar: of a window by [`utc`](Window::utc) or of civil months. `None` for the others.
+    ///
+    /// Begins before 1970 are 1970.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Window;
+    ///
+    /// const DAY: Duration = Duration::from_secs(86_400);
+    /// // 1970-02-10, at two in the morning.
+    /// let at = 40 * DAY + DAY / 12;
+    /// assert_eq!(Window::per_day(9).utc().edges_at(at), Some((40 * DAY, 41 * DAY)));
+    /// assert_eq!(Window::per_month(9).edges_at(at), Some((31 * DAY, 59 * DAY)));
+    /// assert_eq!(Window::per_day(9).edges_at(at), None);
+    /// ```
+    #[must_use]
+    pub fn edges_at(&self, unix: Duration) -> Option<(Duration, Duration)> {
+        let anchor = i128::from(self.anchor()?);
+        let at = unix.as_nanos() as i128 + anchor;
+        let edge = |nanos: i128| {
+            let nanos = u128::try_from(nanos - anchor).unwrap_or(0);
+            Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
+        };
+        if let Kind::Month(_) = self.kind {
+            let month = calendar::month_at(u64::try_from(at.max(0)).unwrap_or(u64::MAX));
+            let begin = |month| edge(calendar::month_start(month).into());
+            return Some((begin(month), begin(month + 1)));
+        }
+        let period = i128::from(self.nanos);
+        let begin = at - at.rem_euclid(period);
+        Some((edge(begin), edge(begin + period)))
     }
 
     /// Returns this window with the limit in force; 0 while it is blocked.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::reference::windows::{Choose, KINDS, Walk};
 use crate::bucket::receipt::Receipt;
 use crate::limiter::all_of::TakeOne;
+use crate::rule::calendar::{first_day, month_at, month_of, month_start};
 use crate::rule::window_layout::WindowLayout;
 use crate::time::wall::WallShift;
-use crate::word::calendar::{first_day, month_at, month_of, month_start};
 use crate::{Ask, Asked, Clock, Denied, Granted, Moment, RateLimiter, Window, WindowCounter, all_of};
 use tollgate_testing::{Random, size};
 

@@ -209,6 +209,25 @@ impl Clock {
         Moment(self.nanos())
     }
 
+    /// Returns the time since 1970 by which a window has its edges; see [the wall clock of this
+    /// clock](Clock#the-wall-clock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Window};
+    ///
+    /// let (clock, mock) = Clock::mock();
+    /// mock.advance(Duration::from_secs(90));
+    /// let (_, ends) = Window::per_minute(9).utc().edges_at(clock.unix_time()).unwrap();
+    /// assert_eq!(ends - clock.unix_time(), Duration::from_secs(30));
+    /// ```
+    #[must_use]
+    pub fn unix_time(&self) -> Duration {
+        Duration::from_nanos(self.unix_of(self.nanos()))
+    }
+
     /// Returns the nanoseconds since some fixed moment.
     #[inline(always)]
     pub(crate) fn nanos(&self) -> u64 {

@@ -30,7 +30,6 @@
 //! part of the range: see `terms`. The steps are in `steps`.
 
 pub(crate) mod by_refill;
-pub(crate) mod calendar;
 pub(crate) mod decision;
 pub(crate) mod places;
 pub(crate) mod plan;

@@ -1,6 +1,6 @@
 //! The scale from clock readings to ticks, in fixed point.
 
-use crate::word::calendar;
+use crate::rule::calendar;
 
 /// The scale from nanoseconds to ticks: `tick = (ns * multiplier) >> (64 + shift)`, the multiplier
 /// rounded up.

@@ -14,11 +14,11 @@
 //! may then count its old tokens for one more window: a grant is late, never early.
 
 use crate::fault::{Fault, injected};
+use crate::rule::calendar;
 use crate::rule::counts::{CountWidths, Counting};
 use crate::rule::gate::Gate;
 use crate::rule::layout::Widths;
 use crate::rule::window_layout::FIRST_USE_TICKS;
-use crate::word::calendar;
 use crate::word::plan::PlanTerms;
 use crate::word::refilled::Refilled;
 use crate::word::state::{Balance, Reading, Refill, State};

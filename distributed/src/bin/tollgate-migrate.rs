@@ -8,18 +8,27 @@ use tollgate_distributed::{AnyStore, StoreError, TokenTable};
 const USAGE: &str = "usage: tollgate-migrate [--tokens] URL
        tollgate-migrate --print ENGINE [--tokens]
 
-Creates the table of the buckets in the store that URL names: sqlite:PATH, postgres://.. or mysql://..
+Creates the tables of a store in the database that URL names: sqlite:PATH, postgres://.. or mysql://..
 With --print, prints the statements for sqlite, postgres or mysql. With --tokens, they are those of the
 buckets that are refilled at intervals: the table token_buckets and the routine request_token.";
 
-/// The statements of each engine for buckets, and those for buckets that are refilled at intervals:
-/// the table, and the routine. The client of MariaDB needs a delimiter around it.
-const MIGRATIONS: [(&str, [&str; 2], [&str; 2]); 3] = [
+/// A table, and its routine.
+type Migration = [&'static str; 2];
+
+/// The statements of each engine for buckets and counts, and those for buckets that are refilled at
+/// intervals. The client of MariaDB needs a delimiter around a routine.
+const MIGRATIONS: [(&str, &[Migration], Migration); 3] = [
     (
         "mysql",
-        [
-            include_str!("../../migrations/mysql/buckets.sql"),
-            include_str!("../../migrations/mysql/acquire.sql"),
+        &[
+            [
+                include_str!("../../migrations/mysql/buckets.sql"),
+                include_str!("../../migrations/mysql/acquire.sql"),
+            ],
+            [
+                include_str!("../../migrations/mysql/counts.sql"),
+                include_str!("../../migrations/mysql/count.sql"),
+            ],
         ],
         [
             include_str!("../../migrations/mysql/tokens.sql"),
@@ -28,15 +37,21 @@ const MIGRATIONS: [(&str, [&str; 2], [&str; 2]); 3] = [
     ),
     (
         "postgres",
-        [
-            include_str!("../../migrations/postgres/buckets.sql"),
-            include_str!("../../migrations/postgres/acquire.sql"),
+        &[
+            [
+                include_str!("../../migrations/postgres/buckets.sql"),
+                include_str!("../../migrations/postgres/acquire.sql"),
+            ],
+            [include_str!("../../migrations/postgres/counts.sql"), ""],
         ],
         [include_str!("../../migrations/postgres/tokens.sql"), ""],
     ),
     (
         "sqlite",
-        [include_str!("../../migrations/sqlite/buckets.sql"), ""],
+        &[
+            [include_str!("../../migrations/sqlite/buckets.sql"), ""],
+            [include_str!("../../migrations/sqlite/counts.sql"), ""],
+        ],
         [include_str!("../../migrations/sqlite/tokens.sql"), ""],
     ),
 ];
@@ -70,12 +85,14 @@ fn show(engine: &str, tokens: bool) -> ExitCode {
     let Some((_, buckets, intervals)) = MIGRATIONS.iter().find(|(name, ..)| *name == engine) else {
         return fail(&format!("{engine:?} is not sqlite, postgres or mysql"));
     };
-    let [table, routine] = if tokens { intervals } else { buckets };
-    print!("{table}");
-    if engine == "mysql" {
-        print!(";\nDELIMITER //\n{routine}//\nDELIMITER ;\n");
-    } else {
-        print!("{routine}");
+    let parts = if tokens { std::slice::from_ref(intervals) } else { *buckets };
+    for [table, routine] in parts {
+        print!("{table}");
+        if engine == "mysql" {
+            print!(";\nDELIMITER //\n{routine}//\nDELIMITER ;\n");
+        } else {
+            print!("{routine}");
+        }
     }
     ExitCode::SUCCESS
 }

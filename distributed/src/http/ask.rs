@@ -1,16 +1,18 @@
 //! The interface of a shared limiter to a layer.
 
+use std::any::Any;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Denied, Granted, Quota, Reason, Stats};
+use tollgate::{AnyRule, Clock, Denied, Granted, Reason, Stats};
 use tollgate_http::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
 
 use crate::key::StoreKey;
 use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
 use crate::limiter::plan::Plan;
 use crate::limiter::shared::Decision;
+use crate::limiter::shared_rule::SharedRule;
 use crate::limiter::sourced::Sourced;
 use crate::store::op::Store;
 
@@ -23,17 +25,18 @@ fn without_source(decision: Decision) -> Result<Granted, Denied> {
 ///
 /// The bucket of requests without a key is stored under the bare name of the limiter. The limit [in
 /// front](crate::DistributedBuilder::local_first) does not apply to them.
-impl<K, S> LayerLimiter<K> for DistributedLimiter<K, S>
+impl<K, S, R> LayerLimiter<K> for DistributedLimiter<K, S, R>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
+    R: SharedRule,
 {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
 
     fn rule(&self, plan: Option<&LayerPlan>) -> AnyRule {
-        plan.map_or_else(|| self.quota().into(), LayerPlan::rule)
+        plan.map_or_else(|| self.rule().into(), LayerPlan::rule)
     }
 
     fn clock(&self) -> Clock {
@@ -53,7 +56,7 @@ where
     fn take(&self, request: LayerRequest<'_, K>) -> Answer {
         let n = request.n;
         let Some(plan) = plan_of(self, &request) else {
-            // The store cannot count the quota.
+            // The store cannot count the rule.
             return Answer::Now(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None)));
         };
         match self.at_hand(request.key, n, plan.as_ref()) {
@@ -78,48 +81,56 @@ where
     }
 
     fn peek(&self, request: LayerRequest<'_, K>) -> Granted {
-        let quota = request.plan.and_then(quota_of).unwrap_or_else(|| self.quota());
-        let known = self.look(request.key, quota);
-        let is_full = known.remaining() >= quota.capacity();
+        let rule = request.plan.and_then(|plan| of_kind(plan.rule())).unwrap_or_else(|| self.rule());
+        let capacity = rule.into().capacity();
+        let known = self.look(request.key, rule);
+        let is_full = known.remaining() >= capacity;
         let reset = if is_full { Duration::ZERO } else { known.reset_after() };
-        Granted::from_parts(0, known.remaining().min(quota.capacity()), reset)
+        Granted::from_parts(0, known.remaining().min(capacity), reset)
     }
 }
 
-/// Returns the quota of a plan, if it is one.
-fn quota_of(plan: &LayerPlan) -> Option<Quota> {
-    match plan.rule() {
-        AnyRule::Quota(quota) => Some(quota),
-        _ => None,
-    }
+/// Returns a rule as one of the kind of a limiter.
+fn of_kind<R: SharedRule>(rule: AnyRule) -> Option<R> {
+    let rule: &dyn Any = match &rule {
+        AnyRule::Quota(quota) => quota,
+        AnyRule::Window(window) => window,
+    };
+    rule.downcast_ref().copied()
 }
 
 /// Returns the plan of a request, or `None` if a store cannot count its rule.
-fn plan_of<K, S>(limiter: &DistributedLimiter<K, S>, request: &LayerRequest<'_, K>) -> Option<Option<Plan>>
+fn plan_of<K, S, R>(
+    limiter: &DistributedLimiter<K, S, R>,
+    request: &LayerRequest<'_, K>,
+) -> Option<Option<Plan<R>>>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
+    R: SharedRule,
 {
     match request.plan {
         None => Some(None),
-        Some(plan) => Some(Some(limiter.plan(quota_of(plan)?).ok()?)),
+        Some(plan) => Some(Some(limiter.plan(of_kind(plan.rule())?).ok()?)),
     }
 }
 
 /// A shared limiter, for a layer. The [documentation of the crate](crate#in-a-layer) has a program.
-impl<K, S> From<DistributedLimiter<K, S>> for AnyLimiter<K>
+impl<K, S, R> From<DistributedLimiter<K, S, R>> for AnyLimiter<K>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
     S: Store,
+    R: SharedRule,
 {
-    fn from(limiter: DistributedLimiter<K, S>) -> AnyLimiter<K> {
+    fn from(limiter: DistributedLimiter<K, S, R>) -> AnyLimiter<K> {
         AnyLimiter::of(limiter)
     }
 }
 
 /// A plan for the closure of [`LimitBy::plan`](tollgate_http::LimitBy::plan).
-impl From<Plan> for LayerPlan {
-    fn from(plan: Plan) -> LayerPlan {
-        plan.quota().into()
+impl<R: SharedRule> From<Plan<R>> for LayerPlan {
+    fn from(plan: Plan<R>) -> LayerPlan {
+        let rule: AnyRule = plan.rule().into();
+        rule.into()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::terms::Terms;
-use crate::credits::spec::Spec;
+use crate::law::spec::Spec;
 
 /// The level of a shared bucket at the last answer, in tokens: it holds under any quota.
 ///
@@ -37,13 +37,23 @@ impl Shadow {
     pub(crate) fn tell(&self, spec: &Spec, credits: i64, sent: u64) {
         let tokens = credits as f64 / spec.per_token() as f64;
         // Rounded up, so that the level is never too low.
-        self.tokens.store((tokens + tokens.abs() * f64::EPSILON).to_bits(), Ordering::Relaxed);
+        self.tell_tokens(tokens + tokens.abs() * f64::EPSILON, sent);
+    }
+
+    /// Notes the level in tokens.
+    pub(crate) fn tell_tokens(&self, tokens: f64, sent: u64) {
+        self.tokens.store(tokens.to_bits(), Ordering::Relaxed);
         self.told.store(sent, Ordering::Release);
     }
 
     /// Adds tokens that go back to the store.
     pub(crate) fn put(&self, n: u64) {
-        self.tokens.store((self.last() + n as f64).to_bits(), Ordering::Relaxed);
+        self.move_by(n as f64);
+    }
+
+    /// Adds tokens, or takes those of a negative number.
+    pub(crate) fn move_by(&self, n: f64) {
+        self.tokens.store((self.last() + n).to_bits(), Ordering::Relaxed);
     }
 
     /// Returns the tokens at the last answer, in debt below 0; NaN before it.
@@ -57,14 +67,14 @@ impl Shadow {
     pub(crate) fn level(&self, terms: &Terms, now: u64) -> Option<f64> {
         let age = now.saturating_sub(self.told.load(Ordering::Acquire));
         let level = self.last() + age as f64 * terms.rate;
-        (!level.is_nan()).then(|| level.min(terms.quota().capacity() as f64))
+        (!level.is_nan()).then(|| level.min(terms.capacity as f64))
     }
 
     /// Returns the wait until the store may grant `n` tokens; `None` if it may do so now.
     pub(crate) fn wait(&self, terms: &Terms, n: u64, now: u64) -> Option<Duration> {
         let is_told = now.saturating_sub(self.told.load(Ordering::Relaxed)) < LIFE;
         let level = self.level(terms, now).filter(|_| is_told)?;
-        let wait = terms.earning(n as f64 - terms.spec.debt() as f64 - level);
+        let wait = terms.earning(n as f64 - terms.debt() as f64 - level);
         (!wait.is_zero()).then_some(wait)
     }
 }

@@ -1,54 +1,102 @@
-//! A quota in the forms that a limiter uses.
+//! A rule in the forms that a limiter uses.
 
 use std::time::Duration;
 
-use tollgate::Quota;
+use tollgate::{AnyRule, Quota, Window};
 
 use super::lease_time::nanos;
-use crate::credits::spec::{InvalidSpec, Spec};
+use crate::law::count_spec::CountSpec;
+use crate::law::spec::{InvalidSpec, Spec};
 
-/// A quota in credits and in floating point, and the bounds of its leases.
+/// The shortest time for which a lease is worth a call.
+pub(crate) const LEAST_LEASE: Duration = Duration::from_millis(10);
+
+/// A rule in credits and in floating point, and the bounds of its leases.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Terms {
-    pub(crate) spec: Spec,
+    pub(crate) rule: AnyRule,
+    pub(crate) kind: TermsKind,
     /// Whether they are of a plan.
     pub(crate) is_planned: bool,
-    /// The same for a call that takes no debt.
-    pub(crate) without_debt: Spec,
-    /// The quota of a lease's bucket: the same rate, and room for the burst and the debt.
-    pub(crate) lease: Quota,
     /// The time that a lease is for; zero in the exact mode.
     pub(crate) horizon: Duration,
+    /// The burst of a quota, or the limit of a window.
+    pub(crate) capacity: u64,
     /// Tokens a nanosecond.
     pub(crate) rate: f64,
     pub(crate) nanos_per_token: f64,
 }
 
+/// The part of the terms that depends on the law.
+#[derive(Debug, PartialEq)]
+pub(crate) enum TermsKind {
+    Bucket(BucketTerms),
+    Window(Window),
+}
+
+/// A quota in credits.
+#[derive(Debug, PartialEq)]
+pub(crate) struct BucketTerms {
+    pub(crate) spec: Spec,
+    /// The same for a call that takes no debt.
+    pub(crate) without_debt: Spec,
+    /// The quota of a lease's bucket: the same rate, and room for the burst and the debt.
+    pub(crate) lease: Quota,
+}
+
 impl Terms {
-    /// Returns the terms of a quota. The debt is the tokens of one horizon, at most half of the
-    /// burst. The horizon is cut to the time that earns the debt. A burst of one token leaves no
-    /// horizon: that is the exact mode.
-    pub(crate) fn new(quota: Quota, horizon: Duration) -> Result<Terms, InvalidSpec> {
-        let rate = quota.tokens() as f64 / quota.period().as_nanos() as f64;
-        let debt = ((rate * nanos(horizon) as f64).ceil() as u64).min(quota.capacity() / 2);
-        let spec = Spec::new(quota, debt)?;
-        let room = quota.capacity() + debt;
-        // A burst beyond the bound of the core leaves no room for debt.
-        let lease = quota.try_burst(room).unwrap_or(quota);
-        let horizon = horizon.min(Duration::from_nanos((debt as f64 / rate) as u64));
+    /// Returns the terms of a rule.
+    ///
+    /// The debt of a quota is the tokens of one horizon, at most half of the burst. The horizon is
+    /// cut to the time that earns the debt. A burst of one token leaves no horizon: that is the
+    /// exact mode. The tokens of a window's lease end with it, so its horizon is at most a fourth
+    /// of the window or sub-window. A shorter one than the least is none.
+    pub(crate) fn new(rule: AnyRule, horizon: Duration) -> Result<Terms, InvalidSpec> {
+        let rate = rule.tokens() as f64 / rule.period().as_nanos() as f64;
+        let (kind, horizon) = match rule {
+            AnyRule::Quota(quota) => {
+                let debt = ((rate * nanos(horizon) as f64).ceil() as u64).min(quota.capacity() / 2);
+                let spec = Spec::new(quota, debt)?;
+                let room = quota.capacity() + debt;
+                // A burst beyond the bound of the core leaves no room for debt.
+                let lease = quota.try_burst(room).unwrap_or(quota);
+                let horizon = horizon.min(Duration::from_nanos((debt as f64 / rate) as u64));
+                let without_debt = spec.without_debt();
+                (TermsKind::Bucket(BucketTerms { spec, without_debt, lease }), horizon)
+            }
+            AnyRule::Window(window) => {
+                // Whether a store can count it does not depend on the time.
+                CountSpec::new(window, Duration::ZERO)?;
+                let most = window.sub_window().unwrap_or(window.period()) / 4;
+                let horizon = if most < LEAST_LEASE { Duration::ZERO } else { horizon.min(most) };
+                (TermsKind::Window(window), horizon)
+            }
+        };
         Ok(Terms {
-            spec,
+            rule,
+            kind,
             is_planned: false,
-            without_debt: spec.without_debt(),
-            lease,
             horizon,
+            capacity: rule.capacity(),
             rate,
             nanos_per_token: 1.0 / rate,
         })
     }
 
-    pub(crate) fn quota(&self) -> Quota {
-        self.spec.quota()
+    /// Returns the debt that leases may take, in tokens. That of a window is 0.
+    pub(crate) fn debt(&self) -> u64 {
+        match &self.kind {
+            TermsKind::Bucket(terms) => terms.spec.debt(),
+            TermsKind::Window(_) => 0,
+        }
+    }
+
+    /// Returns the window, if the rule is one.
+    pub(crate) fn window(&self) -> Option<Window> {
+        match self.kind {
+            TermsKind::Bucket(_) => None,
+            TermsKind::Window(window) => Some(window),
+        }
     }
 
     pub(crate) fn is_leased(&self) -> bool {
@@ -57,7 +105,7 @@ impl Terms {
 
     /// Returns the nanoseconds that earn `tokens`, rounded up.
     pub(crate) fn time_of(&self, tokens: u64) -> u64 {
-        let (of, period) = (u128::from(self.quota().tokens()), self.quota().period().as_nanos());
+        let (of, period) = (u128::from(self.rule.tokens()), self.rule.period().as_nanos());
         u64::try_from((u128::from(tokens) * period).div_ceil(of)).unwrap_or(u64::MAX)
     }
 
@@ -70,7 +118,7 @@ impl Terms {
 
     /// Returns the tokens that `time` nanoseconds earn, rounded down.
     pub(crate) fn tokens_in(&self, time: u64) -> u64 {
-        let (of, period) = (u128::from(self.quota().tokens()), self.quota().period().as_nanos());
+        let (of, period) = (u128::from(self.rule.tokens()), self.rule.period().as_nanos());
         u64::try_from(u128::from(time) * of / period).unwrap_or(u64::MAX)
     }
 }

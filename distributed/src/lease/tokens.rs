@@ -1,86 +1,78 @@
-//! The tokens of a lease: a `TokenBucket` on the clock of the lease.
+//! The tokens of a lease, under either law.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use tollgate::{Clock, Denied, Granted, Moment};
 
-use tollgate::{Clock, Denied, Granted, Moment, TokenBucket};
-
-use super::lease_time::LeaseTime;
-use super::terms::Terms;
+use super::ending::EndingTokens;
+use super::maturing::MaturingTokens;
+use super::terms::{Terms, TermsKind};
 
 /// The tokens of one key that one process holds.
-///
-/// The store had some of them, and granted the others on credit. These mature at the rate of the
-/// quota, in intervals that no two leases share. So all processes together never have more than the
-/// one bucket.
-pub(crate) struct Lease {
-    time: Arc<LeaseTime>,
-    bucket: TokenBucket,
-    /// The tokens on credit so far, matured or not. The end of the clock is the time that earns
-    /// them.
-    matures: AtomicU64,
+#[expect(clippy::large_enum_variant, reason = "a take of a bucket follows no further pointer")]
+pub(crate) enum Lease {
+    Bucket(MaturingTokens),
+    Window(EndingTokens),
 }
 
 impl Lease {
     pub(crate) fn new(terms: &Terms, clock: Clock, origin: Moment) -> Lease {
-        let time = Arc::new(LeaseTime::new(clock, origin));
-        let reads = time.clone();
-        let bucket = TokenBucket::builder(terms.lease).clock(Clock::from_fn(move || reads.read())).build();
-        // The bucket begins at time 0, with no token.
-        let _ = bucket.ask().n(u64::MAX).acquire_up_to();
-        Lease { time, bucket, matures: AtomicU64::new(0) }
+        match &terms.kind {
+            TermsKind::Bucket(terms) => Lease::Bucket(MaturingTokens::new(terms, clock, origin)),
+            TermsKind::Window(_) => Lease::Window(EndingTokens::new(clock, origin)),
+        }
     }
 
     /// Returns the real time.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        self.time.real()
+        match self {
+            Lease::Bucket(tokens) => tokens.now(),
+            Lease::Window(tokens) => tokens.now(),
+        }
     }
 
-    /// Takes tokens that have matured.
+    /// Takes tokens at hand: those that have matured, or those of the window that runs.
     #[inline]
     pub(crate) fn take(&self, n: u64) -> Result<Granted, Denied> {
-        self.bucket.try_acquire_n(n)
+        match self {
+            Lease::Bucket(tokens) => tokens.take(n),
+            Lease::Window(tokens) => tokens.take(n),
+        }
     }
 
-    /// Takes the tokens that have matured, up to `n`, and returns their number.
+    /// Takes the tokens at hand, up to `n`, and returns their number.
     pub(crate) fn take_up_to(&self, n: u64) -> u64 {
-        self.bucket.ask().n(n).acquire_up_to().tokens()
+        match self {
+            Lease::Bucket(tokens) => tokens.take_up_to(n),
+            Lease::Window(tokens) => tokens.take_up_to(n),
+        }
     }
 
-    /// Takes all tokens that have matured.
+    /// Takes all tokens at hand.
     pub(crate) fn take_all(&self) -> u64 {
         self.take_up_to(u64::MAX)
     }
 
     /// Adds tokens that are valid at once.
     pub(crate) fn put(&self, n: u64) {
-        if n > 0 {
-            self.bucket.refund(n);
+        match self {
+            Lease::Bucket(tokens) => tokens.put(n),
+            Lease::Window(tokens) => tokens.put(n),
         }
     }
 
-    /// Adds tokens that mature one after another, the last at the real time `full`. The caller sees
-    /// to it that no two calls overlap.
-    pub(crate) fn put_later(&self, terms: &Terms, n: u64, full: u64) {
-        if n > 0 {
-            let all = self.matures.load(Ordering::Relaxed).saturating_add(n);
-            self.matures.store(all, Ordering::Relaxed);
-            self.time.extend(full.saturating_sub(terms.time_of(n)), terms.time_of(all));
-        }
-    }
-
-    /// Returns the tokens that have matured.
+    /// Returns the tokens at hand.
     pub(crate) fn matured(&self) -> u64 {
-        self.bucket.peek().remaining()
+        match self {
+            Lease::Bucket(tokens) => tokens.matured(),
+            Lease::Window(tokens) => tokens.held(),
+        }
     }
 
     /// Returns the tokens that are held, matured or not.
-    ///
-    /// If there is a gap between two grants on credit, this may be too high by the tokens of that
-    /// gap.
     pub(crate) fn held(&self, terms: &Terms) -> u64 {
-        let rest = self.time.rest().as_nanos() as u64;
-        self.matured() + terms.tokens_in(rest)
+        match self {
+            Lease::Bucket(tokens) => tokens.held(terms),
+            Lease::Window(tokens) => tokens.held(),
+        }
     }
 }

@@ -11,6 +11,7 @@ use tollgate::{Denied, Granted, ToKey};
 
 use super::distributed_limiter::DistributedLimiter;
 use super::shared::Decision;
+use super::shared_rule::SharedRule;
 use super::sourced::Sourced;
 use crate::key::StoreKey;
 use crate::store::op::Store;
@@ -25,13 +26,18 @@ trait Ask: Send + Sync {
     fn give_back(&self);
 }
 
-struct Of<K, S> {
-    limiter: DistributedLimiter<K, S>,
+struct Of<K, S, R> {
+    limiter: DistributedLimiter<K, S, R>,
     key: K,
     n: u64,
 }
 
-impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Ask for Of<K, S> {
+impl<K, S, R> Ask for Of<K, S, R>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+    R: SharedRule,
+{
     fn take(&self) -> Decision {
         self.limiter.try_acquire_n(&self.key, self.n)
     }
@@ -45,7 +51,12 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Ask for 
     }
 }
 
-impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
+impl<K, S, R> DistributedLimiter<K, S, R>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+    R: SharedRule,
+{
     /// Returns a request for `n` tokens of a key, as one of several for [`all_of`].
     pub fn request<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Request {
         Request(Arc::new(Of { limiter: self.clone(), key: key.to_key(), n }))

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tollgate::{Granted, Quota, ToKey};
+use tollgate::{Granted, ToKey};
 
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::plan::Plan;
+use super::shared_rule::SharedRule;
 use super::slot::Slot;
 use super::slot::key_state::KeyState;
 use super::slots::Lookup;
@@ -16,11 +17,16 @@ use super::sourced::Source;
 use crate::key::{StoreKey, stored};
 use crate::store::op::Store;
 
-impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
+impl<K, S, R> DistributedLimiter<K, S, R>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+    R: SharedRule,
+{
     /// Decides from the tokens at hand. The limit in front does not apply to requests without a
     /// key. Inlined: that saves a tenth of the time of a grant.
     #[inline(always)]
-    pub(crate) fn at_hand<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>) -> Next
+    pub(crate) fn at_hand<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan<R>>) -> Next
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
@@ -31,7 +37,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
         }
         let slots = self.inner.slots.map.pin();
         if let Some(slot) = slots.get(&Lookup(key))
-            && slot.is_under(plan)
+            && slot.is_under(plan.map(|plan| &plan.terms))
         {
             return self.inner.decide(slot, n);
         }
@@ -44,7 +50,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
 
     /// Gives granted tokens back to the lease, and to the limit in front. Without room for the key,
     /// the lease's are lost.
-    pub(crate) fn give_back<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>)
+    pub(crate) fn give_back<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan<R>>)
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
@@ -59,7 +65,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     /// Returns the slot of a key. `Err` is a slot without room in the map, which serves one
     /// request.
     #[cold]
-    fn slot<Q>(&self, key: Option<&Q>, plan: Option<&Plan>) -> Result<Arc<Slot>, Arc<Slot>>
+    fn slot<Q>(&self, key: Option<&Q>, plan: Option<&Plan<R>>) -> Result<Arc<Slot>, Arc<Slot>>
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
@@ -68,10 +74,10 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
         let owned = || key.map(ToKey::to_key);
         loop {
             // Each time anew: a slot that is added beside a change of the quota has the later one.
-            let terms = inner.terms_under(plan);
+            let terms = inner.terms_under(plan.map(|plan| &plan.terms));
             match slots.get(&lookup) {
                 Some(slot) if slot.terms == terms => return Ok(slot.clone()),
-                Some(slot) => inner.replace(owned(), slot, plan),
+                Some(slot) => inner.replace(owned(), slot, plan.map(|plan| &plan.terms)),
                 None => {
                     let new = || Arc::new(KeyState::new(self.stored(key)));
                     let state = inner.slots.silent(&lookup).unwrap_or_else(new);
@@ -87,19 +93,22 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
         }
     }
 
-    /// Returns the known tokens of a key; a full bucket of `quota` if the key has no slot.
-    pub(crate) fn look<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: Option<&Q>, quota: Quota) -> Granted {
-        let full = || Granted::from_parts(0, quota.capacity(), Duration::ZERO);
+    /// Returns the known tokens of a key; a full bucket, or an unused window, if the key has no
+    /// slot.
+    pub(crate) fn look<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: Option<&Q>, rule: R) -> Granted {
+        let full = || Granted::from_parts(0, rule.into().capacity(), Duration::ZERO);
         self.inner.slots.map.pin().get(&Lookup(key)).map_or_else(full, |slot| slot.known())
     }
 
     /// Takes spent tokens: from those at hand, then on credit from the store.
-    pub(crate) fn take_spent<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan>)
+    pub(crate) fn take_spent<Q>(&self, key: Option<&Q>, n: u64, plan: Option<&Plan<R>>)
     where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
         let (Ok(slot) | Err(slot)) = self.slot(key, plan);
-        if slot.charge(n) > 0 {
+        let rest = slot.charge(n);
+        if rest > 0 {
+            self.inner.shared.spend(&slot, rest);
             slot.enqueue(&self.inner.queue);
         }
         if let (Some(local), Some(key)) = (&self.inner.local, key) {

@@ -19,10 +19,11 @@ use super::keeper::Keeper;
 use super::plan::Plans;
 use super::report::Reported;
 use super::shared::Shared;
+use super::shared_rule::SharedRule;
 use super::slot::key_state::KeyState;
 use super::slots::Slots;
-use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
+use crate::law::spec::InvalidSpec;
 use crate::lease::terms::Terms;
 use crate::outage::breaker::Breaker;
 use crate::outage::policy::OnOutage;
@@ -41,8 +42,8 @@ const MAX_HORIZON: Duration = Duration::from_secs(1);
 /// By default the limiter takes leases for 100 ms and waits 50 ms for the store. During an outage
 /// each process then grants up to the whole quota.
 #[must_use = "`.build()` makes the limiter"]
-pub struct DistributedBuilder<K, S> {
-    quota: Quota,
+pub struct DistributedBuilder<K, S, R = Quota> {
+    rule: R,
     store: S,
     name: String,
     clock: Clock,
@@ -61,7 +62,7 @@ pub struct DistributedBuilder<K, S> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InvalidOption {
-    /// The store cannot count the quota.
+    /// The store cannot count the rule.
     Spec(InvalidSpec),
     /// The name is missing or empty, longer than 64 bytes, or has a `:`.
     Name(String),
@@ -76,10 +77,29 @@ pub enum InvalidOption {
 }
 
 impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
-    /// Returns the options of a limiter whose buckets are in a store.
-    pub fn builder(quota: Quota, store: S) -> DistributedBuilder<K, S> {
+    /// Returns the options of a limiter whose buckets, or windows, are in a store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Window;
+    /// use tollgate_distributed::{DistributedLimiter, MemoryStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new(|| 1_767_225_600_000_000);
+    /// let daily = DistributedLimiter::<String, _>::builder(Window::per_day(1_000).utc(), store);
+    /// let daily = daily.name("daily").build()?;
+    /// assert_eq!(daily.ask_n("ada", 400).await?.remaining(), 600);
+    /// let gold = daily.plan(Window::per_day(5_000).utc())?;
+    /// // The plan has the same count.
+    /// assert_eq!(daily.ask_as("ada", 100, &gold).await?.remaining(), 4_500);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder<R: SharedRule>(rule: R, store: S) -> DistributedBuilder<K, S, R> {
         DistributedBuilder {
-            quota,
+            rule,
             store,
             name: String::new(),
             clock: Clock::new(),
@@ -95,7 +115,12 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     }
 }
 
-impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedBuilder<K, S> {
+impl<K, S, R> DistributedBuilder<K, S, R>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+    R: SharedRule,
+{
     /// Names the limiter: 1 to 64 bytes without a `:`. Each limiter needs a name. A key is stored
     /// behind it, so limiters of one name on one store share their buckets.
     pub fn name(self, name: impl Into<String>) -> Self {
@@ -111,6 +136,12 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     /// up to a second before: for it alone each process adds at most the tokens of one request.
     ///
     /// A request for tokens that cannot be there is refused without a call, for up to a second.
+    ///
+    /// A [window](tollgate::Window) grants the fleet at most its limit in each window by the clock
+    /// of the store: with late and lost answers, and through a change of the limit. A request of
+    /// more than the tokens left is refused without a call until the window ends. But one request
+    /// asks the store again after a second, after two more and so on up to a minute, as another
+    /// process may have given tokens back.
     pub fn exact(self) -> Self {
         DistributedBuilder { horizon: None, ..self }
     }
@@ -123,6 +154,12 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     /// rounding. In a later interval it may also be granted the tokens that leases held unused at
     /// its start: of each process at most `rate * horizon` and a token, and the tokens of late
     /// answers, dropped requests and refunds of the last second or two horizons.
+    ///
+    /// Tokens of a [window](tollgate::Window) end with it, so the fleet is granted at most the
+    /// limit in each window. It may be granted less, by the tokens that leases hold unused at the
+    /// end: of each process at most those that it uses in a horizon. A lease takes at most half of
+    /// the tokens left. The horizon is at most a fourth of the window, or of the sub-window of a
+    /// sliding one; one that is shorter than 10 ms by that is the [exact](Self::exact) mode.
     pub fn leased(self, horizon: Duration) -> Self {
         DistributedBuilder { horizon: Some(horizon), ..self }
     }
@@ -182,11 +219,11 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     ///
     /// [`InvalidOption`] names the option and its bounds. [`InvalidOption::NoRuntime`] outside of a
     /// tokio runtime.
-    pub fn build(self) -> Result<DistributedLimiter<K, S>, InvalidOption> {
+    pub fn build(self) -> Result<DistributedLimiter<K, S, R>, InvalidOption> {
         let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
         self.check()?;
         let horizon = self.horizon.unwrap_or_default();
-        let terms = Terms::new(self.quota, horizon).map_err(InvalidOption::Spec)?;
+        let terms = Terms::new(self.rule.into(), horizon).map_err(InvalidOption::Spec)?;
         let origin = self.clock.now();
         let local = self.local.map(|quota| {
             RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
@@ -207,6 +244,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
             closed: Semaphore::new(0),
             suspected: AtomicU64::new(0),
             reported: Reported::default(),
+            store_ahead_us: AtomicU64::new(0),
         });
         let slots = Arc::new(Slots::new(self.max_keys));
         let (queue, waiting) = mpsc::unbounded_channel();
@@ -217,7 +255,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
             slots,
             queue,
             keeper: Mutex::new(Some(runtime.spawn(keeper.run()))),
-            terms: Mutex::new(Arc::new(terms)),
+            rule: Mutex::new((self.rule, Arc::new(terms))),
             plans: Plans::new(),
             horizon,
             local,
@@ -274,10 +312,10 @@ impl fmt::Display for InvalidOption {
 
 impl Error for InvalidOption {}
 
-impl<K, S> fmt::Debug for DistributedBuilder<K, S> {
+impl<K, S, R: SharedRule> fmt::Debug for DistributedBuilder<K, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistributedBuilder")
-            .field("quota", &self.quota)
+            .field("rule", &self.rule.into())
             .field("name", &self.name)
             .finish_non_exhaustive()
     }

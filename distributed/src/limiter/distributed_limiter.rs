@@ -9,39 +9,41 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
+use tollgate::{AnyRule, Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 
 use super::plan::{Plan, Plans};
 use super::report::Report;
 use super::shared::{Decision, Shared};
+use super::shared_rule::SharedRule;
 use super::slot::Slot;
 use super::slots::Slots;
 use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiting::Waiting;
-use crate::credits::bucket::Amount;
-use crate::credits::spec::InvalidSpec;
 use crate::key::StoreKey;
-use crate::lease::terms::Terms;
+use crate::law::amount::Amount;
+use crate::law::any_law::Law;
+use crate::law::spec::InvalidSpec;
+use crate::lease::terms::{Terms, TermsKind};
 use crate::store::op::{Op, Store};
 
 /// A limit for each key, shared by all processes of a fleet.
 ///
-/// The buckets are in a [`Store`]. A process holds tokens of the keys that it sees often, and
-/// grants them without a call, a lock or an allocation. The [documentation of the crate](crate) has
-/// the modes and their bounds.
+/// The buckets, or the counts of windows, are in a [`Store`]. A process holds tokens of the keys
+/// that it sees often, and grants them without a call, a lock or an allocation. The [documentation
+/// of the crate](crate) has the modes and their bounds.
 ///
 /// A clone is another handle to the same limiter. A drop of the last handle gives all tokens back.
-pub struct DistributedLimiter<K, S> {
-    pub(crate) inner: Arc<Inner<K, S>>,
+pub struct DistributedLimiter<K, S, R = Quota> {
+    pub(crate) inner: Arc<Inner<K, S, R>>,
 }
 
-pub(crate) struct Inner<K, S> {
+pub(crate) struct Inner<K, S, R> {
     pub(crate) shared: Arc<Shared<S>>,
     pub(crate) slots: Arc<Slots<Option<K>>>,
     pub(crate) queue: UnboundedSender<Arc<Slot>>,
     pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
-    pub(crate) terms: Mutex<Arc<Terms>>,
+    pub(crate) rule: Mutex<(R, Arc<Terms>)>,
     pub(crate) plans: Plans,
     pub(crate) horizon: Duration,
     /// The limit of this process in front, if there is one.
@@ -50,7 +52,7 @@ pub(crate) struct Inner<K, S> {
     pub(crate) without_room: AtomicU64,
 }
 
-impl<K, S> Clone for DistributedLimiter<K, S> {
+impl<K, S, R> Clone for DistributedLimiter<K, S, R> {
     fn clone(&self) -> Self {
         DistributedLimiter { inner: self.inner.clone() }
     }
@@ -62,7 +64,12 @@ pub(crate) enum Next {
     Ask(Arc<Slot>),
 }
 
-impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> DistributedLimiter<K, S> {
+impl<K, S, R> DistributedLimiter<K, S, R>
+where
+    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
+    S: Store,
+    R: SharedRule,
+{
     /// Takes one of the tokens at hand, without a wait; see [`try_acquire_n`](Self::try_acquire_n).
     /// The first request of a key is refused, as no token is at hand: [`ask`](Self::ask) asks the
     /// store.
@@ -148,7 +155,12 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     }
 
     /// Takes `n` tokens as [`try_acquire_n`](Self::try_acquire_n) does, under a plan.
-    pub fn try_acquire_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan) -> Decision {
+    pub fn try_acquire_as<Q: ToKey<K> + StoreKey + ?Sized>(
+        &self,
+        key: &Q,
+        n: u64,
+        plan: &Plan<R>,
+    ) -> Decision {
         match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.want(&slot, n),
@@ -156,7 +168,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     }
 
     /// Takes `n` tokens as [`ask_n`](Self::ask_n) does, under a plan.
-    pub async fn ask_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan) -> Decision {
+    pub async fn ask_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan<R>) -> Decision {
         match self.at_hand(Some(key), n, Some(plan)) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.inner.ask(&slot, n).await,
@@ -167,7 +179,8 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     ///
     /// They are at hand for the next requests of this process, up to the burst and the debt
     /// together. After a second without a request they go to the store; in the exact mode they go
-    /// there at once.
+    /// there at once. Of a window come back at most as many as the process was granted in it and
+    /// has used: those of a window that is over are lost.
     pub fn refund<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
         self.give_back(Some(key), n, None);
     }
@@ -175,7 +188,9 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     /// Takes tokens that are already spent, such as those of a request that cost more than it took.
     ///
     /// Tokens at hand are taken at once, and the others from the store by a call in the background.
-    /// The bucket may go into debt for them, by one burst at most; a charge beyond that is lost.
+    /// The bucket may go into debt for them, by one burst at most; a charge beyond that is lost. A
+    /// window may count up to its limit more; a charge that no call has told the store before the
+    /// window ends is dropped.
     pub fn charge<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
         self.take_spent(Some(key), n, None);
     }
@@ -185,13 +200,13 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     ///
     /// A key that this process does not keep has a full bucket.
     pub fn known<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Snapshot {
-        Snapshot::from(self.look(Some(key), self.quota()))
+        Snapshot::from(self.look(Some(key), self.rule()))
     }
 
     /// Reads the bucket of a key by a call of the store, and takes nothing.
     ///
-    /// Tokens that processes hold count as taken. The bucket is read under the quota of the
-    /// limiter, not under a plan.
+    /// Tokens that processes hold count as taken. The bucket is read under the rule of the limiter,
+    /// not under a plan.
     ///
     /// # Errors
     ///
@@ -203,42 +218,48 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     {
         let shared = &self.inner.shared;
         let (key, terms) = (self.stored(Some(key)), self.inner.terms());
-        let mut ops = [Op::new(&key, terms.spec, Amount::default())];
+        let unavailable = || {
+            let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(shared.rtt()));
+            Sourced::new(denied, Source::Store)
+        };
+        let law: Law = match &terms.kind {
+            TermsKind::Bucket(bucket) => bucket.spec.into(),
+            TermsKind::Window(window) => shared.spec_of(*window).ok_or_else(unavailable)?.into(),
+        };
+        let mut ops = [Op::new(&key, law, Amount::default())];
         let called = match shared.breaker.is_open() {
             true => None,
             false => timeout(shared.deadline, shared.store.acquire(&mut ops)).await.ok(),
         };
-        let credits = ops[0].answer.credits;
         if let Some(Err(error)) = &called {
             shared.report_permanent(error);
         }
         if !matches!(called, Some(Ok(()))) {
-            let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(shared.rtt()));
-            return Err(Sourced::new(denied, Source::Store));
+            return Err(unavailable());
         }
-        let full = terms.spec.wait(credits, terms.spec.capacity() as i64);
-        let granted = Granted::from_parts(0, terms.spec.tokens(credits), full);
-        Ok(Sourced::new(Snapshot::from(granted), Source::Store))
+        let (left, reset) = law.level(ops[0].answer);
+        Ok(Sourced::new(Snapshot::from(Granted::from_parts(0, left, reset)), Source::Store))
     }
 
-    /// Returns the quota in force.
+    /// Returns the rule in force.
     #[must_use]
-    pub fn quota(&self) -> Quota {
-        self.inner.terms().quota()
+    pub fn rule(&self) -> R {
+        self.inner.rule.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sets the quota of all keys without a plan, in this process.
+    /// Sets the rule of all keys without a plan, in this process.
     ///
-    /// Call it in each process of the fleet. While processes have different quotas, a bucket keeps
-    /// its whole tokens at each change from one to the other. Tokens at hand are given back. The
-    /// spent tokens of a key and its bucket of an outage stay as they are.
+    /// Call it in each process of the fleet. While processes have different rules, a bucket keeps
+    /// its whole tokens at each change from one to the other, and a window its count. A window of
+    /// another period or with other edges takes the whole count into its present window. Tokens at
+    /// hand are given back. The spent tokens of a key and its tokens of an outage stay as they are.
     ///
     /// # Errors
     ///
-    /// [`InvalidSpec`] if a store cannot count the quota.
-    pub fn set_quota(&self, quota: Quota) -> Result<(), InvalidSpec> {
-        let terms = Arc::new(Terms::new(quota, self.inner.horizon)?);
-        *self.inner.terms.lock().unwrap_or_else(PoisonError::into_inner) = terms;
+    /// [`InvalidSpec`] if a store cannot count the rule.
+    pub fn set_rule(&self, rule: R) -> Result<(), InvalidSpec> {
+        let terms = Arc::new(Terms::new(rule.into(), self.inner.horizon)?);
+        *self.inner.rule.lock().unwrap_or_else(PoisonError::into_inner) = (rule, terms);
         let slots = self.inner.slots.map.pin();
         for (key, slot) in slots.iter().filter(|(_, slot)| !slot.terms.is_planned) {
             self.inner.replace(key.clone(), slot, None);
@@ -246,13 +267,22 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
         Ok(())
     }
 
-    /// Returns a plan: another quota, for some of the keys.
+    /// Returns a plan: another rule, for some of the keys.
+    ///
+    /// All plans of a key share its bucket, or its count: a plan of a window is the window of the
+    /// limiter with another limit.
     ///
     /// # Errors
     ///
-    /// [`InvalidSpec`] if a store cannot count the quota.
-    pub fn plan(&self, quota: Quota) -> Result<Plan, InvalidSpec> {
-        self.inner.plans.of(quota, self.inner.horizon)
+    /// [`InvalidSpec`] if a store cannot count the rule, or if it is a window of another period, of
+    /// another kind or with other edges.
+    pub fn plan(&self, rule: R) -> Result<Plan<R>, InvalidSpec> {
+        if let (AnyRule::Window(plan), AnyRule::Window(own)) = (rule.into(), self.rule().into())
+            && own.with_limit(plan.limit()) != Ok(plan)
+        {
+            return Err(InvalidSpec::of_plan(plan, own));
+        }
+        self.inner.plans.of(rule, self.inner.horizon)
     }
 
     /// Gives all tokens back, and ends the background task. Later requests are decided by the
@@ -292,19 +322,19 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     }
 }
 
-impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
+impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
     pub(crate) fn terms(&self) -> Arc<Terms> {
-        self.terms.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rule.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// Returns the terms of a plan, or those of the limiter.
-    pub(crate) fn terms_under(&self, plan: Option<&Plan>) -> Arc<Terms> {
-        plan.map_or_else(|| self.terms(), |plan| plan.0.clone())
+    pub(crate) fn terms_under(&self, plan: Option<&Arc<Terms>>) -> Arc<Terms> {
+        plan.map_or_else(|| self.terms(), Arc::clone)
     }
 
     /// Puts a slot under other terms in the place of this one, which gives its tokens back. The
     /// state of the key stays.
-    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Plan>) {
+    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Arc<Terms>>) {
         let terms = self.terms_under(plan);
         let by = self.shared.slot(slot.key.clone(), true, terms.clone());
         if self.slots.replace(key, slot, by) {
@@ -321,7 +351,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             Ok((granted, left)) => {
                 slot.by_lease.fetch_add(1, Relaxed);
                 if slot.is_low(left) {
-                    slot.enqueue(&self.queue);
+                    slot.enqueue_request(&self.queue);
                 }
                 Next::Decided(Ok(Sourced::new(granted, Source::Lease)))
             }
@@ -331,7 +361,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
 
     #[cold]
     fn without_tokens(&self, slot: &Arc<Slot>, n: u64, denied: &Denied) -> Next {
-        let capacity = slot.terms.quota().capacity();
+        let capacity = slot.terms.capacity;
         if n > capacity {
             let denied = Denied::from_parts(Reason::TooMany, n, 0, None);
             return Next::Decided(self.shared.denied(denied, Source::Shadow));
@@ -343,7 +373,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             None => Next::Ask(slot.clone()),
             Some((denied, by_shadow)) => {
                 if slot.is_low(0) {
-                    slot.enqueue(&self.queue);
+                    slot.enqueue_request(&self.queue);
                 }
                 let source = if by_shadow { Source::Shadow } else { Source::Lease };
                 Next::Decided(self.shared.denied(denied, source))
@@ -367,7 +397,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             return self.shared.denied(Denied::from_parts(Reason::Full, n, 0, None), Source::Lease);
         }
         slot.want(n);
-        slot.enqueue(&self.queue);
+        slot.enqueue_request(&self.queue);
         let wait = self.shared.rtt().max(Duration::from_millis(1));
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
@@ -377,7 +407,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
             return self.shared.without_store(slot, n);
         };
         let waiting = Waiting::new(slot, n, &self.queue);
-        slot.enqueue(&self.queue);
+        slot.enqueue_request(&self.queue);
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
             Some(Err(denied)) => self.shared.denied(denied, Source::Store),
@@ -386,7 +416,7 @@ impl<K: Hash + Eq + Clone, S: Store> Inner<K, S> {
     }
 }
 
-impl<K, S> fmt::Debug for DistributedLimiter<K, S> {
+impl<K, S, R> fmt::Debug for DistributedLimiter<K, S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistributedLimiter").field("name", &self.inner.shared.name).finish_non_exhaustive()
     }

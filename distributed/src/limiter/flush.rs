@@ -14,8 +14,8 @@ use super::counters::Outcome;
 use super::shared::Shared;
 use super::slot::Slot;
 use super::slot::calls::Part;
-use crate::credits::bucket::{Amount, Answer};
-use crate::credits::spec::Spec;
+use crate::law::amount::{Amount, Answer};
+use crate::law::spec::Spec;
 use crate::lease::lease_time::nanos;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
@@ -42,7 +42,10 @@ pub(crate) struct Batch<S> {
 impl<S: Store> Batch<S> {
     /// Begins a call for the keys that have something to ask for; `None` if there are none.
     pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: Vec<Arc<Slot>>) -> Option<Batch<S>> {
-        let begun = |slot: Arc<Slot>| slot.begin().map(|part| (slot, part));
+        let begun = |slot: Arc<Slot>| {
+            let count = slot.terms.window().and_then(|window| shared.spec_of(window));
+            slot.begin(count).map(|part| (slot, part))
+        };
         let slots: Vec<_> = slots.into_iter().filter_map(begun).collect();
         (!slots.is_empty()).then(|| Batch { shared: shared.clone(), slots })
     }
@@ -55,7 +58,7 @@ impl<S: Store> Batch<S> {
         let shared = self.shared.clone();
         let keys = self.slots.clone();
         let mut ops: Vec<Op<'_>> =
-            keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.spec, part.amount)).collect();
+            keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.law, part.amount)).collect();
         let sent = shared.now();
         let (outcome, is_late) = within(&shared, &keys, &mut ops, permit).await;
         let took = Duration::from_nanos(shared.now().saturating_sub(sent));
@@ -70,7 +73,10 @@ impl<S: Store> Batch<S> {
             _ => {}
         }
         shared.count_call(outcome.unwrap_or_else(|error| Outcome::of(error.kind())), took);
-        let answers = ops.iter().map(|op| op.answer).collect();
+        let answers: Vec<_> = ops.iter().map(|op| op.answer).collect();
+        if let Some(answer) = answers.iter().find(|answer| answer.now_us > 0 && answer.edge_us > 0) {
+            shared.note_time(*answer);
+        }
         let more = self.end(answers, sent, failed);
         if of_a_key {
             shared.suspect().await;
@@ -85,12 +91,12 @@ impl<S: Store> Batch<S> {
         for ((slot, part), answer) in std::mem::take(&mut self.slots).into_iter().zip(answers) {
             let failed = failed.filter(|_| answer.now_us == 0);
             let has_more = match failed {
-                None => slot.end(part, answer.within(&part.spec, part.amount), sent, rtt),
+                None => slot.end(part, part.law.bound(part.amount, answer), sent, rtt),
                 Some(kind) => {
                     let lost = kind == StoreErrorKind::Unknown;
                     let tokens = if lost { u64::try_from(part.amount.max).unwrap_or(0) } else { 0 };
                     self.shared.counters.lost.fetch_add(tokens, Relaxed);
-                    slot.fail(part, lost)
+                    slot.fail(part)
                 }
             };
             self.shared.count_left(&slot);
@@ -105,7 +111,7 @@ impl<S: Store> Batch<S> {
 impl<S> Drop for Batch<S> {
     fn drop(&mut self) {
         for (slot, part) in self.slots.drain(..) {
-            slot.fail(part, true);
+            slot.fail(part);
             self.shared.count_left(&slot);
         }
     }
@@ -162,7 +168,7 @@ impl<S: Store> Shared<S> {
     /// locked file or a replica answers reads, so a read is no probe.
     pub(crate) async fn probe(&self) {
         let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
-        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, spent: 0 })];
+        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, ..Amount::default() })];
         match timeout(self.deadline, self.store.acquire(&mut ops)).await {
             Ok(Ok(())) => self.note(true, &""),
             Ok(Err(error)) => {

@@ -36,9 +36,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
         while open && !self.shared.closed.is_closed() {
             let probe = self.shared.breaker.until_probe(self.shared.now());
             tokio::select! {
-                n = self.queue.recv_many(&mut queued, MAX_BATCH), if due.keys.len() < MAX_BATCH => open = n > 0,
+                n = self.queue.recv_many(&mut queued, MAX_BATCH), if due.requests.len() < MAX_BATCH => open = n > 0,
                 _ = self.shared.closed.acquire() => {}
-                _ = self.shared.calls.acquire(), if !due.keys.is_empty() => {}
+                _ = self.shared.calls.acquire(), if !due.is_empty() => {}
                 Some(ended) = calls.join_next() => queued.extend(ended.into_iter().flatten()),
                 _ = sleep(probe.unwrap_or_default()), if probe.is_some() => self.shared.probe().await,
                 _ = sweep.tick() => self.sweep(&mut due, self.idle),
@@ -52,13 +52,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     /// Sends calls for the keys that are due. While the breaker is open, ends the wait of their
     /// requests instead.
     fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut Due) {
-        while !due.keys.is_empty()
+        while !due.is_empty()
             && let Ok(permit) = self.shared.calls.clone().try_acquire_owned()
         {
             let slots = due.next_batch();
             for slot in &slots {
                 // Before the slot's amount is read: a request after it queues the slot again.
                 slot.queued.store(false, SeqCst);
+                slot.urgent.store(false, SeqCst);
             }
             if self.shared.breaker.is_open() {
                 slots.iter().for_each(|slot| slot.give_up());
@@ -105,31 +106,72 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
 /// request if it has no room: a call takes one of each key, and other keys wait for none of them.
 #[derive(Default)]
 struct Due {
-    /// A slot of each key, in the order of their next calls.
-    keys: VecDeque<Arc<Slot>>,
-    /// The further slots of each of these keys.
-    further: HashMap<Box<[u8]>, VecDeque<Arc<Slot>>>,
+    /// The keys with a request, in the order of their next calls.
+    requests: VecDeque<Arc<Slot>>,
+    /// The keys that only give tokens back or charge some.
+    others: VecDeque<Arc<Slot>>,
+    /// The slots of each of these keys. A place in a queue that is not the key's any more is passed
+    /// over.
+    slots: HashMap<Box<[u8]>, OfKey>,
+}
+
+/// The slots of a key that are due, and whether its place is among those with a request.
+struct OfKey {
+    slots: VecDeque<Arc<Slot>>,
+    has_request: bool,
 }
 
 impl Due {
+    fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     fn push(&mut self, slot: Arc<Slot>) {
-        match self.further.get_mut(&slot.key.stored) {
-            Some(further) => further.push_back(slot),
+        let is_urgent = slot.urgent.load(SeqCst);
+        match self.slots.get_mut(&slot.key.stored) {
+            Some(of_key) if of_key.has_request || !is_urgent => of_key.slots.push_back(slot),
+            Some(of_key) => {
+                of_key.has_request = true;
+                self.requests.push_back(slot.clone());
+                // The one with the request is first.
+                of_key.slots.push_front(slot);
+            }
             None => {
-                self.further.insert(slot.key.stored.clone(), VecDeque::new());
-                self.keys.push_back(slot);
+                self.enter(&slot, is_urgent);
+                let slots = VecDeque::from([slot.clone()]);
+                self.slots.insert(slot.key.stored.clone(), OfKey { slots, has_request: is_urgent });
             }
         }
     }
 
-    /// Takes the slots of the next call.
+    /// Gives the key of a slot a place.
+    fn enter(&mut self, slot: &Arc<Slot>, has_request: bool) {
+        let queue = if has_request { &mut self.requests } else { &mut self.others };
+        queue.push_back(slot.clone());
+    }
+
+    /// Takes the slots of the next call: those of keys with a request first.
     fn next_batch(&mut self) -> Vec<Arc<Slot>> {
-        let slots: Vec<_> = self.keys.drain(..self.keys.len().min(MAX_BATCH)).collect();
-        for slot in &slots {
-            match self.further.get_mut(&slot.key.stored).and_then(VecDeque::pop_front) {
-                Some(next) => self.keys.push_back(next),
-                None => drop(self.further.remove(&slot.key.stored)),
+        let mut slots: Vec<Arc<Slot>> = Vec::new();
+        let mut taken: Vec<OfKey> = Vec::new();
+        for has_request in [true, false] {
+            while slots.len() < MAX_BATCH
+                && let Some(place) =
+                    if has_request { self.requests.pop_front() } else { self.others.pop_front() }
+            {
+                let key = &place.key.stored;
+                if self.slots.get(key).is_none_or(|of_key| of_key.has_request != has_request) {
+                    continue;
+                }
+                if let Some(mut of_key) = self.slots.remove(key) {
+                    slots.extend(of_key.slots.pop_front());
+                    taken.push(of_key);
+                }
             }
+        }
+        // The further slots of a key are due after those of other keys.
+        for OfKey { slots: further, .. } in taken {
+            further.into_iter().for_each(|slot| self.push(slot));
         }
         slots
     }

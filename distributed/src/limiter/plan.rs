@@ -1,52 +1,63 @@
-//! Another quota for some keys.
+//! Another rule for some keys.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use papaya::HashMap;
-use tollgate::Quota;
+use tollgate::{AnyRule, Quota};
 
-use crate::credits::spec::InvalidSpec;
+use super::shared_rule::SharedRule;
+use crate::law::spec::InvalidSpec;
 use crate::lease::terms::Terms;
 
-/// Another quota for some keys of a limiter, from
+/// Another rule for some keys of a limiter, from
 /// [`DistributedLimiter::plan`](crate::DistributedLimiter::plan).
 ///
-/// A key that changes its plan keeps its whole tokens, up to the new burst. Its lease under the old
-/// plan is given back at each change.
-#[derive(Clone, Debug)]
-pub struct Plan(pub(crate) Arc<Terms>);
+/// A key that changes its plan keeps its whole tokens, up to the new burst; under a window it keeps
+/// its count. Its lease under the old plan is given back at each change.
+#[derive(Clone)]
+pub struct Plan<R = Quota> {
+    pub(crate) terms: Arc<Terms>,
+    rule: R,
+}
 
-impl Plan {
-    /// Returns the quota.
+impl<R: SharedRule> Plan<R> {
+    /// Returns the rule.
     #[must_use]
-    pub fn quota(&self) -> Quota {
-        self.0.quota()
+    pub fn rule(&self) -> R {
+        self.rule
     }
 }
 
-/// The most plans that are kept. The next one drops all of them: a plan in use keeps its quota.
+impl<R> fmt::Debug for Plan<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Plan").field(&self.terms.rule).finish()
+    }
+}
+
+/// The most plans that are kept. The next one drops all of them: a plan in use keeps its rule.
 const MAX_PLANS: usize = 256;
 
-/// Plans by their quotas.
-pub(crate) struct Plans(HashMap<Quota, Plan>);
+/// The terms of plans, by their rules.
+pub(crate) struct Plans(HashMap<AnyRule, Arc<Terms>>);
 
 impl Plans {
     pub(crate) fn new() -> Plans {
         Plans(HashMap::new())
     }
 
-    /// Returns the plan of a quota, which is computed once while it is kept.
-    pub(crate) fn of(&self, quota: Quota, horizon: Duration) -> Result<Plan, InvalidSpec> {
-        let plans = self.0.pin();
-        if let Some(plan) = plans.get(&quota) {
-            return Ok(plan.clone());
+    /// Returns the plan of a rule, which is computed once while it is kept.
+    pub(crate) fn of<R: SharedRule>(&self, rule: R, horizon: Duration) -> Result<Plan<R>, InvalidSpec> {
+        let (plans, any) = (self.0.pin(), rule.into());
+        if let Some(terms) = plans.get(&any) {
+            return Ok(Plan { terms: terms.clone(), rule });
         }
-        let plan = Plan(Arc::new(Terms { is_planned: true, ..Terms::new(quota, horizon)? }));
+        let terms = Arc::new(Terms { is_planned: true, ..Terms::new(any, horizon)? });
         if plans.len() >= MAX_PLANS {
             plans.clear();
         }
-        plans.insert(quota, plan.clone());
-        Ok(plan)
+        plans.insert(any, terms.clone());
+        Ok(Plan { terms, rule })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tollgate::{Clock, Denied, Granted, Moment, Reason};
+use tollgate::{AnyRule, Clock, Denied, Granted, Moment, Reason};
 
 use super::counters::{Counters, Outcome};
 use super::report::{Report, Reported};
@@ -19,6 +19,7 @@ use crate::lease::lease_time::nanos;
 use crate::lease::terms::Terms;
 use crate::lease::tokens::Lease;
 use crate::outage::breaker::{Breaker, Change};
+use crate::outage::fallback::{Fallback, FallbackBucket};
 use crate::outage::policy::OnOutage;
 use crate::store::error::{StoreError, StoreErrorKind};
 
@@ -48,6 +49,9 @@ pub(crate) struct Shared<S> {
     /// The time of the next probe after an error that may be that of a key.
     pub(crate) suspected: AtomicU64,
     pub(crate) reported: Reported,
+    /// The microseconds by which the clock of the store is ahead of the local one: its time since
+    /// 1970, less the local time since the origin. It wraps, and is 0 before the first answer.
+    pub(crate) store_ahead_us: AtomicU64,
 }
 
 impl<S> Shared<S> {
@@ -120,7 +124,7 @@ impl<S> Shared<S> {
     pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {
         match self.on_outage {
             OnOutage::Allow => {
-                slot.key.spent.fetch_add(n, Relaxed);
+                self.spend(slot, n);
                 self.granted(Granted::from_parts(n, 0, Duration::ZERO), Source::FailOpen)
             }
             OnOutage::Deny => {
@@ -130,7 +134,7 @@ impl<S> Shared<S> {
             }
             OnOutage::Local { share } => match self.fall_back(slot, n, share) {
                 Ok(granted) => {
-                    slot.key.spent.fetch_add(n, Relaxed);
+                    self.spend(slot, n);
                     self.granted(granted, Source::Fallback)
                 }
                 Err(denied) => self.denied(denied, Source::Fallback),
@@ -141,8 +145,17 @@ impl<S> Shared<S> {
     fn fall_back(&self, slot: &Slot, n: u64, share: f64) -> Result<Granted, Denied> {
         let now = self.now();
         let key = if slot.has_room { &slot.key } else { &self.overflow };
-        let new = || key.share(&slot.terms, share, now);
-        key.fallback().get_or_insert_with(new).take(n, slot.terms.quota(), share, now)
+        let quota = match slot.terms.rule {
+            AnyRule::Quota(quota) => quota,
+            AnyRule::Window(window) => {
+                return self.fall_back_in_window((key, &slot.terms), window, n, share);
+            }
+        };
+        let new = || Fallback::Bucket(FallbackBucket::new(key.share(&slot.terms, share, now), now));
+        match key.fallback().get_or_insert_with(new) {
+            Fallback::Bucket(bucket) => bucket.take(n, quota, share, now),
+            Fallback::Count(_) => unreachable!("a limiter has one law"),
+        }
     }
 }
 

@@ -1,7 +1,10 @@
-//! The slot of a key: its part of a limiter in this process, under one quota.
+//! The slot of a key: its part of a limiter in this process, under one rule.
 
 pub(crate) mod calls;
+mod count_calls;
+mod in_window;
 pub(crate) mod key_state;
+mod key_window;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -13,10 +16,9 @@ use tokio::sync::oneshot;
 use tollgate::{Denied, Granted, Reason};
 
 use self::key_state::KeyState;
-use super::plan::Plan;
 use crate::lease::demand::Demand;
 use crate::lease::lease_time::nanos;
-use crate::lease::terms::Terms;
+use crate::lease::terms::{Terms, TermsKind};
 use crate::lease::tokens::Lease;
 
 /// The lease, the calls and the waiting requests of one key under its terms. Another quota or plan
@@ -39,6 +41,8 @@ pub(crate) struct Slot {
     returned: AtomicU64,
     /// Whether the slot is in the queue of the background task.
     pub(crate) queued: AtomicBool,
+    /// Whether it is there for a request: before the slots that give tokens back or charge some.
+    pub(crate) urgent: AtomicBool,
     /// Whether the slot left the map with tokens or calls. Its tokens go back as they come.
     pub(crate) left: AtomicBool,
     state: Mutex<State>,
@@ -69,6 +73,10 @@ struct State {
     wanted: u64,
     /// Tokens to give back to the store.
     back: u64,
+    /// The end of the window of these tokens, by the clock of the store; 0 of a bucket.
+    back_of: u64,
+    /// The tokens that the store granted in the window of `back_of`, less those given back.
+    of_window: u64,
     /// The most tokens at hand for requests that do not wait, in the exact mode.
     keep: u64,
     /// The tokens that the counts of the limiter have: granted, used, returned.
@@ -118,15 +126,17 @@ impl Slot {
             granted: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             queued: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
             left: AtomicBool::new(false),
             state: Mutex::new(state),
         }
     }
 
-    /// Returns whether the slot is for requests under `plan`; `None` is the quota of the limiter.
+    /// Returns whether the slot is for requests under the terms of a plan; `None` is the rule of
+    /// the limiter.
     #[inline]
-    pub(crate) fn is_under(&self, plan: Option<&Plan>) -> bool {
-        plan.map_or(!self.terms.is_planned, |plan| Arc::ptr_eq(&self.terms, &plan.0) || self.terms == plan.0)
+    pub(crate) fn is_under(&self, plan: Option<&Arc<Terms>>) -> bool {
+        plan.map_or(!self.terms.is_planned, |plan| Arc::ptr_eq(&self.terms, plan) || self.terms == *plan)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -143,23 +153,30 @@ impl Slot {
     /// Returns a grant after which `there` tokens are known, here and in the store.
     #[inline(always)]
     fn told(&self, n: u64, there: u64) -> Granted {
-        let capacity = self.terms.quota().capacity();
+        let capacity = self.terms.capacity;
         let remaining = there.min(capacity);
-        Granted::from_parts(n, remaining, self.terms.earning((capacity - remaining) as f64))
+        let reset = match &self.lease {
+            Lease::Bucket(_) => self.terms.earning((capacity - remaining) as f64),
+            Lease::Window(tokens) => Duration::from_nanos(tokens.rest()),
+        };
+        Granted::from_parts(n, remaining, reset)
     }
 
     /// Returns the known tokens: those at hand, and those in the store at its last answer.
     pub(crate) fn known(&self) -> Granted {
-        let there = self.lease.matured().saturating_add(self.key.shadow.last() as u64);
+        let level = match self.terms.kind {
+            TermsKind::Bucket(_) => self.key.shadow.last() as u64,
+            TermsKind::Window(_) => {
+                self.key.window_level(&self.terms, self.lease.now()).unwrap_or_default() as u64
+            }
+        };
+        let there = self.lease.matured().saturating_add(level);
         self.told(0, there.saturating_sub(self.key.spent.load(Relaxed)))
     }
 
-    /// Takes spent tokens from those at hand, and notes the others for the store. Returns the
-    /// number of the others.
+    /// Takes spent tokens from those at hand. Returns the number of the others.
     pub(crate) fn charge(&self, n: u64) -> u64 {
-        let rest = n - self.lease.take_up_to(n);
-        self.key.spent.fetch_add(rest, Relaxed);
-        rest
+        n - self.lease.take_up_to(n)
     }
 
     /// Returns whether the next lease is due, with `left` matured tokens left.
@@ -172,13 +189,28 @@ impl Slot {
     fn holds_little(&self) -> bool {
         !self.queued.load(Relaxed)
             && self.lease.held(&self.terms) <= self.low.load(Relaxed)
-            && self.key.blocked(u64::MAX, self.lease.now()).is_none()
+            && self.key.blocked(self.least_refused(), self.lease.now()).is_none()
+    }
+
+    /// Returns the tokens of a refused request after which no lease is due: a lease of a window may
+    /// have one token.
+    fn least_refused(&self) -> u64 {
+        match self.lease {
+            Lease::Bucket(_) => u64::MAX,
+            Lease::Window(_) => 1,
+        }
     }
 
     /// Returns the refusal of a request that no call can serve now. The flag is false if its tokens
     /// are held and mature later, and true if the store cannot have them.
     pub(crate) fn refusal(&self, n: u64, denied: &Denied) -> Option<(Denied, bool)> {
         let now = self.lease.now();
+        if let Lease::Window(tokens) = &self.lease {
+            // The tokens at hand, and those left in the store.
+            self.key.blocked(n.saturating_sub(tokens.held()), now)?;
+            let (_, until) = self.key.edge(now)?;
+            return Some((self.deny(n, Duration::from_nanos(until - now)), true));
+        }
         let (wait, by_shadow) = if self.lease.held(&self.terms) >= n {
             (denied.retry_after().unwrap_or_default(), false)
         } else {
@@ -201,12 +233,16 @@ impl Slot {
         answer
     }
 
-    /// Takes tokens back. In the exact mode they go to the store, whose bucket refills meanwhile.
+    /// Takes tokens back. They go to the store in the exact mode, as its bucket refills meanwhile,
+    /// and if their window ends before they would be idle.
     pub(crate) fn put_back(self: &Arc<Slot>, n: u64, queue: &UnboundedSender<Arc<Slot>>) {
-        if self.terms.is_leased() {
+        let mut state = self.state();
+        let n = self.of_window(&mut state, n);
+        if self.terms.is_leased() && !self.ends_soon() {
             return self.lease.put(n);
         }
-        self.give_back(&mut self.state(), n);
+        self.give_back(&mut state, n);
+        drop(state);
         self.enqueue(queue);
     }
 
@@ -218,7 +254,7 @@ impl Slot {
     /// Marks tokens to go back to the store. It can have them at its next answer.
     fn give_back(&self, state: &mut State, n: u64) {
         if n > 0 {
-            state.back = state.back.saturating_add(n).min(self.terms.lease.capacity());
+            state.back = state.back.saturating_add(n).min(self.terms.capacity + self.terms.debt());
             self.key.put(n);
         }
     }
@@ -231,14 +267,23 @@ impl Slot {
         }
     }
 
+    /// Puts the slot into that queue for a request.
+    pub(crate) fn enqueue_request(self: &Arc<Slot>, queue: &UnboundedSender<Arc<Slot>>) {
+        if !self.urgent.swap(true, SeqCst) {
+            self.queued.store(true, SeqCst);
+            let _ = queue.send(self.clone());
+        }
+    }
+
     /// Asks the next call for tokens that a later request takes.
     pub(crate) fn want(&self, n: u64) {
         let mut state = self.state();
         state.wanted = state.wanted.max(n);
     }
 
-    /// Returns the tokens asked for so far: used and refused.
+    /// Returns the tokens asked for so far: used and refused. The caller holds the state.
     fn asked(&self) -> u64 {
+        self.drop_ended();
         let used = self.granted.load(Relaxed).saturating_sub(self.returned.load(Relaxed));
         used.saturating_sub(self.lease.held(&self.terms)) + self.refused.load(Relaxed)
     }
@@ -261,8 +306,8 @@ impl Slot {
     /// to go back.
     pub(crate) fn sweep(&self, idle: Duration) -> Sweep {
         let now = self.lease.now();
-        let asked = self.asked();
         let mut state = self.state();
+        let asked = self.asked();
         if asked != state.seen.0 {
             state.seen = (asked, now);
         }
@@ -289,6 +334,7 @@ impl Slot {
     }
 
     fn tokens_in(&self, state: &State) -> [u64; 3] {
+        self.drop_ended();
         let (granted, returned) = (self.granted.load(Relaxed), self.returned.load(Relaxed));
         let unused = returned + state.back + self.lease.held(&self.terms);
         [granted, granted.wrapping_sub(unused), returned]

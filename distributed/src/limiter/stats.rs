@@ -51,7 +51,7 @@ pub struct DistributedStats {
     pub tokens_granted: u64,
     /// Granted tokens that requests used.
     pub tokens_used: u64,
-    /// Granted tokens that were given back to the store.
+    /// Granted tokens that were given back to the store, or ended with their window.
     pub tokens_returned: u64,
     /// Tokens of calls without an answer: the store may have granted them.
     pub tokens_lost: u64,

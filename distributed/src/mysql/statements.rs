@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use crate::law::any_law::Law;
+use crate::sql::count_row::{CountRow, unhex};
 use crate::sql::parameters::parameters;
-use crate::sql::reply::{self, Reply};
+use crate::sql::reply::{self, BucketReply, CountReply, Reply};
 use crate::sql::row::Row;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
@@ -23,10 +25,11 @@ impl Statements {
     }
 }
 
-/// Returns the indices of calls in the order of their keys. All batches lock rows in that order.
+/// Returns the indices of calls in the order of their keys, buckets before counts. All batches lock
+/// rows in that order.
 pub(super) fn order(ops: &[Op<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ops.len()).collect();
-    order.sort_unstable_by_key(|&place| ops[place].key);
+    order.sort_unstable_by_key(|&place| (matches!(ops[place].law, Law::Count(_)), ops[place].key));
     order
 }
 
@@ -34,7 +37,10 @@ pub(super) fn order(ops: &[Op<'_>]) -> Vec<usize> {
 pub(super) fn acquire(ops: &[Op<'_>], order: &[usize]) -> Statements {
     let mut sql = String::from("SET @tollgate = '';START TRANSACTION;");
     for op in order.iter().map(|&place| &ops[place]) {
-        sql.push_str("CALL tollgate_acquire_1(");
+        sql.push_str(match op.law {
+            Law::Bucket(_) => "CALL tollgate_acquire_1(",
+            Law::Count(_) => "CALL tollgate_count_1(",
+        });
         push_bytes(&mut sql, op.key);
         for number in parameters(op) {
             // Writing to a string does not fail.
@@ -77,19 +83,33 @@ pub(super) fn answer(ops: &mut [Op<'_>], order: &[usize], text: &str) -> Result<
     reply::answer(ops.iter_mut().zip(placed))
 }
 
-/// Reads the answer of one call: `granted,credits,last_us,unit,now_us`.
+/// Reads the answer of one call: `granted,credits,last_us,unit,now_us` of a bucket, and
+/// `granted,changed,start_us,used,end_us,now_us` of a count.
 fn read(text: &str) -> Option<Reply> {
-    let mut numbers = text.split(',');
-    let granted = numbers.next()?.parse().ok()?;
-    let row = [numbers.next()?, numbers.next()?, numbers.next()?];
-    let now_us = numbers.next()?.parse().ok()?;
-    let row = match row {
-        ["", "", ""] => None,
-        [credits, last_us, unit] => Some(Row {
-            credits: credits.parse().ok()?,
-            last_us: last_us.parse().ok()?,
-            unit: unit.parse().ok()?,
-        }),
-    };
-    numbers.next().is_none().then_some(Reply { granted, row, now_us })
+    let parts: Vec<&str> = text.split(',').collect();
+    let number = |part: &str| part.parse::<i64>().ok();
+    match parts[..] {
+        [granted, credits, last_us, unit, now_us] => {
+            let row = match [credits, last_us, unit] {
+                ["", "", ""] => None,
+                [credits, last_us, unit] => {
+                    Some(Row { credits: number(credits)?, last_us: number(last_us)?, unit: number(unit)? })
+                }
+            };
+            Some(Reply::Bucket(BucketReply { granted: number(granted)?, row, now_us: number(now_us)? }))
+        }
+        [granted, changed, start_us, used, end_us, now_us] => {
+            let row = match [start_us, used, end_us] {
+                ["", "", ""] => None,
+                [start_us, used, end_us] => Some(CountRow {
+                    start_us: number(start_us)?,
+                    used: unhex(used)?,
+                    end_us: number(end_us)?,
+                }),
+            };
+            let (granted, changed) = (number(granted)?, number(changed)? != 0);
+            Some(Reply::Count(CountReply { granted, changed, row, now_us: number(now_us)? }))
+        }
+        _ => None,
+    }
 }

@@ -18,8 +18,10 @@ use crate::store::op::{Op, Store};
 
 const BUCKETS: &str = include_str!("../../migrations/mysql/buckets.sql");
 const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
+const COUNTS: &str = include_str!("../../migrations/mysql/counts.sql");
+const COUNT: &str = include_str!("../../migrations/mysql/count.sql");
 
-/// Buckets in a table of MariaDB.
+/// Buckets and counts in tables of MariaDB.
 ///
 /// A batch of calls is one transaction and one round trip: a call of a stored procedure for each
 /// key, in the order of the keys. The clock is the server's. A call that changes nothing takes no
@@ -27,9 +29,9 @@ const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
 /// already holds the lock of the row.
 ///
 /// Connections are made when they are needed, and replaced when they have ended. If its caller is
-/// dropped, a batch that was sent goes on, and another one is not sent. The table and the procedure
-/// must exist before the first call: see [`migrate`](Self::migrate). A clone is another handle to
-/// the same store.
+/// dropped, a batch that was sent goes on, and another one is not sent. The tables and the
+/// procedures must exist before the first call: see [`migrate`](Self::migrate). A clone is another
+/// handle to the same store.
 ///
 /// The name is that of the protocol and of the client. The tests run MariaDB, and nothing was run
 /// on MySQL: it has `CREATE PROCEDURE IF NOT EXISTS` from 8.0.29 on, and not the collation of
@@ -92,14 +94,16 @@ impl MySqlStore {
         MySqlStore { sessions: Arc::new(Sessions::new(connections, connect)) }
     }
 
-    /// Creates the table and the procedure if they are missing, which needs the right to create
+    /// Creates the tables and the procedures if they are missing, which needs the right to create
     /// them. If they are there, it needs the rights of a call only.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the server refuses.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        self.create([("tollgate_buckets", BUCKETS), ("tollgate_acquire_1", ACQUIRE)]).await
+        let buckets = [("tollgate_buckets", BUCKETS), ("tollgate_acquire_1", ACQUIRE)];
+        self.create(buckets).await?;
+        self.create([("tollgate_counts", COUNTS), ("tollgate_count_1", COUNT)]).await
     }
 
     /// Runs the statement of each table or routine that the account does not see.
@@ -118,8 +122,9 @@ impl MySqlStore {
         Ok(())
     }
 
-    /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
-    /// decision changes: a key without a row has a full bucket.
+    /// Deletes the rows of buckets that have been full for at least `full_for`, and of counts whose
+    /// windows have been over for as long, and returns their number. No decision changes: a key
+    /// without a row has a full bucket, and a count of no token.
     ///
     /// A row is full by the quota of the call that wrote it. `full_for` should exceed the longest
     /// step back of the server's clock. Each page of 1,000 rows is a transaction of its own. The
@@ -130,12 +135,18 @@ impl MySqlStore {
     /// [`StoreError`] if a statement fails. The pages before it are cleaned up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
         let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
-        let full = format!("full_us < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) - {grace_us}");
+        let buckets = self.clean_up_table("tollgate_buckets", "full_us", grace_us).await?;
+        Ok(buckets + self.clean_up_table("tollgate_counts", "end_us", grace_us).await?)
+    }
+
+    /// Deletes the rows that have decided as missing ones since a time before now: from `until` on.
+    async fn clean_up_table(&self, table: &str, until: &str, grace_us: i64) -> Result<u64, StoreError> {
+        let over = format!("{until} < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) - {grace_us}");
         let (mut deleted, mut after) = (0, String::from("x''"));
         loop {
             let page = format!(
-                "SELECT MAX(id), COALESCE(SUM({full}), 0) FROM
-                 (SELECT id, full_us FROM tollgate_buckets WHERE id > {after} ORDER BY id LIMIT 1000) AS page"
+                "SELECT MAX(id), COALESCE(SUM({over}), 0) FROM
+                 (SELECT id, {until} FROM {table} WHERE id > {after} ORDER BY id LIMIT 1000) AS page"
             );
             let rows = self.ask(Statements::of(page)).await?;
             let (last, found): (Option<Vec<u8>>, u64) = (cell(&rows, 0)?, cell(&rows, 1)?);
@@ -144,8 +155,7 @@ impl MySqlStore {
             push_bytes(&mut end, &last);
             if found > 0 {
                 let delete = format!(
-                    "DELETE FROM tollgate_buckets WHERE id > {after} AND id <= {end} AND {full};
-                     SELECT ROW_COUNT()"
+                    "DELETE FROM {table} WHERE id > {after} AND id <= {end} AND {over}; SELECT ROW_COUNT()"
                 );
                 let rows = self.ask(Statements::of(delete)).await?;
                 deleted += cell::<u64>(&rows, 0)?;

@@ -7,14 +7,39 @@ use std::fmt::Write;
 
 use tokio_postgres::SimpleQueryRow;
 
+use crate::law::any_law::Law;
+use crate::sql::count_row::{CountRow, unhex};
 use crate::sql::parameters::parameters;
-use crate::sql::reply::{self, Reply};
+use crate::sql::reply::{self, BucketReply, CountReply, Reply};
 use crate::sql::row::Row;
 use crate::store::error::StoreError;
 use crate::store::op::Op;
 
-/// Returns the statement that decides a batch.
+/// Returns the statements that decide a batch, buckets before counts.
 pub(super) fn acquire(ops: &[Op<'_>]) -> String {
+    let mut sql = String::new();
+    for (function, is_of) in FUNCTIONS {
+        push_call(&mut sql, function, ops.iter().filter(|op| is_of(&op.law)));
+    }
+    sql
+}
+
+/// A function of the server, and whether it decides a call of a law.
+type Function = (&'static str, fn(&Law) -> bool);
+
+/// The functions, and the calls that each decides.
+const FUNCTIONS: [Function; 2] = [("tollgate_acquire_1", is_bucket), ("tollgate_count_1", is_count)];
+
+fn is_bucket(law: &Law) -> bool {
+    matches!(law, Law::Bucket(_))
+}
+
+fn is_count(law: &Law) -> bool {
+    matches!(law, Law::Count(_))
+}
+
+/// Appends a call of a function, if it has a key.
+fn push_call<'o, 'a: 'o>(sql: &mut String, function: &str, ops: impl Iterator<Item = &'o Op<'a>>) {
     let (mut keys, mut numbers) = (String::new(), String::new());
     for op in ops {
         let comma = if keys.is_empty() { "" } else { "," };
@@ -25,7 +50,9 @@ pub(super) fn acquire(ops: &[Op<'_>]) -> String {
             let _ = write!(numbers, "{comma}{number}");
         }
     }
-    format!("SELECT * FROM tollgate_acquire_1('{{{keys}}}', '{{{numbers}}}')")
+    if !keys.is_empty() {
+        let _ = write!(sql, "SELECT * FROM {function}('{{{keys}}}', '{{{numbers}}}');");
+    }
 }
 
 /// Returns bytes in hexadecimal digits.
@@ -42,21 +69,22 @@ pub(super) fn bytes(bytes: &[u8]) -> String {
     format!("decode('{}', 'hex')", hex(bytes))
 }
 
-/// Returns the statement that deletes the full rows of the page after a key, an expression. It
+/// Returns the statement that deletes the rows of a table in the page after a key, an expression,
+/// from whose time `until` on they decide as missing ones. It
 /// returns their number, and the last key of the page as an expression. A locked row stays.
-pub(super) fn clean_up(after: &str, grace_us: i64) -> String {
+pub(super) fn clean_up((table, until): (&str, &str), after: &str, grace_us: i64) -> String {
     format!(
         "WITH page AS MATERIALIZED (
-            SELECT id FROM tollgate_buckets WHERE id > {after} ORDER BY id LIMIT 1000
+            SELECT id FROM {table} WHERE id > {after} ORDER BY id LIMIT 1000
         ),
         ends AS MATERIALIZED (SELECT id FROM page ORDER BY id DESC LIMIT 1),
         idle AS MATERIALIZED (
-            SELECT b.id FROM tollgate_buckets AS b, ends
+            SELECT b.id FROM {table} AS b, ends
             WHERE b.id > {after} AND b.id <= ends.id
-                AND b.full_us < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - {grace_us}
+                AND b.{until} < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - {grace_us}
             ORDER BY b.id FOR UPDATE OF b SKIP LOCKED
         ),
-        gone AS (DELETE FROM tollgate_buckets WHERE id = ANY (ARRAY(SELECT id FROM idle)) RETURNING 1)
+        gone AS (DELETE FROM {table} WHERE id = ANY (ARRAY(SELECT id FROM idle)) RETURNING 1)
         SELECT (SELECT count(*) FROM gone),
             (SELECT format('decode(%L, ''hex'')', encode(id, 'hex')) FROM ends)"
     )
@@ -70,21 +98,53 @@ pub(super) fn clean_up(after: &str, grace_us: i64) -> String {
 /// [`reply::answer`](crate::sql::reply::answer).
 pub(super) fn answer(ops: &mut [Op<'_>], rows: &[SimpleQueryRow]) -> Result<(), StoreError> {
     let mut replies = vec![None; ops.len()];
-    for (place, reply) in rows.iter().filter_map(read) {
-        if let Some(found) = replies.get_mut(place) {
-            *found = Some(reply);
+    // A place is that among the calls of a function.
+    let places = FUNCTIONS.map(|(_, is_of)| {
+        let places = ops.iter().enumerate().filter(|(_, op)| is_of(&op.law));
+        places.map(|(place, _)| place).collect::<Vec<_>>()
+    });
+    for row in rows {
+        let (read, places) = match row.len() {
+            BUCKET_COLUMNS => (read_bucket(row), &places[0]),
+            _ => (read_count(row), &places[1]),
+        };
+        if let Some((place, reply)) = read
+            && let Some(&place) = places.get(place)
+        {
+            replies[place] = Some(reply);
         }
     }
     reply::answer(ops.iter_mut().zip(replies))
 }
 
-/// Reads the row of a call; `None` if a column is no number.
-fn read(row: &SimpleQueryRow) -> Option<(usize, Reply)> {
-    let number = |column| row.try_get(column).ok()?.map(str::parse::<i64>).transpose().ok();
+/// The columns of a bucket's answer. That of a count has one more.
+const BUCKET_COLUMNS: usize = 6;
+
+/// Reads a column as a number, which may be missing; `None` if it is another text.
+fn number(row: &SimpleQueryRow, column: usize) -> Option<Option<i64>> {
+    row.try_get(column).ok()?.map(str::parse::<i64>).transpose().ok()
+}
+
+/// Reads the row of a call on a count; `None` if a column is none of it.
+fn read_count(row: &SimpleQueryRow) -> Option<(usize, Reply)> {
+    let stored = match (number(row, 3)?, row.try_get(4).ok()?, number(row, 5)?) {
+        (Some(start_us), Some(used), Some(end_us)) => {
+            Some(CountRow { start_us, used: unhex(used.strip_prefix("\\x")?)?, end_us })
+        }
+        _ => None,
+    };
+    let (granted, changed) = (number(row, 1)??, number(row, 2)?? != 0);
+    let reply = CountReply { granted, changed, row: stored, now_us: number(row, 6)?? };
+    Some((usize::try_from(number(row, 0)??).ok()?, Reply::Count(reply)))
+}
+
+/// Reads the row of a call on a bucket; `None` if a column is no number.
+fn read_bucket(row: &SimpleQueryRow) -> Option<(usize, Reply)> {
+    let number = |column| number(row, column);
     let stored = match (number(2)?, number(3)?, number(4)?) {
         (Some(credits), Some(last_us), Some(unit)) => Some(Row { credits, last_us, unit }),
         _ => None,
     };
-    let reply = Reply { granted: number(1)??, row: stored, now_us: number(5)?? };
-    Some((usize::try_from(number(0)??).ok()?, reply))
+    let reply = BucketReply { granted: number(1)??, row: stored, now_us: number(5)?? };
+    Some((usize::try_from(number(0)??).ok()?, Reply::Bucket(reply)))
 }

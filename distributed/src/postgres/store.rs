@@ -18,13 +18,17 @@ use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
 const BUCKETS: &str = include_str!("../../migrations/postgres/buckets.sql");
+const COUNTS: &str = include_str!("../../migrations/postgres/counts.sql");
 const ACQUIRE: &str = include_str!("../../migrations/postgres/acquire.sql");
 const UNLOGGED: &str = include_str!("../../migrations/postgres/unlogged.sql");
 
 /// The end of a migration: it needs each column and each right of a call.
 const USABLE: &str = "INSERT INTO tollgate_buckets (id, credits, last_us, unit, full_us)
         SELECT id, credits, last_us, unit, full_us FROM tollgate_buckets WHERE false;
-    UPDATE tollgate_buckets SET credits = 0 WHERE false";
+    UPDATE tollgate_buckets SET credits = 0 WHERE false;
+    INSERT INTO tollgate_counts (id, start_us, used, end_us)
+        SELECT id, start_us, used, end_us FROM tollgate_counts WHERE false;
+    UPDATE tollgate_counts SET end_us = 0 WHERE false";
 
 /// The start of a migration: one at a time, as two would both create the table, and on disk when it
 /// returns.
@@ -32,7 +36,7 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
     SET LOCAL synchronous_commit = on;
     SELECT pg_advisory_xact_lock(7310314510386716005)";
 
-/// Buckets in a table of PostgreSQL.
+/// Buckets and counts in tables of PostgreSQL.
 ///
 /// A batch of calls is one transaction and one round trip, which sets and prepares nothing on the
 /// connection: a pooler may give it to other clients. A function of PL/pgSQL decides each call. The
@@ -40,7 +44,7 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 /// exception is a call that lost a race for the last tokens: it already holds the lock of the row.
 ///
 /// Connections are made when they are needed, and replaced when they have ended. A statement goes
-/// on if its caller is dropped. The table and the function must exist before the first call: see
+/// on if its caller is dropped. The tables and the functions must exist before the first call: see
 /// [`migrate`](Self::migrate). A clone is another handle to the same store.
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
@@ -102,7 +106,7 @@ impl PostgresStore {
         PostgresStore { sessions: Arc::new(Sessions::new(1, connect)), options }
     }
 
-    /// Creates the table and the function if they are missing, which needs the right to create
+    /// Creates the tables and the functions if they are missing, which needs the right to create
     /// them. If they are there, it needs the rights of a call only.
     ///
     /// # Errors
@@ -110,11 +114,12 @@ impl PostgresStore {
     /// [`StoreError`] if the server refuses, or if a call cannot use the table.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         let unlogged = if self.options.unlogged { UNLOGGED } else { "" };
-        self.run(&format!("{BUCKETS}{ACQUIRE}{unlogged}{USABLE}")).await
+        self.run(&format!("{BUCKETS}{ACQUIRE}{COUNTS}{unlogged}{USABLE}")).await
     }
 
-    /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
-    /// decision changes: a key without a row has a full bucket.
+    /// Deletes the rows of buckets that have been full for at least `full_for`, and of counts whose
+    /// windows have been over for as long, and returns their number. No decision changes: a key
+    /// without a row has a full bucket, and a count of no token.
     ///
     /// A row is full by the quota of the call that wrote it. `full_for` should exceed the longest
     /// step back of the server's clock. Each page of 1,000 rows is a statement of its own, which
@@ -125,14 +130,18 @@ impl PostgresStore {
     /// [`StoreError`] if a statement fails. The pages before it are cleaned up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
         let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
-        let (mut deleted, mut after) = (0, bytes(b""));
-        loop {
-            let rows = self.ask(clean_up(&after, grace_us)).await?;
-            let cell = |column| rows.first().and_then(|row| row.get(column));
-            deleted += cell(0).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
-            let Some(last) = cell(1) else { return Ok(deleted) };
-            after = last.to_owned();
+        let mut deleted = 0;
+        for table in [("tollgate_buckets", "full_us"), ("tollgate_counts", "end_us")] {
+            let mut after = bytes(b"");
+            loop {
+                let rows = self.ask(clean_up(table, &after, grace_us)).await?;
+                let cell = |column| rows.first().and_then(|row| row.get(column));
+                deleted += cell(0).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+                let Some(last) = cell(1) else { break };
+                after = last.to_owned();
+            }
         }
+        Ok(deleted)
     }
 
     /// Runs statements of a migration.

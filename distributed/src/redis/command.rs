@@ -1,10 +1,11 @@
-//! The bytes of a command, and the numbers of its answer.
+//! The bytes of a command for buckets, and the numbers of its answer.
 
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::script::{STEP, ScriptCall};
-use crate::credits::bucket::{Amount, Answer};
-use crate::credits::spec::{MAX_CREDITS, Spec};
+use crate::law::amount::{Amount, Answer};
+use crate::law::any_law::Law;
+use crate::law::spec::{MAX_CREDITS, Spec};
 use crate::store::op::Op;
 
 /// The bytes of a number up to 2^53, with its sign.
@@ -17,19 +18,20 @@ pub(crate) struct Packed {
     pub(crate) calls: Vec<u8>,
 }
 
-/// Packs at most 64 calls.
+/// Packs at most 64 calls, each on a bucket: another one is left out.
 pub(crate) fn pack(ops: &[Op<'_>]) -> Packed {
     let mut packed = Packed::default();
     let mut known: Vec<&Spec> = Vec::new();
     for op in ops {
-        let index = known.iter().position(|&spec| *spec == op.spec).unwrap_or_else(|| {
-            pack_spec(&op.spec, &mut packed.specs);
-            known.push(&op.spec);
+        let Law::Bucket(spec) = &op.law else { continue };
+        let index = known.iter().position(|&known| known == spec).unwrap_or_else(|| {
+            pack_spec(spec, &mut packed.specs);
+            known.push(spec);
             known.len() - 1
         });
         // There are at most as many specs as calls: 64.
         packed.calls.push(index as u8);
-        let amount = bounded(&op.spec, op.amount);
+        let amount = bounded(spec, op.amount);
         push(&mut packed.calls, amount.min);
         push(&mut packed.calls, amount.max);
         push(&mut packed.calls, amount.spent as i64);
@@ -59,6 +61,7 @@ fn bounded(spec: &Spec, amount: Amount) -> Amount {
         min: amount.min.clamp(0, counted),
         max: amount.max.clamp(-(back as i64), counted),
         spent: amount.spent.min(deepest),
+        of_us: 0,
     }
 }
 
@@ -105,12 +108,10 @@ pub(crate) fn numbers(reply: &Value, length: usize) -> RedisResult<Vec<i64>> {
 /// A number is out of the range of its call. No answer is written.
 pub(crate) fn read_steps(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()> {
     let pairs = numbers.as_chunks::<2>().0;
-    let now_us = numbers.last().and_then(|&now| u64::try_from(now).ok());
-    let now_us = now_us.filter(|now| (1..=MAX_CREDITS).contains(now));
-    let now_us = now_us.ok_or_else(|| invalid("a time out of range".to_owned()))?;
+    let now_us = read_time(numbers)?;
     let mut answers = Vec::with_capacity(ops.len());
     for (op, &[granted, credits]) in ops.iter().zip(pairs) {
-        let answer = read_answer(op, Answer { granted, credits, now_us });
+        let answer = read_answer(op, Answer { granted, credits, now_us, ..Answer::default() });
         let bad = || invalid(format!("{granted} granted and {credits} credits left of {:?}", op.amount));
         answers.push(answer.ok_or_else(bad)?);
     }
@@ -120,9 +121,17 @@ pub(crate) fn read_steps(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()>
     Ok(())
 }
 
+/// Returns the server's time, which is the last number of an answer.
+pub(super) fn read_time(numbers: &[i64]) -> RedisResult<u64> {
+    let now_us = numbers.last().and_then(|&now| u64::try_from(now).ok());
+    let now_us = now_us.filter(|now| (1..=MAX_CREDITS).contains(now));
+    now_us.ok_or_else(|| invalid("a time out of range".to_owned()))
+}
+
 fn read_answer(op: &Op<'_>, answer: Answer) -> Option<Answer> {
-    let asked = bounded(&op.spec, op.amount);
-    let levels = -(MAX_CREDITS as i64)..=op.spec.capacity() as i64;
+    let Law::Bucket(spec) = &op.law else { return None };
+    let asked = bounded(spec, op.amount);
+    let levels = -(MAX_CREDITS as i64)..=spec.capacity() as i64;
     let grants = if asked.max < 0 { asked.max..=asked.max } else { 0..=asked.max };
     // A call that gives tokens back gives all of them, also those above a full bucket.
     let granted = if asked.max < 0 { op.amount.max } else { answer.granted };

@@ -10,9 +10,10 @@ use tollgate::Quota;
 use super::command::invalid;
 use super::script::{LOG, ScriptCall};
 use super::store::{RedisStore, error_of};
-use crate::credits::bucket::Answer;
-use crate::credits::spec::MAX_CREDITS;
 use crate::key::StoreKey;
+use crate::law::amount::Answer;
+use crate::law::any_law::Law;
+use crate::law::spec::{MAX_CREDITS, Spec};
 use crate::limiter::builder::{DistributedBuilder, InvalidOption};
 use crate::limiter::distributed_limiter::DistributedLimiter;
 use crate::store::error::StoreError;
@@ -79,15 +80,23 @@ impl SlidingLog {
     }
 
     fn call(&self, group: &[Op<'_>]) -> ScriptCall {
-        let op = &group[0];
-        let (quota, amount) = (op.spec.quota(), op.amount);
+        let (op, spec) = (&group[0], spec_of(&group[0]));
+        let (quota, amount) = (spec.quota(), op.amount);
         let window = quota.period().as_nanos() * u128::from(quota.capacity());
         let window_us = window.div_ceil(u128::from(quota.tokens()) * 1_000).to_string();
         let key = [self.store.prefix(), b":log:", window_us.as_bytes(), b":", op.key].concat();
         let mut command = LOG.command(1);
-        command.arg(&key).arg(quota.capacity()).arg(window_us).arg(op.spec.debt());
+        command.arg(&key).arg(quota.capacity()).arg(window_us).arg(spec.debt());
         command.arg(amount.min).arg(amount.max).arg(amount.spent);
         ScriptCall { key, script: &LOG, command, length: 4 }
+    }
+}
+
+/// Returns the quota of a call: the limiter of a log has no other rule.
+fn spec_of<'o>(op: &'o Op<'_>) -> &'o Spec {
+    match &op.law {
+        Law::Bucket(spec) => spec,
+        Law::Count(_) => panic!("a log has a quota"),
     }
 }
 
@@ -112,7 +121,8 @@ fn read(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()> {
     let ([op], &[granted, left, wait_us, now_us]) = (ops, numbers) else {
         return Err(invalid(format!("{numbers:?}")));
     };
-    let (spec, amount, limit) = (&op.spec, op.amount, op.spec.quota().capacity() as i64);
+    let (spec, amount) = (*spec_of(op), op.amount);
+    let limit = spec.quota().capacity() as i64;
     let grants = 0..=amount.max.max(0);
     // A log may have the calls of a higher limit, and a debt of them.
     let (lefts, times) = (-2 * MAX_LIMIT as i64..=limit, 0..=MAX_CREDITS as i64);
@@ -131,6 +141,6 @@ fn read(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()> {
     };
     let credits = credits.clamp(-i128::from(spec.floor()), i128::from(spec.capacity())) as i64;
     let granted = if amount.max < 0 { amount.max } else { granted };
-    op.answer = Answer { granted, credits, now_us: now_us.unsigned_abs() };
+    op.answer = Answer { granted, credits, now_us: now_us.unsigned_abs(), ..Answer::default() };
     Ok(())
 }

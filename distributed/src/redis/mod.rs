@@ -7,6 +7,7 @@ pub(crate) mod builder;
 mod cluster;
 mod command;
 mod connection;
+mod count_command;
 mod errors;
 pub mod fuzzing;
 mod link;

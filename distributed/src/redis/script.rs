@@ -7,6 +7,9 @@ use redis::Cmd;
 /// The script of the steps of buckets.
 pub(crate) static STEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("step.lua")));
 
+/// The script of the steps of counts.
+pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("count.lua")));
+
 /// The script of a sliding log.
 pub(crate) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("log.lua")));
 

@@ -7,17 +7,19 @@ use std::sync::Arc;
 use redis::RedisResult;
 
 use super::command::{read_steps, steps};
+use super::count_command::{counts, read_counts};
 use super::errors::Failure;
 use super::script::ScriptCall;
 use super::server::Server;
-use crate::credits::bucket::Answer;
+use crate::law::amount::Answer;
+use crate::law::any_law::Law;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::{Op, Store};
 
 /// The most keys of a command.
 const BATCH: usize = 64;
 
-/// Buckets in Redis (6.2 or later): in one server, or in a cluster.
+/// Buckets and counts in Redis (6.2 or later): in one server, or in a cluster.
 ///
 /// Up to 64 calls of a batch are one command: a script, on the server's clock. On a cluster each
 /// call is a command of its own, and all are sent at once. A bucket expires when it is full, so the
@@ -36,7 +38,7 @@ const BATCH: usize = 64;
 ///
 /// let store = RedisStore::connect("redis://localhost").await?;
 /// let spec = Spec::new(Quota::per_second(100), 0)?;
-/// let mut calls = [Op::new(b"customer 17", spec, Amount { min: 1, max: 1, spent: 0 })];
+/// let mut calls = [Op::new(b"customer 17", spec, Amount { min: 1, max: 1, spent: 0, of_us: 0 })];
 /// store.acquire(&mut calls).await?;
 /// println!("{} token", calls[0].answer.granted);
 /// # Ok(())
@@ -100,9 +102,18 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        let step = |group: &[Op<'_>]| steps(&self.prefix, group, self.guard);
+        let call = |group: &[Op<'_>]| match group {
+            [Op { law: Law::Count(_), .. }, ..] => counts(&self.prefix, group),
+            _ => steps(&self.prefix, group, self.guard),
+        };
+        let read = |numbers: &[i64], group: &mut [Op<'_>]| match group {
+            [Op { law: Law::Count(_), .. }, ..] => read_counts(numbers, group),
+            _ => read_steps(numbers, group),
+        };
         let size = if self.server.is_single() { 1 } else { BATCH };
-        let failed = self.send(ops.chunks_mut(size), step, read_steps).await;
+        // A command has calls of one law.
+        let runs = ops.chunk_by_mut(|op, next| is_count(op) == is_count(next));
+        let failed = self.send(runs.flat_map(|run| run.chunks_mut(size)), call, read).await;
         let (split, mut failed): (Vec<_>, Vec<_>) =
             failed.into_iter().partition(|failed| failed.failure.is_cross_slot());
         if !split.is_empty() {
@@ -110,10 +121,25 @@ impl Store for RedisStore {
             // these calls.
             self.server.set_single();
             let calls = split.into_iter().flat_map(|failed| failed.group.chunks_mut(1));
-            failed.extend(self.send(calls, step, read_steps).await);
+            failed.extend(self.send(calls, call, read).await);
         }
-        error_of(failed).map_or(Ok(()), Err)
+        match error_of(failed) {
+            Some(error) => Err(error),
+            // The others are decided.
+            None if ops.iter().any(|op| op.answer.now_us == 0) => {
+                Err(StoreError::new(StoreErrorKind::Permanent, OUTSIDE))
+            }
+            None => Ok(()),
+        }
     }
+}
+
+/// The error of a call on a count of civil months.
+const OUTSIDE: &str =
+    "the clock of the store is in none of the months of the call: the clocks are weeks apart";
+
+fn is_count(op: &Op<'_>) -> bool {
+    matches!(op.law, Law::Count(_))
 }
 
 impl fmt::Debug for RedisStore {

@@ -1,5 +1,6 @@
 //! The common parts of the SQL stores: rows, parameters, replies, connections and errors.
 
+pub(crate) mod count_row;
 pub(crate) mod fault;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod parameters;

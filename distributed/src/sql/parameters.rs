@@ -1,23 +1,32 @@
 //! The parameters of a call for SQL.
 //!
 //! Each is a `BIGINT`, and so is each sum of two of them. A server computes
-//! [`Bucket::step`](crate::Bucket::step) from them.
+//! [`Bucket::step`](crate::Bucket::step) or [`Count::step`](crate::Count::step) from them.
 
 use super::row::fill_us;
-use crate::credits::spec::Spec;
+use crate::law::amount::Amount;
+use crate::law::any_law::Law;
+use crate::law::spec::Spec;
 use crate::store::op::Op;
 
-/// Returns a call in numbers, in the order of the statements. All but the last two are in credits,
-/// ticks or microseconds.
+/// Returns a call in numbers, in the order of the statements.
+pub(crate) fn parameters(op: &Op<'_>) -> [i64; 12] {
+    match &op.law {
+        Law::Bucket(spec) => of_bucket(spec, op.amount),
+        Law::Count(spec) => spec.numbers(op.amount),
+    }
+}
+
+/// Returns a call on a bucket in numbers. All but the last two are in credits, ticks or
+/// microseconds.
 ///
 /// By the bounds of a spec, capacity and floor together are below 2^53. The credits that were spent
 /// and those that are given back are cut to one token more than both.
-pub(crate) fn parameters(op: &Op<'_>) -> [i64; 12] {
-    let spec: &Spec = &op.spec;
+fn of_bucket(spec: &Spec, amount: Amount) -> [i64; 12] {
     let (capacity, floor, unit) = (spec.capacity() as i64, spec.floor() as i64, spec.per_token() as i64);
     let all = (capacity + floor) / unit + 1;
-    let spent = i64::try_from(op.amount.spent).map_or(all, |spent| spent.min(all));
-    let back = op.amount.max.saturating_neg().clamp(0, capacity / unit + floor / unit + 1);
+    let spent = i64::try_from(amount.spent).map_or(all, |spent| spent.min(all));
+    let back = amount.max.saturating_neg().clamp(0, capacity / unit + floor / unit + 1);
     [
         // The level of a full bucket.
         capacity,
@@ -38,8 +47,8 @@ pub(crate) fn parameters(op: &Op<'_>) -> [i64; 12] {
         // The credits that are given back.
         back * unit,
         // The fewest tokens to grant.
-        op.amount.min,
+        amount.min,
         // The most tokens to grant; negative if tokens are given back.
-        op.amount.max,
+        amount.max,
     ]
 }

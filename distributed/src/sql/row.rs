@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::credits::bucket::Bucket;
-use crate::credits::spec::{MAX_CREDITS, Spec};
+use crate::law::bucket::Bucket;
+use crate::law::spec::{MAX_CREDITS, Spec};
 use crate::store::error::{StoreError, StoreErrorKind};
 
 /// The latest time of a row, in microseconds since 1970. Its sum with a time to fill is an `i64`.

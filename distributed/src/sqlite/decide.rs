@@ -10,9 +10,12 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::fault::{Phase, fault};
-use super::table::{Unread, now_us, read, write};
-use crate::credits::bucket::{Amount, Answer, Bucket};
-use crate::credits::spec::Spec;
+use super::table::{Unread, now_us, read, read_count, write, write_count};
+use crate::law::amount::{Amount, Answer};
+use crate::law::any_law::Law;
+use crate::law::bucket::Bucket;
+use crate::law::count::Count;
+use crate::law::spec::Spec;
 use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::op::Op;
@@ -23,33 +26,57 @@ pub(super) struct Acquire {
     reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
 }
 
-/// A call on one bucket. It owns its key, as it may outlive its caller.
+/// A call on one key, which it owns, as it may outlive its caller.
 struct OwnedOp {
     key: Box<[u8]>,
-    spec: Spec,
+    law: Law,
     amount: Amount,
+}
+
+/// A value that a call changed.
+enum Changed {
+    Bucket(Spec, Bucket),
+    Count(Count),
 }
 
 /// A call and its answers so far.
 struct Work {
     call: Acquire,
     answers: Vec<Answer>,
-    /// The ops that would change their buckets.
+    /// The ops that would change their values.
     writers: Vec<usize>,
     failed: Option<StoreError>,
 }
 
 impl Acquire {
     pub(super) fn new(ops: &[Op<'_>], reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>) -> Acquire {
-        let ops = ops.iter().map(|op| OwnedOp { key: op.key.into(), spec: op.spec, amount: op.amount });
+        let ops = ops.iter().map(|op| OwnedOp { key: op.key.into(), law: op.law, amount: op.amount });
         Acquire { ops: ops.collect(), reply }
     }
 }
 
 impl OwnedOp {
-    fn step(&self, connection: &Connection) -> Result<(Option<Bucket>, Answer), Unread> {
-        let stored = read(connection, &self.key)?;
-        Ok(Bucket::step(stored, &self.spec, now_us(), self.amount))
+    fn step(&self, connection: &Connection) -> Result<(Option<Changed>, Answer), Unread> {
+        match &self.law {
+            Law::Bucket(spec) => {
+                let stored = read(connection, &self.key)?;
+                let (bucket, answer) = Bucket::step(stored, spec, now_us(), self.amount);
+                Ok((bucket.map(|bucket| Changed::Bucket(*spec, bucket)), answer))
+            }
+            Law::Count(spec) => {
+                let stored = read_count(connection, &self.key)?;
+                let (count, answer) = Count::step(stored.as_ref(), spec, now_us(), self.amount)
+                    .map_err(|error| Unread::Row(StoreError::new(StoreErrorKind::Permanent, error)))?;
+                Ok((count.map(Changed::Count), answer))
+            }
+        }
+    }
+
+    fn write(&self, connection: &Connection, changed: &Changed) -> Result<(), rusqlite::Error> {
+        match changed {
+            Changed::Bucket(spec, bucket) => write(connection, &self.key, spec, bucket),
+            Changed::Count(count) => write_count(connection, &self.key, count),
+        }
     }
 }
 
@@ -59,7 +86,7 @@ impl Work {
         Work { call, answers, writers: Vec::new(), failed: None }
     }
 
-    /// Answers the ops that change nothing, and notes the others. A row that is no bucket fails
+    /// Answers the ops that change nothing, and notes the others. A row that is none fails
     /// this call only.
     fn look(&mut self, connection: &Connection) -> Result<(), Fault> {
         for (index, op) in self.call.ops.iter().enumerate() {
@@ -77,13 +104,13 @@ impl Work {
         Ok(())
     }
 
-    /// Decides the noted ops, and writes their buckets.
+    /// Decides the noted ops, and writes their values.
     fn write(&mut self, connection: &Connection) -> Result<(), Fault> {
         for &index in &self.writers {
             let op = &self.call.ops[index];
-            let (bucket, answer) = op.step(connection)?;
-            if let Some(bucket) = bucket {
-                write(connection, &op.key, &op.spec, &bucket)?;
+            let (changed, answer) = op.step(connection)?;
+            if let Some(changed) = changed {
+                op.write(connection, &changed)?;
             }
             self.answers[index] = answer;
         }

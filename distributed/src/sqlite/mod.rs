@@ -1,4 +1,4 @@
-//! Buckets in a file of SQLite, which processes of one machine share.
+//! Buckets and counts in a file of SQLite, which processes of one machine share.
 
 mod clean_up;
 mod decide;

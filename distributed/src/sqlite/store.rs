@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::clean_up::page;
+use super::clean_up::{Table, page};
 use super::decide::Acquire;
 use super::table::set_up;
 use super::thread::{Message, run};
@@ -19,9 +19,12 @@ use crate::store::op::{Op, Store};
 /// The most calls in the queue of the thread. A further one waits for room.
 const QUEUE: usize = 4_096;
 
-const BUCKETS: &str = include_str!("../../migrations/sqlite/buckets.sql");
+const TABLES: &str = concat!(
+    include_str!("../../migrations/sqlite/buckets.sql"),
+    include_str!("../../migrations/sqlite/counts.sql")
+);
 
-/// Buckets in a file of SQLite.
+/// Buckets and counts in a file of SQLite.
 ///
 /// They survive a restart of the process; a crash of the machine may lose the last moments.
 /// Processes of one machine may share the file, which must not be on a network file system. The
@@ -32,14 +35,14 @@ const BUCKETS: &str = include_str!("../../migrations/sqlite/buckets.sql");
 /// The thread ends after the last handle is dropped and the waiting calls are answered. A call
 /// whose future was dropped before its turn is not decided.
 ///
-/// A row that is no bucket fails its call by a permanent error that names the key.
+/// A row that is no bucket or count fails its call by a permanent error that names the key.
 #[derive(Clone)]
 pub struct SqliteStore {
     thread: mpsc::Sender<Message>,
 }
 
 impl SqliteStore {
-    /// Opens a file, and creates the file and the table if they are missing. Blocks the thread
+    /// Opens a file, and creates the file and the tables if they are missing. Blocks the thread
     /// meanwhile: for up to 1 s if another process writes.
     ///
     /// # Errors
@@ -59,7 +62,7 @@ impl SqliteStore {
     }
 
     /// Returns a store on a connection of the caller. Sets the journal to a write-ahead log,
-    /// `synchronous` to `NORMAL` and the busy timeout to 1 s, and creates the table if it is
+    /// `synchronous` to `NORMAL` and the busy timeout to 1 s, and creates the tables if they are
     /// missing.
     ///
     /// # Errors
@@ -67,7 +70,7 @@ impl SqliteStore {
     /// [`StoreError`] if the file cannot be written or is no database.
     pub fn with_connection(connection: Connection) -> Result<SqliteStore, StoreError> {
         set_up(&connection).map_err(Fault::from)?;
-        connection.execute_batch(BUCKETS).map_err(Fault::from)?;
+        connection.execute_batch(TABLES).map_err(Fault::from)?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         thread::Builder::new()
             .name("tollgate-sqlite".into())
@@ -76,17 +79,18 @@ impl SqliteStore {
         Ok(SqliteStore { thread: sender })
     }
 
-    /// Creates the table if it is missing. The constructors do so as well.
+    /// Creates the tables if they are missing. The constructors do so as well.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the file cannot be written.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(self.run(|connection| connection.execute_batch(BUCKETS).map_err(Fault::from)).await??)
+        Ok(self.run(|connection| connection.execute_batch(TABLES).map_err(Fault::from)).await??)
     }
 
-    /// Deletes the rows that have been full for at least `full_for`, and returns their number. No
-    /// decision changes: a key without a row has a full bucket.
+    /// Deletes the rows of buckets that have been full for at least `full_for`, and of counts whose
+    /// windows have been over for as long, and returns their number. No decision changes: a key
+    /// without a row has a full bucket, and a count of no token.
     ///
     /// A row is full by the quota of the call that wrote it. `full_for` should exceed the longest
     /// step back of the clock. Rows are read in pages of 1,000, and other calls run in between. The
@@ -98,15 +102,19 @@ impl SqliteStore {
     /// up.
     pub async fn clean_up(&self, full_for: Duration) -> Result<u64, StoreError> {
         let grace_us = i64::try_from(full_for.as_micros()).unwrap_or(i64::MAX);
-        let (mut deleted, mut after) = (0, Vec::new());
-        loop {
-            let page = self.run(move |connection| page(connection, &after, grace_us)).await??;
-            deleted += page.deleted;
-            match page.last {
-                Some(last) => after = last,
-                None => return Ok(deleted),
+        let mut deleted = 0;
+        for table in [Table::Buckets, Table::Counts] {
+            let mut after = Vec::new();
+            loop {
+                let page = self.run(move |connection| page(connection, table, &after, grace_us)).await??;
+                deleted += page.deleted;
+                match page.last {
+                    Some(last) => after = last,
+                    None => break,
+                }
             }
         }
+        Ok(deleted)
     }
 
     /// Runs a job on the thread.

@@ -4,24 +4,54 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::error::StoreError;
+use super::error::{StoreError, StoreErrorKind};
 use super::op::{Op, Store};
-use crate::credits::bucket::Bucket;
+use crate::law::amount::Answer;
+use crate::law::any_law::Law;
+use crate::law::bucket::Bucket;
+use crate::law::count::Count;
 
 /// A store in memory, with a clock of the caller.
 ///
-/// It is for tests: the buckets of one process need no store. It is not bounded, and forgets no
+/// It is for tests: the limits of one process need no store. It is not bounded, and forgets no
 /// key. A clone is another handle to the same store.
 #[derive(Clone)]
 pub struct MemoryStore<C> {
     now_us: C,
-    buckets: Arc<Mutex<HashMap<Vec<u8>, Bucket>>>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// The buckets and the counts, by their keys.
+#[derive(Default)]
+struct Kept {
+    buckets: HashMap<Vec<u8>, Bucket>,
+    counts: HashMap<Vec<u8>, Count>,
+}
+
+impl Kept {
+    /// Decides a call, and returns its answer.
+    fn decide(&mut self, op: &Op<'_>, now_us: u64) -> Result<Answer, StoreError> {
+        match &op.law {
+            Law::Bucket(spec) => {
+                let stored = self.buckets.get(op.key).copied();
+                let (bucket, answer) = Bucket::step(stored, spec, now_us, op.amount);
+                bucket.map(|bucket| self.buckets.insert(op.key.to_vec(), bucket));
+                Ok(answer)
+            }
+            Law::Count(spec) => {
+                let (count, answer) = Count::step(self.counts.get(op.key), spec, now_us, op.amount)
+                    .map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
+                count.map(|count| self.counts.insert(op.key.to_vec(), count));
+                Ok(answer)
+            }
+        }
+    }
 }
 
 impl<C: Fn() -> u64 + Send + Sync + 'static> MemoryStore<C> {
     /// Returns an empty store. `now_us` returns the time in microseconds.
     pub fn new(now_us: C) -> MemoryStore<C> {
-        MemoryStore { now_us, buckets: Arc::default() }
+        MemoryStore { now_us, kept: Arc::default() }
     }
 }
 
@@ -33,15 +63,14 @@ impl<C> fmt::Debug for MemoryStore<C> {
 
 impl<C: Fn() -> u64 + Send + Sync + 'static> Store for MemoryStore<C> {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = None;
         for op in ops {
-            let stored = buckets.get(op.key).copied();
-            let (bucket, answer) = Bucket::step(stored, &op.spec, (self.now_us)(), op.amount);
-            if let Some(bucket) = bucket {
-                buckets.insert(op.key.to_vec(), bucket);
+            match kept.decide(op, (self.now_us)()) {
+                Ok(answer) => op.answer = answer,
+                Err(error) => failed = Some(error),
             }
-            op.answer = answer;
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 }

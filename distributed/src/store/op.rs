@@ -3,16 +3,16 @@
 use std::future::Future;
 
 use super::error::StoreError;
-use crate::credits::bucket::{Amount, Answer};
-use crate::credits::spec::Spec;
+use crate::law::amount::{Amount, Answer};
+use crate::law::any_law::Law;
 
-/// A call on the bucket of one key.
+/// A call on the bucket or on the count of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Op<'a> {
     /// The key in the form of the store: at most [`MAX_KEY`] bytes.
     pub key: &'a [u8],
-    /// The quota, in credits.
-    pub spec: Spec,
+    /// The law of the call, with its rule. A bucket and a count of one key share nothing.
+    pub law: Law,
     /// The tokens asked for.
     pub amount: Amount,
     /// The answer, which the store writes.
@@ -25,20 +25,22 @@ pub const MAX_KEY: usize = 255;
 impl<'a> Op<'a> {
     /// Returns a call without an answer.
     #[must_use]
-    pub fn new(key: &'a [u8], spec: Spec, amount: Amount) -> Op<'a> {
-        Op { key, spec, amount, answer: Answer::default() }
+    pub fn new(key: &'a [u8], law: impl Into<Law>, amount: Amount) -> Op<'a> {
+        Op { key, law: law.into(), amount, answer: Answer::default() }
     }
 }
 
-/// Shared buckets, in a server or a file.
+/// Shared buckets and counts, in a server or a file.
 ///
-/// A store decides by [`Bucket::step`](crate::Bucket::step) on its own clock. A key that is not
-/// stored has a full bucket.
+/// A store decides by [`Bucket::step`](crate::Bucket::step) and by
+/// [`Count::step`](crate::Count::step) on its own clock. A key that is not stored has a full
+/// bucket, and a count of no token.
 pub trait Store: Send + Sync + 'static {
     /// Decides all calls, in one round trip if it can, and writes their answers.
     ///
-    /// The caller sees to it that no two calls have the same key. Each call is atomic. All calls
-    /// together need not be, and their order is free. A call that changes nothing writes nothing.
+    /// The caller sees to it that no two calls have the same key and law. Each call is atomic. All
+    /// calls together need not be, and their order is free. A call that changes nothing writes
+    /// nothing.
     ///
     /// # Errors
     ///

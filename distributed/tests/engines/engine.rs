@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate::Quota;
-use tollgate_distributed::{Amount, Answer, Bucket, Op, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{Amount, Answer, Bucket, Count, Op, Spec, Store, StoreError, StoreErrorKind};
 use tollgate_test_servers::process::Process;
 use tollgate_testing::size;
 
@@ -18,6 +18,9 @@ pub(crate) struct Stored {
 }
 
 pub(crate) type Rows = BTreeMap<Vec<u8>, Stored>;
+
+/// The rows of the table of counts.
+pub(crate) type Counts = BTreeMap<Vec<u8>, Count>;
 
 /// The options of a store, of which each engine has those that it knows.
 #[derive(Clone, Copy, Debug)]
@@ -68,9 +71,18 @@ pub(crate) trait Engine: Sized {
     }
 
     /// Checks the row that a call wrote for its bucket.
-    fn check(row: &Stored, bucket: &Bucket, op: &Op<'_>) {
-        assert_eq!(*row, Stored::of(bucket, &op.spec), "the row of {op:?}");
+    fn check(row: &Stored, bucket: &Bucket, spec: &Spec, op: &Op<'_>) {
+        assert_eq!(*row, Stored::of(bucket, spec), "the row of {op:?}");
     }
+
+    /// Returns the counts of windows.
+    async fn counts(&mut self) -> Counts;
+
+    /// Writes counts.
+    async fn put_counts(&mut self, counts: &Counts);
+
+    /// Deletes counts.
+    async fn delete_counts(&mut self, keys: &[Vec<u8>]);
 }
 
 /// An engine with a server.
@@ -138,6 +150,18 @@ impl Stored {
     }
 }
 
+/// Returns the numbers of a count in the bytes of a store: seven each, the uppermost first.
+pub(crate) fn bytes_of_count(used: &[u64]) -> Vec<u8> {
+    used.iter().flat_map(|used| used.to_be_bytes().into_iter().skip(1)).collect()
+}
+
+/// Reads the numbers of a count.
+pub(crate) fn count_of(start_us: i64, used: &[u8], end_us: i64) -> Count {
+    assert_eq!(used.len() % 7, 0, "{used:?}");
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+    Count { start_us: start_us as u64, used: used.chunks(7).map(number).collect(), end_us: end_us as u64 }
+}
+
 /// Returns the clock of this process, in microseconds since 1970.
 pub(crate) fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64
@@ -194,5 +218,5 @@ pub(crate) fn slow() -> Spec {
 
 /// Takes exactly `n` tokens or none.
 pub(crate) fn exactly(n: i64) -> Amount {
-    Amount { min: n, max: n, spent: 0 }
+    Amount { min: n, max: n, spent: 0, of_us: 0 }
 }

@@ -136,7 +136,7 @@ impl<S: Store> Run<S> {
             // Each process has the other quota a moment after the one before.
             while self.cell.change == Change::NewQuota && event.at > 0.45 + 0.21 * turn as f64 {
                 let by = self.cell.processes;
-                self.limiters[turn % by].set_quota([OTHER, QUOTA][turn / by % 2]).unwrap();
+                self.limiters[turn % by].set_rule([OTHER, QUOTA][turn / by % 2]).unwrap();
                 turn += 1;
             }
             let limiter = self.limiters[event.process].clone();

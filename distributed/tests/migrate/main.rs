@@ -39,7 +39,7 @@ fn feed(client: &mut Command, statements: &[u8]) {
 /// The store decides, and the program applies its statements to tables that are there.
 async fn the_tables_are_there(url: &str) {
     let spec = Spec::new(Quota::per_day(1).burst(10), 0).unwrap();
-    let mut ops = [Op::new(b"key", spec, Amount { min: 1, max: 4, spent: 0 })];
+    let mut ops = [Op::new(b"key", spec, Amount { min: 1, max: 4, spent: 0, of_us: 0 })];
     AnyStore::open(url).unwrap().acquire(&mut ops).await.unwrap();
     assert_eq!(ops[0].answer.granted, 4);
     for arguments in [&[url][..], &["--tokens", url]] {

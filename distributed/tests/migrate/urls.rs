@@ -19,7 +19,7 @@ use tollgate_test_servers::program::{free_port, is_installed};
 
 pub(crate) async fn take(store: &AnyStore) -> Result<i64, StoreError> {
     let spec = Spec::new(Quota::per_day(1).burst(10), 0).unwrap();
-    let mut ops = [Op::new(b"key", spec, Amount { min: 1, max: 1, spent: 0 })];
+    let mut ops = [Op::new(b"key", spec, Amount { min: 1, max: 1, spent: 0, of_us: 0 })];
     store.acquire(&mut ops).await.map(|()| ops[0].answer.granted)
 }
 

@@ -33,7 +33,7 @@ async fn tokens_that_go_back_are_not_used() {
     sleep(RTT * 4).await;
     assert_eq!(tokens(&limiter), [11, 5, 6]);
     limiter.refund(&7, 1);
-    limiter.set_quota(Quota::per_hour(50)).unwrap();
+    limiter.set_rule(Quota::per_hour(50)).unwrap();
     assert_eq!(tokens(&limiter)[..2], [11, 4], "the limiter has no key");
     sleep(RTT * 4).await;
     assert_eq!(tokens(&limiter), [11, 4, 7]);
@@ -51,7 +51,7 @@ async fn tokens_of_a_call_under_way_go_back() {
     assert!(limiter.try_acquire_n(&7, 10).is_err());
     sleep(RTT / 2).await;
     let by_lease = limiter.stats().by_lease;
-    limiter.set_quota(Quota::per_hour(100)).unwrap();
+    limiter.set_rule(Quota::per_hour(100)).unwrap();
     sleep(RTT * 8).await;
     assert_eq!(tokens(&limiter), [11, 1, 10]);
     assert_eq!((by_lease, limiter.stats().by_lease), (3, 3), "a decision is counted once");
@@ -95,7 +95,7 @@ async fn a_call_has_each_key_once() {
     let sources = JoinSet::from_iter(requests).join_all().await;
     assert!(sources.iter().all(|source| *source == Source::Store), "{sources:?}");
     limiter.refund(&1, 2);
-    limiter.set_quota(Quota::per_hour(90)).unwrap();
+    limiter.set_rule(Quota::per_hour(90)).unwrap();
     assert_eq!(limiter.ask(&1).await.unwrap().source(), Source::Store);
     assert_eq!(limiter.stats().calls_answered, world.calls.load(Relaxed));
 }

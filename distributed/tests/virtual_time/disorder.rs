@@ -1,14 +1,15 @@
 //! The state of a key while its quota, its plan, its requests or its store change.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::time::sleep;
 use tollgate::Quota;
-use tollgate_distributed::OnOutage;
+use tollgate_distributed::{DistributedLimiter, OnOutage, Op, Store, StoreError, StoreErrorKind};
 
 use crate::outage::{granted, heal, open};
-use crate::world::{Limiter, World};
+use crate::world::{Limiter, Network, World};
 
 const RTT: Duration = Duration::from_millis(2);
 
@@ -128,7 +129,7 @@ async fn another_quota_in_an_outage_fills_no_bucket_and_forgets_no_debt() {
     limiter.charge(&7, 10);
     assert_eq!(granted(&limiter, 8).await, 10, "keys beyond `max_keys` share a bucket");
     for _ in 0..10 {
-        limiter.set_quota(Quota::per_hour(10)).unwrap();
+        limiter.set_rule(Quota::per_hour(10)).unwrap();
         assert_eq!((granted(&limiter, 7).await, granted(&limiter, 9).await), (0, 0));
     }
     heal(&world, &limiter).await;
@@ -212,4 +213,48 @@ async fn refunds_of_a_fleet_add_no_burst() {
     sleep(Duration::from_secs(3)).await;
     let counts = limiters.each_ref().map(|limiter| limiter.stats());
     assert!(counts.iter().all(|of| of.tokens_granted == of.tokens_used + of.tokens_returned), "{counts:?}");
+}
+
+/// A way to the store on which the first call with spent tokens is lost while the flag is set.
+struct Lossy(Network, Arc<AtomicBool>);
+
+impl Store for Lossy {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        if ops.iter().any(|op| op.amount.spent > 0) && self.1.swap(false, Relaxed) {
+            sleep(RTT).await;
+            return Err(StoreError::new(StoreErrorKind::Unknown, "the request is lost"));
+        }
+        self.0.acquire(ops).await
+    }
+}
+
+/// The tokens of an outage are charged, also if the first call with them has an unknown effect.
+#[tokio::test(start_paused = true)]
+async fn a_lost_request_forgives_no_debt() {
+    let (world, loses) = (World::new(RTT), Arc::<AtomicBool>::default());
+    let network = Lossy(world.network(), loses.clone());
+    let builder = DistributedLimiter::builder(Quota::per_hour(1).burst(100), network).name("fleet");
+    let limiter: DistributedLimiter<u64, _> = builder.clock(world.clock()).exact().build().unwrap();
+    let mut granted = 0;
+    for outage in 0..5 {
+        world.down.store(true, Relaxed);
+        for key in [8, 7] {
+            for _ in 0..150 {
+                let is_granted = limiter.ask(&key).await.is_ok();
+                granted += u64::from(is_granted && key == 7);
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert!(limiter.stats().breaker_open, "outage {outage}");
+        world.down.store(false, Relaxed);
+        loses.store(true, Relaxed);
+        sleep(Duration::from_secs(2)).await;
+        for _ in 0..3 {
+            granted += u64::from(limiter.ask(&7).await.is_ok());
+            sleep(Duration::from_secs(2)).await;
+        }
+        // The later outages have no token to charge.
+        assert!(!loses.load(Relaxed) || outage > 0, "no request was lost");
+    }
+    assert!((95..=101).contains(&granted), "{granted} granted of a burst of 100");
 }

@@ -8,6 +8,8 @@ mod fleet;
 mod matrix;
 mod outage;
 mod verbs;
+mod window_matrix;
+mod windows;
 mod world;
 
 #[cfg(all(feature = "http", feature = "sqlite"))]

@@ -19,12 +19,12 @@ use crate::cells::law::{Figures, HEAD, Window, nearest, row};
 use crate::cells::load::{Record, Run, Times, requests};
 use crate::world::World;
 
-const RTT: Duration = Duration::from_millis(4);
-const DEADLINE: Duration = Duration::from_millis(50);
-const TIMES: Times = Times { fails: (2.0, 5.0), end: 9.0 };
+pub(crate) const RTT: Duration = Duration::from_millis(4);
+pub(crate) const DEADLINE: Duration = Duration::from_millis(50);
+pub(crate) const TIMES: Times = Times { fails: (2.0, 5.0), end: 9.0 };
 
 /// Lets the store fail. Returns the seconds of each outage, and of each restart without data.
-async fn fail(failure: Failure, world: &World) -> Vec<(f64, f64)> {
+pub(crate) async fn fail(failure: Failure, world: &World) -> Vec<(f64, f64)> {
     let (begun, ended) = TIMES.fails;
     // A restart is over when the answers from before it are there.
     let (settled, moment) = (ended + 2.5, DEADLINE.as_secs_f64());

@@ -341,7 +341,8 @@ impl Store for Liar {
             let number = || RandomState::new().build_hasher().finish() as i64;
             let any = [i64::MIN, i64::MAX, 0, number(), number() % 1_000, op.amount.max];
             let choose = || any[number().rem_euclid(6) as usize];
-            op.answer = Answer { granted: choose(), credits: choose(), now_us: choose() as u64 };
+            op.answer =
+                Answer { granted: choose(), credits: choose(), now_us: choose() as u64, ..Answer::default() };
         }
         Ok(())
     }
@@ -400,7 +401,7 @@ async fn keys_without_room_share_one_local_bucket() {
     };
     let granted = ask_all().await;
     assert!(granted < 250, "{granted}");
-    limiter.set_quota(QUOTA).unwrap();
+    limiter.set_rule(QUOTA).unwrap();
     assert_eq!(ask_all().await, 0);
 }
 
@@ -414,7 +415,7 @@ impl Store for Halved {
             if op.key.last().is_some_and(|digit| digit % 2 == 1) {
                 failed = Err(StoreError::new(StoreErrorKind::Unknown, "a server is down"));
             } else {
-                op.answer = Answer { granted: op.amount.max, credits: 0, now_us: 1 };
+                op.answer = Answer { granted: op.amount.max, now_us: 1, ..Answer::default() };
             }
         }
         failed

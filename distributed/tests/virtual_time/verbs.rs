@@ -157,12 +157,12 @@ async fn plans_and_another_quota() {
     assert_eq!(limiter.ask(&2).await.unwrap().remaining(), 4);
     // A key that leaves its plan keeps the tokens that fit.
     assert_eq!(limiter.try_acquire_n(&1, 41).unwrap_err().reason(), Reason::TooMany);
-    limiter.set_quota(Quota::per_second(1).burst(3)).unwrap();
+    limiter.set_rule(Quota::per_second(1).burst(3)).unwrap();
     assert_eq!(limiter.ask(&2).await.unwrap().remaining(), 2);
-    assert_eq!(limiter.quota(), Quota::per_second(1).burst(3));
+    assert_eq!(limiter.rule(), Quota::per_second(1).burst(3));
     let period = Duration::from_nanos(86_399_999_999_999);
     let uneven = Quota::per(999_999_937, period).burst(1 << 40);
-    let error = limiter.set_quota(uneven).unwrap_err().to_string();
+    let error = limiter.set_rule(uneven).unwrap_err().to_string();
     assert!(error.contains("999999937/86399999999999ns") && error.contains("9007199254740991"), "{error}");
 }
 
@@ -228,6 +228,27 @@ fn more_keys_than_calls_at_a_time() {
     });
     let granted = end.recv_timeout(Duration::from_secs(60)).expect("the requests are decided");
     assert!(granted);
+}
+
+/// The tokens of silent keys go back after the requests of other keys are decided.
+#[tokio::test(start_paused = true)]
+async fn requests_go_before_tokens_that_go_back() {
+    const SILENT: u64 = 20_000;
+    let world = World::new(RTT);
+    let limiter = world.process(Quota::per_second(1_000)).build().unwrap();
+    for key in 0..SILENT {
+        limiter.refund(&key, 1);
+    }
+    world.sleep_until(0.9).await;
+    let mut key = SILENT;
+    while limiter.stats().tokens_returned < SILENT {
+        let granted = limiter.ask(&key).await.unwrap();
+        assert_eq!(granted.source(), Source::Store, "key {key} at {:?}", world.now());
+        key += 1;
+    }
+    let returned = world.now();
+    assert!(returned > Duration::from_millis(1_050), "{returned:?}: the requests were not beside the tokens");
+    assert_eq!(limiter.stats().by_fallback, 0);
 }
 
 /// A request that ends before its answer gives the tokens back.

@@ -1,13 +1,14 @@
 //! A fleet in virtual time: real limiters, a store in memory, and a network with a latency.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tollgate::{Clock, Quota};
+use tollgate::Clock;
 use tollgate_distributed::{
-    Amount, Answer, DistributedBuilder, DistributedLimiter, MemoryStore, Op, Store, StoreError,
+    Amount, Answer, DistributedBuilder, DistributedLimiter, MemoryStore, Op, SharedRule, Store, StoreError,
     StoreErrorKind,
 };
 
@@ -18,6 +19,8 @@ type Central = MemoryStore<Box<dyn Fn() -> u64 + Send + Sync>>;
 pub(crate) struct World {
     central: Arc<Mutex<Arc<Central>>>,
     begun: Instant,
+    /// The time at the begin, in microseconds since 1970.
+    unix_us: u64,
     /// The calls that were sent, those that were decided, and the keys in them.
     sent: Arc<AtomicU64>,
     pub(crate) calls: Arc<AtomicU64>,
@@ -36,6 +39,9 @@ pub(crate) struct World {
     pub(crate) bad_hangs: Arc<AtomicBool>,
     /// The keys, the seconds and the tokens of late answers.
     pub(crate) were_late: Arc<Mutex<Vec<(u64, f64, u64)>>>,
+    /// The keys and the ends of the windows in which the store granted tokens, in microseconds
+    /// since 1970.
+    pub(crate) windows: Arc<Mutex<BTreeSet<(u64, u64)>>>,
     /// Calls for the bucket of probes.
     pub(crate) probes: Arc<AtomicU64>,
 }
@@ -54,10 +60,16 @@ pub(crate) struct Network(World);
 
 impl World {
     pub(crate) fn new(rtt: Duration) -> World {
+        World::at(1 << 50, rtt)
+    }
+
+    /// Returns a world that begins at a time, in microseconds since 1970.
+    pub(crate) fn at(unix_us: u64, rtt: Duration) -> World {
         let begun = Instant::now();
         World {
-            central: Arc::new(Mutex::new(empty(begun))),
+            central: Arc::new(Mutex::new(empty(unix_us, begun))),
             begun,
+            unix_us,
             sent: Arc::default(),
             calls: Arc::default(),
             ops: Arc::default(),
@@ -71,6 +83,7 @@ impl World {
             bad_fails: Arc::default(),
             bad_hangs: Arc::default(),
             were_late: Arc::default(),
+            windows: Arc::default(),
             probes: Arc::default(),
         }
     }
@@ -85,7 +98,7 @@ impl World {
 
     /// Restarts the server without its data.
     pub(crate) fn forget(&self) {
-        *self.central.lock().unwrap() = empty(self.begun);
+        *self.central.lock().unwrap() = empty(self.unix_us, self.begun);
     }
 
     /// Waits until a second of the world.
@@ -95,12 +108,12 @@ impl World {
 
     /// Returns a clock that follows tokio's paused clock.
     pub(crate) fn clock(&self) -> Clock {
-        let begun = self.begun;
-        Clock::from_fn(move || begun.elapsed())
+        let (begun, unix) = (self.begun, Duration::from_micros(self.unix_us));
+        Clock::from_fn(move || unix + begun.elapsed())
     }
 
-    pub(crate) fn process(&self, quota: Quota) -> DistributedBuilder<u64, Network> {
-        DistributedLimiter::builder(quota, self.network()).name("fleet").clock(self.clock())
+    pub(crate) fn process<R: SharedRule>(&self, rule: R) -> DistributedBuilder<u64, Network, R> {
+        DistributedLimiter::builder(rule, self.network()).name("fleet").clock(self.clock())
     }
 
     pub(crate) fn network(&self) -> Network {
@@ -108,8 +121,8 @@ impl World {
     }
 }
 
-fn empty(begun: Instant) -> Arc<Central> {
-    Arc::new(MemoryStore::new(Box::new(move || 1 << 50 | begun.elapsed().as_micros() as u64)))
+fn empty(unix_us: u64, begun: Instant) -> Arc<Central> {
+    Arc::new(MemoryStore::new(Box::new(move || unix_us + begun.elapsed().as_micros() as u64)))
 }
 
 /// Returns the number of a key, if it is that of a limiter of numbers.
@@ -154,6 +167,9 @@ impl Store for Network {
         keys.fetch_add(ops.len() as u64, Relaxed);
         let central = self.0.central.lock().unwrap().clone();
         (*central).acquire(ops).await?;
+        let granted = ops.iter().filter(|op| op.answer.granted > 0 && op.answer.edge_us > 0);
+        let windows = granted.filter_map(|op| Some((number(op.key)?, op.answer.edge_us)));
+        self.0.windows.lock().unwrap().extend(windows);
         if is_third && self.0.loses.load(Relaxed) {
             let silent = [20, 1_000][sent_before as usize / 3 % 2];
             sleep(Duration::from_millis(silent)).await;

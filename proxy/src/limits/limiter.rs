@@ -106,7 +106,7 @@ impl Limiter {
         match self {
             Limiter::Buckets(limiter, _) => limiter.rule().into(),
             Limiter::Windows(limiter, _) => limiter.rule().into(),
-            Limiter::Shared(limiter, _) => limiter.quota().into(),
+            Limiter::Shared(limiter, _) => limiter.rule().into(),
         }
     }
 
@@ -122,7 +122,7 @@ impl Limiter {
                 limiter.set_rule(window).map_err(|why| why.to_string())
             }
             (Limiter::Shared(limiter, _), AnyRule::Quota(quota)) => {
-                limiter.set_quota(quota).map_err(|why| why.to_string())
+                limiter.set_rule(quota).map_err(|why| why.to_string())
             }
             _ => Err(format!("{rule} counts in another way than {}", self.rule())),
         }

@@ -111,6 +111,8 @@ pub(crate) struct CallerLine {
     queue: Queue,
     /// The word as the line left it, at the end of the last run.
     mark: Option<Mark>,
+    /// Whether the key of the bucket has another one now.
+    is_closed: bool,
     /// Callers that have to join again, one after the other.
     turned_away: BTreeMap<u64, Option<Waker>>,
 }
@@ -282,6 +284,16 @@ impl CallerLine {
         wakes.extend(self.queue.nodes().next().and_then(|node| node.waker.take()));
     }
 
+    /// Closes the line, since the key of the bucket has another one now. What the callers hold of
+    /// this one goes back, and at the next touch all of them join again.
+    pub(crate) fn close(&mut self, bank: &mut impl Bank) {
+        let units = self.queue.runs.displace();
+        if let Some(mark) = self.mark.take() {
+            bank.give_back(units, mark);
+        }
+        self.is_closed = self.waiting() > 0;
+    }
+
     /// Looks at the bucket. Without it, all callers that are not due join again.
     fn sight(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> Sight {
         if self.waiting() == 0 {
@@ -293,8 +305,8 @@ impl CallerLine {
         if sight.far {
             self.count_from(&mut sight);
         }
-        match sight.mark {
-            None => self.lose(sight.now, sight.is_gone, wakes),
+        match sight.mark.filter(|_| !self.is_closed) {
+            None => self.lose(sight.now, sight.is_gone || self.is_closed, wakes),
             Some((end, mark)) => {
                 // A rest of more than a burst ago must not join the stretches that tokens move up.
                 self.serve_due(sight.now, None, wakes);

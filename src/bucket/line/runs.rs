@@ -240,12 +240,14 @@ impl Runs {
         self.tail = self.units.reach(self.placed_units);
     }
 
-    /// Takes their positions from all callers.
-    pub(crate) fn displace(&mut self) {
+    /// Takes their positions from all callers. Returns the units of the last run.
+    pub(crate) fn displace(&mut self) -> u64 {
+        let last = self.runs.back().map_or(0, |run| run.len());
         self.runs.clear();
         (self.used, self.packed, self.upto) = (0, 0, 0);
         self.tail_units += std::mem::take(&mut self.placed_units);
         self.tail = self.head;
+        last
     }
 
     /// Adds a stretch that was taken from the word, where all others end.

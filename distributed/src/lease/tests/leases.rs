@@ -5,10 +5,23 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::{Clock, Quota};
 
+use crate::law::spec::Spec;
 use crate::lease::demand::Demand;
+use crate::lease::maturing::MaturingTokens;
 use crate::lease::shadow::Shadow;
-use crate::lease::terms::Terms;
-use crate::lease::tokens::Lease;
+use crate::lease::terms::{BucketTerms, Terms, TermsKind};
+
+/// Returns the terms of a bucket.
+fn bucket(terms: &Terms) -> &BucketTerms {
+    match &terms.kind {
+        TermsKind::Bucket(bucket) => bucket,
+        TermsKind::Window(_) => unreachable!("the rule is a quota"),
+    }
+}
+
+fn spec(terms: &Terms) -> &Spec {
+    &bucket(terms).spec
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -36,8 +49,8 @@ proptest! {
     fn a_lease_gives_what_has_matured(steps in steps(), rate in 1_u64..5_000) {
         let (clock, mock) = Clock::mock();
         let quota = Quota::per_second(rate * 1_000).burst(20_000);
-        let terms = Terms::new(quota, Duration::from_millis(100)).unwrap();
-        let lease = Lease::new(&terms, clock.clone(), clock.now());
+        let terms = Terms::new(quota.into(), Duration::from_millis(100)).unwrap();
+        let lease = MaturingTokens::new(bucket(&terms), clock.clone(), clock.now());
         let (mut now, mut taken, mut at_once) = (0_u64, 0_u64, 0_u64);
         // The start and the tokens of each grant, in nanoseconds.
         let mut later: Vec<(u64, u64)> = Vec::new();
@@ -72,7 +85,7 @@ proptest! {
         }
         mock.advance(Duration::from_secs(60));
         let all: u64 = at_once + later.iter().map(|(_, n)| n).sum::<u64>();
-        prop_assert_eq!(taken + lease.take_all(), all);
+        prop_assert_eq!(taken + lease.take_up_to(u64::MAX), all);
         prop_assert_eq!(lease.held(&terms), 0);
     }
 
@@ -85,11 +98,11 @@ proptest! {
     ) {
         let quota = Quota::try_per(tokens, Duration::from_micros(period)).and_then(|quota| quota.try_burst(burst));
         prop_assume!(quota.is_ok());
-        let Ok(terms) = Terms::new(quota.unwrap(), Duration::ZERO) else { return Ok(()) };
+        let Ok(terms) = Terms::new(quota.unwrap().into(), Duration::ZERO) else { return Ok(()) };
         let n = n.min(burst);
         let shadow = Shadow::default();
         prop_assert_eq!(shadow.wait(&terms, n, sent), None);
-        let spec = &terms.spec;
+        let spec = spec(&terms);
         let credits = (spec.capacity() as f64 * part) as i64;
         shadow.tell(spec, credits, sent);
         let need = (n * spec.per_token()) as i64;
@@ -123,10 +136,10 @@ fn a_demand_has_a_half_life() {
 
 #[test]
 fn horizons_are_cut_to_half_of_the_burst() {
-    let of = |quota, horizon| Terms::new(quota, Duration::from_millis(horizon)).unwrap();
-    assert_eq!(of(Quota::per_second(1_000), 100).spec.debt(), 100);
-    assert_eq!(of(Quota::per_second(1_000).burst(50), 100).spec.debt(), 25);
-    assert_eq!(of(Quota::per_second(1_000), 0).spec.debt(), 0);
+    let of = |quota: Quota, horizon| Terms::new(quota.into(), Duration::from_millis(horizon)).unwrap();
+    assert_eq!(of(Quota::per_second(1_000), 100).debt(), 100);
+    assert_eq!(of(Quota::per_second(1_000).burst(50), 100).debt(), 25);
+    assert_eq!(of(Quota::per_second(1_000), 0).debt(), 0);
     let terms = of(Quota::per_second(3), 100);
     assert_eq!(
         (terms.time_of(1), terms.tokens_in(333_333_333), terms.tokens_in(333_333_334)),

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder};
-use tollgate_distributed::{MySqlOptions, MySqlStore, StoreError, StoreErrorKind, TokenRequester};
+use tollgate_distributed::{Count, MySqlOptions, MySqlStore, StoreError, StoreErrorKind, TokenRequester};
 use tollgate_test_servers::mariadb::{MariaDb, mariadb_is_installed};
 use tollgate_test_servers::process::Process;
 
-use crate::engine::{Engine, Options, PATIENT, Rows, Server, Sql, Stored};
+use crate::engine::{Counts, Engine, Options, PATIENT, Rows, Server, Sql, Stored, bytes_of_count, count_of};
 use crate::suite::intervals::{Interval, Table};
 
 pub(crate) struct MySql {
@@ -106,6 +106,35 @@ impl Engine for MySql {
         let keys: Vec<String> = keys.iter().map(|key| literal(key)).collect();
         if !keys.is_empty() {
             let delete = format!("DELETE FROM tollgate_buckets WHERE id IN ({})", keys.join(","));
+            self.other.query_drop(delete).await.unwrap();
+        }
+    }
+
+    async fn counts(&mut self) -> Counts {
+        let select = "SELECT id, start_us, used, end_us FROM tollgate_counts";
+        let read = |(id, start_us, used, end_us): (Vec<u8>, i64, Vec<u8>, i64)| {
+            (id, count_of(start_us, &used, end_us))
+        };
+        self.other.query_map(select, read).await.unwrap().into_iter().collect()
+    }
+
+    async fn put_counts(&mut self, counts: &Counts) {
+        let rows: Vec<String> = counts
+            .iter()
+            .map(|(key, Count { start_us, used, end_us })| {
+                format!("({},{start_us},{},{end_us})", literal(key), literal(&bytes_of_count(used)))
+            })
+            .collect();
+        if !rows.is_empty() {
+            let replace = format!("REPLACE INTO tollgate_counts VALUES {}", rows.join(","));
+            self.other.query_drop(replace).await.unwrap();
+        }
+    }
+
+    async fn delete_counts(&mut self, keys: &[Vec<u8>]) {
+        let keys: Vec<String> = keys.iter().map(|key| literal(key)).collect();
+        if !keys.is_empty() {
+            let delete = format!("DELETE FROM tollgate_counts WHERE id IN ({})", keys.join(","));
             self.other.query_drop(delete).await.unwrap();
         }
     }

@@ -13,10 +13,12 @@ use engine::{Intervals, MySql};
 promises! { MySql:
     laws {
         each_step_and_each_row_is_the_step_of_the_law,
+        each_step_of_a_window_and_each_row_is_the_step_of_the_law,
         a_step_back_of_the_clock_mints_nothing_and_stalls_a_second,
         each_key_has_its_own_bucket,
         a_row_that_is_no_bucket_fails_its_call_and_names_the_key,
     }
+    count_walk { months_of_another_time_are_an_error_of_their_call, }
     load {
         no_token_is_lost_or_made_under_load,
         batches_in_opposite_orders_do_not_deadlock,

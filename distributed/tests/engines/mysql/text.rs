@@ -29,11 +29,17 @@ fn read(op: &Op<'_>, text: &str) -> Option<Answer> {
 fn an_answer_that_its_call_cannot_have_is_an_error() {
     // 1,000 credits a token, 10 tokens, and a debt of 4.
     let spec = Spec::new(Quota::per_second(1_000).burst(10), 4).unwrap();
-    let lease = Op::new(b"key", spec, Amount { min: 1, max: 8, spent: 0 });
+    let lease = Op::new(b"key", spec, Amount { min: 1, max: 8, spent: 0, of_us: 0 });
     let empty = format!("0,-4000,{NOW_US},1000,{NOW_US};");
-    assert_eq!(read(&lease, &empty), Some(Answer { granted: 0, credits: -4_000, now_us: NOW_US }));
+    assert_eq!(
+        read(&lease, &empty),
+        Some(Answer { granted: 0, credits: -4_000, now_us: NOW_US, ..Answer::default() })
+    );
     let granted = format!("7,3000,{NOW_US},1000,{NOW_US};");
-    assert_eq!(read(&lease, &granted), Some(Answer { granted: 7, credits: 3_000, now_us: NOW_US }));
+    assert_eq!(
+        read(&lease, &granted),
+        Some(Answer { granted: 7, credits: 3_000, now_us: NOW_US, ..Answer::default() })
+    );
     let wrong = [
         // More tokens than asked for, a return that the call did not make, no row, and an
         // impossible level.
@@ -61,7 +67,7 @@ fn an_answer_that_its_call_cannot_have_is_an_error() {
     for text in wrong {
         assert_eq!(read(&lease, &text), None, "{text}");
     }
-    let back = Op::new(b"key", spec, Amount { min: 0, max: -3, spent: 0 });
+    let back = Op::new(b"key", spec, Amount { min: 0, max: -3, spent: 0, of_us: 0 });
     assert_eq!(read(&back, &format!("-3,7000,{NOW_US},1000,{NOW_US};")).unwrap().granted, -3);
     assert_eq!(read(&back, &format!("-2,7000,{NOW_US},1000,{NOW_US};")), None);
 }

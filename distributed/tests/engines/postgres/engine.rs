@@ -7,7 +7,7 @@ use tollgate_distributed::{PostgresOptions, PostgresStore, StoreError, StoreErro
 use tollgate_test_servers::postgres::{Postgres as Program, postgres_is_installed};
 use tollgate_test_servers::process::Process;
 
-use crate::engine::{Engine, Options, PATIENT, Rows, Server, Sql, Stored};
+use crate::engine::{Counts, Engine, Options, PATIENT, Rows, Server, Sql, Stored, bytes_of_count, count_of};
 use crate::suite::intervals::{Interval, Table};
 
 pub(crate) struct Postgres {
@@ -102,6 +102,29 @@ impl Engine for Postgres {
 
     async fn delete(&mut self, keys: &[Vec<u8>]) {
         self.other.execute("DELETE FROM tollgate_buckets WHERE id = ANY($1)", &[&keys]).await.unwrap();
+    }
+
+    async fn counts(&mut self) -> Counts {
+        let rows =
+            self.other.query("SELECT id, start_us, used, end_us FROM tollgate_counts", &[]).await.unwrap();
+        let read =
+            |row: tokio_postgres::Row| (row.get(0), count_of(row.get(1), row.get::<_, &[u8]>(2), row.get(3)));
+        rows.into_iter().map(read).collect()
+    }
+
+    async fn put_counts(&mut self, counts: &Counts) {
+        let keys: Vec<&[u8]> = counts.keys().map(Vec::as_slice).collect();
+        let starts: Vec<i64> = counts.values().map(|count| count.start_us as i64).collect();
+        let used: Vec<Vec<u8>> = counts.values().map(|count| bytes_of_count(&count.used)).collect();
+        let ends: Vec<i64> = counts.values().map(|count| count.end_us as i64).collect();
+        let put = "INSERT INTO tollgate_counts SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[],
+            $4::bigint[]) ON CONFLICT (id) DO UPDATE SET start_us = excluded.start_us, used = excluded.used,
+            end_us = excluded.end_us";
+        self.other.execute(put, &[&keys, &starts, &used, &ends]).await.unwrap();
+    }
+
+    async fn delete_counts(&mut self, keys: &[Vec<u8>]) {
+        self.other.execute("DELETE FROM tollgate_counts WHERE id = ANY($1)", &[&keys]).await.unwrap();
     }
 
     async fn deadlocks(&mut self) -> u64 {

@@ -9,16 +9,18 @@ use tollgate_distributed::{Amount, Answer, Bucket, Op, RedisStore, Spec, Store, 
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
 
-use crate::engine::{Engine, Options, PATIENT, Rows, Server, Stored, now_us};
+use crate::engine::{
+    Counts, Engine, Options, PATIENT, Rows, Server, Stored, bytes_of_count, count_of, now_us,
+};
 
 /// Takes one token, or none.
-pub(crate) const ONE: Amount = Amount { min: 1, max: 1, spent: 0 };
+pub(crate) const ONE: Amount = Amount { min: 1, max: 1, spent: 0, of_us: 0 };
 
 /// Takes nothing.
-pub(crate) const LOOK: Amount = Amount { min: 0, max: 0, spent: 0 };
+pub(crate) const LOOK: Amount = Amount { min: 0, max: 0, spent: 0, of_us: 0 };
 
 /// Takes all tokens in the bucket.
-pub(crate) const ALL: Amount = Amount { min: 0, max: i64::MAX, spent: 0 };
+pub(crate) const ALL: Amount = Amount { min: 0, max: i64::MAX, spent: 0, of_us: 0 };
 
 /// The expiry of keys that the test has seen, in milliseconds since 1970, so that none expires.
 const SEEN_MS: i64 = (1 << 52) + 7;
@@ -112,11 +114,47 @@ impl Engine for Keys {
         }
     }
 
+    /// Checks the expiry of each count: a second after its end, and a millisecond for rounding.
+    async fn counts(&mut self) -> Counts {
+        let names: Vec<Vec<u8>> = self.other.keys("tollgate::count:*").unwrap();
+        let mut counts = Counts::new();
+        for name in names {
+            let bytes: Vec<u8> = self.other.get(&name).unwrap();
+            let time =
+                |at: usize| bytes[at..at + 7].iter().fold(0, |number, &byte| number << 8 | i64::from(byte));
+            let count = count_of(time(0), &bytes[14..], time(7));
+            let expiry_ms: i64 = redis::cmd("PEXPIRETIME").arg(&name).query(&mut self.other).unwrap();
+            if expiry_ms != SEEN_MS {
+                let late_ms = expiry_ms - count.end_us as i64 / 1_000;
+                assert!((1_000..60_000).contains(&late_ms), "{late_ms} ms after the end");
+                let () = redis::cmd("PEXPIREAT").arg(&name).arg(SEEN_MS).query(&mut self.other).unwrap();
+            }
+            counts.insert(name.strip_prefix(b"tollgate::count:").unwrap().to_vec(), count);
+        }
+        counts
+    }
+
+    async fn put_counts(&mut self, counts: &Counts) {
+        for (key, count) in counts {
+            let times = [count.start_us, count.end_us];
+            let bytes = [bytes_of_count(&times), bytes_of_count(&count.used)].concat();
+            let mut write = redis::pipe();
+            write.set(count_name(key), bytes).ignore();
+            write.cmd("PEXPIREAT").arg(count_name(key)).arg(SEEN_MS).ignore();
+            write.query::<()>(&mut self.other).unwrap();
+        }
+    }
+
+    async fn delete_counts(&mut self, keys: &[Vec<u8>]) {
+        for key in keys {
+            self.other.del::<_, ()>(count_name(key)).unwrap();
+        }
+    }
+
     /// A bucket expires a second after it is full: the longest step back after which a bucket
     /// waits. In debt it is a tick more.
-    fn check(row: &Stored, bucket: &Bucket, op: &Op<'_>) {
+    fn check(row: &Stored, bucket: &Bucket, spec: &Spec, op: &Op<'_>) {
         assert_eq!(row.bucket(), *bucket, "the bytes of {op:?}");
-        let spec = &op.spec;
         let missing = (spec.capacity() as i64 - bucket.credits) as u64;
         let full_us = u128::from(missing.div_ceil(spec.per_tick())) * u128::from(spec.tick_us());
         let full_ms = i64::try_from(full_us.div_ceil(1_000)).map_or(COUNTED, |ms| (ms + 1_001).min(COUNTED));
@@ -128,6 +166,11 @@ impl Engine for Keys {
         let late_ms = (now_us() as i64 - op.answer.now_us as i64).max(0) / 1_000 + 1;
         assert!(ttl_ms <= full_ms + rounding_ms + tick_ms + late_ms, "{ttl_ms} of {full_ms} ms: {op:?}");
     }
+}
+
+/// Returns the name of a count in the server.
+fn count_name(key: &[u8]) -> Vec<u8> {
+    [b"tollgate::count:".as_slice(), key].concat()
 }
 
 impl Server for Keys {

@@ -251,8 +251,11 @@ async fn a_cluster_that_sends_a_call_in_a_circle_or_nowhere_is_refused() {
 #[test]
 fn changed_answers_are_refused_or_within_bounds() {
     let spec = per_second(10, 100);
-    let amounts =
-        [ONE, Amount { min: 0, max: i64::MIN, spent: 0 }, Amount { min: 3, max: 9, spent: u64::MAX }];
+    let amounts = [
+        ONE,
+        Amount { min: 0, max: i64::MIN, spent: 0, of_us: 0 },
+        Amount { min: 3, max: 9, spent: u64::MAX, of_us: 0 },
+    ];
     let sound = list(&[1, 5, -201, 50, 9, -7, NOW as i64]);
     let mut taken = 0;
     for seed in 0..20_000_u64 {

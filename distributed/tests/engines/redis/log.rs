@@ -167,7 +167,7 @@ async fn bad_limits_are_refused_by_name_and_a_bad_key_by_the_policy() {
     // Leases would be used later than the log counts them. The other calls of a batch are decided.
     let spec = |limit, debt| Spec::new(Quota::per_second(limit), debt).unwrap();
     let specs = [("a", spec(5, 1)), ("b", spec(5, 0)), ("c", spec(10_001, 0))];
-    let one = Amount { min: 1, max: 1, spent: 0 };
+    let one = Amount { min: 1, max: 1, spent: 0, of_us: 0 };
     let mut ops = specs.map(|(key, spec)| Op::new(key.as_bytes(), spec, one));
     let error = SlidingLog::new(&store).acquire(&mut ops).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Permanent, "{error}");
@@ -344,7 +344,7 @@ async fn each_step_is_that_of_a_list_of_times() {
         let (window, Model(times)) = (windows[which], &mut models[which]);
         let quota = Quota::per(limit, Duration::from_micros(window));
         let spec = Spec::new(quota, 0).unwrap();
-        let mut ops = [Op::new(b"log:key", spec, Amount { min, max, spent })];
+        let mut ops = [Op::new(b"log:key", spec, Amount { min, max, spent, of_us: 0 })];
         logs.acquire(&mut ops).await.unwrap();
         let answer = ops[0].answer;
         times.retain(|time| time + window > answer.now_us);
@@ -392,6 +392,6 @@ async fn a_layer_takes_a_log() {
     let store = RedisStore::builder().lazy("redis://localhost").unwrap();
     let log = log(&store, 5, Duration::from_secs(60)).build().unwrap();
     let limiter = tollgate_http::AnyLimiter::from(log.clone());
-    assert_eq!(log.quota().to_string(), "5/m burst 5");
+    assert_eq!(log.rule().to_string(), "5/m burst 5");
     drop(limiter);
 }

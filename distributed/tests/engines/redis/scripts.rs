@@ -72,8 +72,8 @@ async fn a_batch_is_a_command_for_each_64_keys() {
         named.iter().map(|(spec, key)| Op::new(key.as_bytes(), specs[*spec], ONE)).collect();
     store.acquire(&mut ops).await.unwrap();
     assert_eq!(calls_of(&server, "evalsha") - before, 3);
-    for op in &ops {
-        let left = (op.spec.quota().capacity() - 1) * op.spec.per_token();
+    for (op, (spec, _)) in ops.iter().zip(&named) {
+        let left = (specs[*spec].quota().capacity() - 1) * specs[*spec].per_token();
         assert_eq!((op.answer.granted, op.answer.credits), (1, left as i64));
     }
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use tollgate_distributed::{SqliteStore, TokenRequester};
 
-use crate::engine::{Engine, Options, Rows, Sql, Stored};
+use crate::engine::{Counts, Engine, Options, Rows, Sql, Stored, bytes_of_count, count_of};
 use crate::suite::intervals::{Interval, Table};
 
 pub(crate) struct File {
@@ -69,6 +69,33 @@ impl Engine for File {
     async fn delete(&mut self, keys: &[Vec<u8>]) {
         for key in keys {
             self.other.execute("DELETE FROM tollgate_buckets WHERE id = ?1", [key]).unwrap();
+        }
+    }
+
+    async fn counts(&mut self) -> Counts {
+        let mut select =
+            self.other.prepare_cached("SELECT id, start_us, used, end_us FROM tollgate_counts").unwrap();
+        let counts = select.query_map([], |row| {
+            Ok((row.get(0)?, count_of(row.get(1)?, &row.get::<_, Vec<u8>>(2)?, row.get(3)?)))
+        });
+        counts.unwrap().map(Result::unwrap).collect()
+    }
+
+    async fn put_counts(&mut self, counts: &Counts) {
+        let transaction = self.other.transaction().unwrap();
+        for (key, count) in counts {
+            let mut put = transaction
+                .prepare_cached("INSERT OR REPLACE INTO tollgate_counts VALUES (?1, ?2, ?3, ?4)")
+                .unwrap();
+            let (start_us, end_us) = (count.start_us as i64, count.end_us as i64);
+            put.execute(params![key, start_us, bytes_of_count(&count.used), end_us]).unwrap();
+        }
+        transaction.commit().unwrap();
+    }
+
+    async fn delete_counts(&mut self, keys: &[Vec<u8>]) {
+        for key in keys {
+            self.other.execute("DELETE FROM tollgate_counts WHERE id = ?1", [key]).unwrap();
         }
     }
 }

@@ -35,7 +35,7 @@ async fn a_file_keeps_its_buckets_when_it_is_opened_anew() {
 async fn in_turns(ahead: Duration) -> (i64, i64, i64) {
     let mut file = File::open();
     let spec = Spec::new(Quota::per_second(100), 0).unwrap();
-    let all = Amount { min: 1, max: 100, spent: 0 };
+    let all = Amount { min: 1, max: 100, spent: 0, of_us: 0 };
     let (begun, mut granted, mut on_time) = (Instant::now(), 0, 0);
     assert_eq!(ask(&file.store, b"key", spec, all).await.granted, 100);
     for _ in 0..10 {
@@ -102,7 +102,12 @@ async fn three_processes_on_a_file_hold_the_bound() {
         assert!(output.status.success(), "{text}");
         let grants = text.lines().filter_map(|line| {
             let (granted, now_us) = line.strip_prefix("granted ")?.split_once(" at ")?;
-            Some(Answer { granted: granted.parse().unwrap(), now_us: now_us.parse().unwrap(), credits: 0 })
+            Some(Answer {
+                granted: granted.parse().unwrap(),
+                now_us: now_us.parse().unwrap(),
+                credits: 0,
+                ..Answer::default()
+            })
         });
         let grants: Vec<Answer> = grants.collect();
         assert!(!grants.is_empty(), "a process was granted nothing");

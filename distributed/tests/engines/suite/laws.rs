@@ -6,12 +6,19 @@ use sha2::{Digest, Sha256};
 use tollgate::Quota;
 use tollgate_distributed::{Amount, DistributedLimiter, Op, Spec, Store, StoreErrorKind};
 
-use super::walk;
+use super::{count_walk, walk};
 use crate::engine::{Engine, Options, PATIENT, Rows, Stored, ask, exactly, now_us, slow};
 
 pub(crate) async fn each_step_and_each_row_is_the_step_of_the_law<E: Engine>(mut engine: E) {
     let store = engine.connect(PATIENT);
     walk::walk(&mut engine, &store, E::STEPS).await;
+}
+
+/// 100,000 steps with `FULL=1`, and a tenth of them without.
+pub(crate) async fn each_step_of_a_window_and_each_row_is_the_step_of_the_law<E: Engine>(mut engine: E) {
+    let steps = tollgate_testing::size(E::STEPS / 10, 100_000);
+    let store = engine.connect(PATIENT);
+    count_walk::walk(&mut engine, &store, steps).await;
 }
 
 /// After a step back of a second or less a bucket waits. After a longer one it refills from the new

@@ -1,6 +1,7 @@
 //! The promises of all stores. Each is a function of an engine, and a test of each engine.
 
 pub(crate) mod clean;
+pub(crate) mod count_walk;
 pub(crate) mod intervals;
 pub(crate) mod laws;
 pub(crate) mod load;

@@ -130,16 +130,16 @@ impl Wish {
         let n = |count: Count| count.tokens(spec);
         match self {
             Wish::Look => Amount::default(),
-            Wish::Take(count) => Amount { min: n(count), max: n(count), spent: 0 },
+            Wish::Take(count) => Amount { min: n(count), max: n(count), spent: 0, of_us: 0 },
             Wish::Lease(one, other) => {
-                Amount { min: n(one).min(n(other)), max: n(one).max(n(other)), spent: 0 }
+                Amount { min: n(one).min(n(other)), max: n(one).max(n(other)), spent: 0, of_us: 0 }
             }
-            Wish::Back(count) => Amount { min: 0, max: -n(count), spent: 0 },
-            Wish::Spent(count) => Amount { min: 0, max: 0, spent: n(count) as u64 },
+            Wish::Back(count) => Amount { min: 0, max: -n(count), spent: 0, of_us: 0 },
+            Wish::Spent(count) => Amount { min: 0, max: 0, spent: n(count) as u64, of_us: 0 },
             Wish::SpentAndTake(spent, count) => {
-                Amount { min: n(count), max: n(count), spent: n(spent) as u64 }
+                Amount { min: n(count), max: n(count), spent: n(spent) as u64, of_us: 0 }
             }
-            Wish::Odd(min, max, spent) => Amount { min, max, spent },
+            Wish::Odd(min, max, spent) => Amount { min, max, spent, of_us: 0 },
         }
     }
 }

@@ -70,14 +70,15 @@ impl Walk {
             .collect();
         store.acquire(&mut ops).await.unwrap();
         let rows = engine.rows().await;
-        for op in &ops {
+        for (op, &place) in ops.iter().zip(&places) {
+            let spec = &self.specs[place];
             assert!(op.answer.now_us.abs_diff(now_us()) < CLOCKS_US, "the clock of the store: {op:?}");
             let stored = self.rows.get(op.key).map(Stored::bucket);
-            let (bucket, answer) = Bucket::step(stored, &op.spec, op.answer.now_us, op.amount);
+            let (bucket, answer) = Bucket::step(stored, spec, op.answer.now_us, op.amount);
             assert_eq!(op.answer, answer, "the answer of {op:?} on {stored:?}");
             if let Some(bucket) = bucket {
                 let row = rows.get(op.key).unwrap_or_else(|| panic!("no row of {op:?}"));
-                E::check(row, &bucket, op);
+                E::check(row, &bucket, spec, op);
                 self.rows.insert(op.key.to_vec(), *row);
             }
             assert_eq!(rows.get(op.key), self.rows.get(op.key), "the row of {op:?}");

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Denied, Granted, Plan, Quota, Rule, Stats, Tokens, Window};
+use tollgate::{AnyRule, Clock, Denied, Granted, Plan, Rule, Stats, Tokens, Window};
 
 /// A request for tokens of one bucket, as a layer names it to a [`LayerLimiter`].
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl<K> Copy for LayerRequest<'_, K> {}
 /// let plan = LayerPlan::from(limiter.plan(Quota::per_second(5))?);
 /// assert_eq!(plan.rule(), Quota::per_second(5).into());
 /// // For a limiter of another crate.
-/// assert_eq!(LayerPlan::from(Quota::per_second(5)).rule(), plan.rule());
+/// assert_eq!(LayerPlan::from(plan.rule()).rule(), plan.rule());
 /// # Ok::<(), tollgate::InvalidRule>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +57,7 @@ pub struct LayerPlan(PlanKind);
 enum PlanKind {
     Quota(Plan),
     Window(Plan<Window>),
-    Uncompiled(Quota),
+    Uncompiled(AnyRule),
 }
 
 impl LayerPlan {
@@ -68,7 +68,7 @@ impl LayerPlan {
         match &self.0 {
             PlanKind::Quota(plan) => plan.rule().into(),
             PlanKind::Window(plan) => plan.rule().into(),
-            PlanKind::Uncompiled(quota) => (*quota).into(),
+            PlanKind::Uncompiled(rule) => *rule,
         }
     }
 
@@ -98,9 +98,9 @@ impl From<Plan<Window>> for LayerPlan {
 
 /// The plan of a limiter of another crate. A limiter of `tollgate` refuses it with
 /// [`Reason::ForeignPlan`](tollgate::Reason::ForeignPlan).
-impl From<Quota> for LayerPlan {
-    fn from(quota: Quota) -> LayerPlan {
-        LayerPlan(PlanKind::Uncompiled(quota))
+impl From<AnyRule> for LayerPlan {
+    fn from(rule: AnyRule) -> LayerPlan {
+        LayerPlan(PlanKind::Uncompiled(rule))
     }
 }
 

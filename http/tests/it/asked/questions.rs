@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tollgate::{Clock, Quota, Reason};
+use tollgate::{AnyRule, Clock, Quota, Reason};
 use tollgate_http::{Exempt, LayerPlan, LimitBy, OnMissingKey, RateLimitLayer};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -177,7 +177,7 @@ fn a_plan_and_another_quota_are_asked_for_and_reported() {
     let count = chosen.clone();
     let choose = move |head: tollgate_http::Head<'_>| {
         count.fetch_add(1, Relaxed);
-        head.headers.contains_key("gold").then_some(LayerPlan::from(gold))
+        head.headers.contains_key("gold").then_some(LayerPlan::from(AnyRule::from(gold)))
     };
     let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).plan(choose).build();
     let mut service = layer.layer(Upstream::default());
@@ -197,7 +197,7 @@ fn a_plan_and_another_quota_are_asked_for_and_reported() {
 
 #[test]
 fn a_limiter_at_hand_refuses_a_plan_of_one_that_is_asked() {
-    let plan = LayerPlan::from(Quota::per_second(5));
+    let plan = LayerPlan::from(AnyRule::from(Quota::per_second(5)));
     let reason = Arc::<Mutex<Option<Reason>>>::default();
     for others in [0, 1] {
         let note = reason.clone();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::header::HeaderMap;
 use http::{Method, Request};
-use tollgate::{Clock, MockClock, Quota, RateLimiter};
+use tollgate::{AnyRule, Clock, MockClock, Quota, RateLimiter};
 use tollgate_http::{
     AnyLimiter, Cost, Exempt, Headers, LayerBuilder, LayerPlan, LayerStats, LimitBy, OnMissingKey, Problem,
     RateLimitLayer,
@@ -34,7 +34,7 @@ impl Make {
     /// Returns a limiter, and a plan of it.
     fn with_plan(&self, quota: Quota, plan: Quota) -> (AnyLimiter<u64>, LayerPlan) {
         if self.asks {
-            return (shared(quota, &self.clock).any(), LayerPlan::from(plan));
+            return (shared(quota, &self.clock).any(), LayerPlan::from(AnyRule::from(plan)));
         }
         let builder = RateLimiter::<u64>::builder(quota).hasher(Fixed::default()).clock(self.clock.clone());
         let limiter = builder.headroom(Quota::per_second(1_000)).expect("there is room").build();

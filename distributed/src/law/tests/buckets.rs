@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use tollgate::Quota;
 use tollgate_testing::quota_text;
 
-use super::bucket::{Amount, Bucket};
-use super::spec::{MAX_SKEW_US, Spec};
+use crate::law::amount::Amount;
+use crate::law::bucket::Bucket;
+use crate::law::spec::{MAX_SKEW_US, Spec};
 
 /// An ideal bucket. Its unit is a token divided by the nanoseconds of the period.
 struct Ideal {
@@ -51,7 +52,7 @@ proptest! {
         for (gap, min, more) in calls {
             now_us += gap;
             let (min, max) = (min.min(min + more), min + more);
-            let amount = Amount { min, max, spent: 0 };
+            let amount = Amount { min, max, spent: 0, of_us: 0 };
             let (bucket, answer) = Bucket::step(stored, &spec, now_us, amount);
             ideal.refill(quota, now_us);
             let lag = ideal.level - i128::from(answer.granted) * period(quota);
@@ -81,7 +82,7 @@ proptest! {
         for debt in [0, debt % 1_000, debt] {
             let Ok(spec) = Spec::new(quota, debt) else { continue };
             let stored = Some(Bucket { credits, last_us, per_token });
-            let (_, answer) = Bucket::step(stored, &spec, now_us, Amount { min, max, spent });
+            let (_, answer) = Bucket::step(stored, &spec, now_us, Amount { min, max, spent, of_us: 0 });
             let (floor, capacity) = (spec.floor() as i64, spec.capacity() as i64);
             prop_assert!((-floor..=capacity).contains(&answer.credits), "{answer:?}");
         }
@@ -92,7 +93,9 @@ proptest! {
 fn a_clock_that_goes_back_mints_nothing() {
     let spec = Spec::new(Quota::per_second(1_000).burst(10), 0).unwrap();
     let now = 1_800_000_000_000_000;
-    let take = |stored, now_us, max| Bucket::step(stored, &spec, now_us, Amount { min: max, max, spent: 0 });
+    let take = |stored, now_us, max| {
+        Bucket::step(stored, &spec, now_us, Amount { min: max, max, spent: 0, of_us: 0 })
+    };
     let (bucket, _) = take(None, now, 10);
     for back in [1, MAX_SKEW_US, MAX_SKEW_US + 1, 3_600_000_000] {
         let (again, answer) = take(bucket, now - back, 1);
@@ -117,7 +120,8 @@ fn a_full_bucket_keeps_no_part_of_a_tick() {
     let spec = Spec::new(quota, 54).unwrap();
     let (tick, now) = (spec.tick_us(), 1_800_000_000_000_000);
     assert!(tick > 2, "a tick of {tick} us");
-    let take = |stored, now_us| Bucket::step(stored, &spec, now_us, Amount { min: 0, max: 1, spent: 0 });
+    let take =
+        |stored, now_us| Bucket::step(stored, &spec, now_us, Amount { min: 0, max: 1, spent: 0, of_us: 0 });
     let (stored, _) = take(None, now);
     let full = now + 10_000 * tick + tick - 1;
     let (stored, taken) = take(stored, full);
@@ -133,7 +137,7 @@ fn a_quota_that_changes_to_and_fro_costs_a_credit_a_change() {
     let now = 1_800_000_000_000_000;
     let (mut stored, mut granted) = (None, 0);
     for turn in 0..2_000 {
-        let amount = Amount { min: 1, max: 1, spent: 0 };
+        let amount = Amount { min: 1, max: 1, spent: 0, of_us: 0 };
         let (bucket, answer) = Bucket::step(stored, &specs[turn % 2], now, amount);
         stored = bucket.or(stored);
         granted += answer.granted;
@@ -146,7 +150,7 @@ fn spent_tokens_are_a_debt_of_a_burst_at_most() {
     let spec = Spec::new(Quota::per_second(10).burst(5), 0).unwrap();
     let now = 1_800_000_000_000_000;
     for (spent, level) in [(3, 2), (5, 0), (8, -3), (10, -5), (1_000_000, -5), (u64::MAX, -5)] {
-        let (bucket, answer) = Bucket::step(None, &spec, now, Amount { min: 0, max: 0, spent });
+        let (bucket, answer) = Bucket::step(None, &spec, now, Amount { min: 0, max: 0, spent, of_us: 0 });
         assert_eq!(answer.credits, level * spec.per_token() as i64, "{spent} spent");
         assert!(bucket.is_some());
     }
@@ -159,7 +163,7 @@ fn a_debt_is_cut_to_the_floor_of_a_smaller_quota() {
     let spec = |burst| Spec::new(Quota::per_second(1_000).burst(burst), 0).unwrap();
     let now = 1_800_000_000_000_000;
     let look = |stored, now_us| Bucket::step(stored, &spec(10), now_us, Amount::default()).1.credits;
-    let (stored, _) = Bucket::step(None, &spec(500), now, Amount { min: 0, max: 0, spent: 1_000 });
+    let (stored, _) = Bucket::step(None, &spec(500), now, Amount { min: 0, max: 0, spent: 1_000, of_us: 0 });
     assert_eq!(look(stored, now), -10 * 1_000);
     assert_eq!(look(stored, now + 19_000), 9 * 1_000);
     assert_eq!(look(stored, now + 20_000), 10 * 1_000);

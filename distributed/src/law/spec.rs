@@ -8,7 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use tollgate::Quota;
+use tollgate::{AnyRule, Quota, Window};
 
 /// The largest number of credits: a double counts up to it exactly.
 pub(crate) const MAX_CREDITS: u64 = (1 << 53) - 1;
@@ -30,13 +30,27 @@ pub struct Spec {
     per_token: u64,
 }
 
-/// A quota whose bucket needs 2^53 credits or more, or that is no rate: a store counts no such
-/// number exactly.
+/// A rule that a store cannot count: a quota whose bucket needs 2^53 credits or more, or that is no
+/// rate, or a window that is weighted or blocked, or one of a plan that is not the limiter's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidSpec {
-    quota: Quota,
+    rule: AnyRule,
     debt: u64,
     credits: u128,
+    /// The window of the limiter, of which the rule is no plan.
+    own: Option<Window>,
+}
+
+impl InvalidSpec {
+    /// Returns the error of a window that a store cannot count.
+    pub(crate) fn of_window(window: Window) -> InvalidSpec {
+        InvalidSpec { rule: window.into(), debt: 0, credits: 0, own: None }
+    }
+
+    /// Returns the error of a plan whose window is not that of the limiter.
+    pub(crate) fn of_plan(plan: Window, own: Window) -> InvalidSpec {
+        InvalidSpec { rule: plan.into(), debt: 0, credits: 0, own: Some(own) }
+    }
 }
 
 impl Spec {
@@ -49,7 +63,7 @@ impl Spec {
     /// an hour; and for [`Quota::UNLIMITED`] and [`Quota::BLOCKED`], which are no rate.
     pub fn new(quota: Quota, debt: u64) -> Result<Spec, InvalidSpec> {
         if let Quota::UNLIMITED | Quota::BLOCKED = quota {
-            return Err(InvalidSpec { quota, debt, credits: 0 });
+            return Err(InvalidSpec { rule: quota.into(), debt, credits: 0, own: None });
         }
         let mut least = u128::MAX;
         for tick_us in TICKS_US {
@@ -63,7 +77,7 @@ impl Spec {
             }
             least = least.min(credits.max(per_tick));
         }
-        Err(InvalidSpec { quota, debt, credits: least })
+        Err(InvalidSpec { rule: quota.into(), debt, credits: least, own: None })
     }
 
     /// Returns the spec of a call that takes no debt, in the same credits. Its floor is the same if
@@ -143,10 +157,25 @@ impl Spec {
 
 impl fmt::Display for InvalidSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.credits == 0 {
-            return write!(f, "a store counts the tokens of a rate, and {} is none", self.quota);
+        if let Some(own) = self.own {
+            return write!(
+                f,
+                "a plan of {} shares no count with {own}: only the limit may differ",
+                self.rule
+            );
         }
-        write!(f, "a quota of {} ", self.quota)?;
+        match self.rule {
+            AnyRule::Quota(quota) if self.credits == 0 => {
+                return write!(f, "a store counts the tokens of a rate, and {quota} is none");
+            }
+            AnyRule::Window(window) => {
+                return write!(
+                    f,
+                    "a store counts fixed and sliding windows with a limit, and {window} is none"
+                );
+            }
+            AnyRule::Quota(quota) => write!(f, "a quota of {quota} ")?,
+        }
         if self.debt > 0 {
             write!(f, "with a debt of {} tokens ", self.debt)?;
         }

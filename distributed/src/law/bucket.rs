@@ -2,6 +2,7 @@
 //!
 //! Tests compare the steps in Lua and in SQL with this function, number by number.
 
+use super::amount::{Amount, Answer};
 use super::spec::{MAX_CREDITS, MAX_SKEW_US, Spec};
 
 /// A bucket as it is stored.
@@ -13,40 +14,6 @@ pub struct Bucket {
     pub last_us: u64,
     /// The credits of a token when the bucket was written.
     pub per_token: u64,
-}
-
-/// The tokens that a call asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
-    /// The fewest tokens to grant: if there are fewer, the call is granted none.
-    pub min: i64,
-    /// The most tokens to grant. A negative number gives that many tokens back.
-    pub max: i64,
-    /// Tokens that were spent without the store. They are taken first, down to a debt of one burst.
-    pub spent: u64,
-}
-
-/// The answer of a bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// The tokens granted; negative if tokens were given back.
-    pub granted: i64,
-    /// The level after the call, in credits; negative in debt.
-    pub credits: i64,
-    /// The server's time of the answer, in microseconds since 1970.
-    pub now_us: u64,
-}
-
-impl Answer {
-    /// Returns the answer with its numbers clamped to those that the call can have.
-    pub(crate) fn within(self, spec: &Spec, amount: Amount) -> Answer {
-        let (floor, capacity) = (spec.floor() as i64, spec.capacity() as i64);
-        Answer {
-            granted: self.granted.clamp(amount.max.min(0), amount.max.max(0)),
-            credits: self.credits.clamp(-floor, capacity),
-            ..self
-        }
-    }
 }
 
 impl Bucket {
@@ -135,6 +102,6 @@ impl Bucket {
             granted
         };
         let changed = granted != 0 || amount.spent > 0 || went_back;
-        (changed.then_some(bucket), Answer { granted, credits: bucket.credits, now_us })
+        (changed.then_some(bucket), Answer { granted, credits: bucket.credits, now_us, ..Answer::default() })
     }
 }
