@@ -190,9 +190,9 @@ def of_the_forms():
 
     keyed, part = ["", "-inline"], ["keep", "up-to"]
     prices = price(part, keyed), price(part, ["-one"]), price(["plan"], keyed)
-    of_ask = r"`acquire_up_to` ([\d.]+) times as /// many \(([\d.]+) times on one bucket\), and a plan ([\d.]+) times\. " \
-        r"On a key a `refund` takes ([\d.]+) times as /// many, and a `hold` ([\d.]+) times"
-    claim("src/limiter/ask.rs", of_ask, *prices, price(["refund"], [""]), price(["hold"], [""]))
+    of_ask = r"`acquire_up_to` ([\d.]+) times as /// many \(([\d.]+) times on one bucket\), and a plan ([\d.]+) times; " \
+        r"one that a function chooses ([\d.]+) times\. On /// a key a `refund` takes ([\d.]+) times as many, and a `hold` ([\d.]+) times"
+    claim("src/limiter/ask.rs", of_ask, *prices, *(price([form], [""]) for form in ["plan-for", "refund", "hold"]))
     of_hook = r"key takes ([\d.]+) times the instructions of one /// without, and on one bucket ([\d.]+) times"
     claim("src/limiter/settings.rs", of_hook, price(["hook"], keyed), price(["hook"], ["-one"]))
     of_log = r"a request value of a key takes ([\d.]+) of the plain call. Up to `n` tokens and a kept part take ([\d.]+), and a plan ([\d.]+)\."

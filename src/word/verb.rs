@@ -256,8 +256,8 @@ impl From<Take> for Call<'_> {
     }
 }
 
-/// Runs an expression on a reference to a reading with the refill of its word: that of the terms, of a plan, of
-/// places, or of windows.
+/// Runs an expression on a reference to a reading with the refill of its word: that of the terms,
+/// of a plan, of places, or of windows.
 macro_rules! by_refill {
     ($reading:expr, $plan:expr, |$by:ident| $run:expr) => {
         match ($reading.refill.widths.counts.counting, $plan) {
