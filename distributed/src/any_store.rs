@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::Lanes;
 use crate::store::op::{Op, Store};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::tokens::requester::TokenTable;
@@ -69,7 +70,7 @@ macro_rules! on_engine {
             #[cfg(feature = "redis")]
             AnyStore::Redis($redis) => $call_redis,
             #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
-            _ => Err(StoreError::new(StoreErrorKind::Permanent, "no engine is compiled in")),
+            _ => match *$any {},
         }
     };
 }
@@ -149,6 +150,18 @@ impl Store for AnyStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         let _ = &ops;
         on_engine!(self, store => store.acquire(ops).await, store => store.acquire(ops).await)
+    }
+
+    fn lanes(&self) -> Lanes {
+        on_engine!(self, store => store.lanes(), store => store.lanes())
+    }
+
+    fn lane(&self, key: &[u8]) -> u32 {
+        on_engine!(self, store => store.lane(key), store => store.lane(key))
+    }
+
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        on_engine!(self, store => store.probe_key(lane), store => store.probe_key(lane))
     }
 }
 

@@ -47,6 +47,7 @@ pub use limiter::sourced::{Source, Sourced};
 pub use limiter::stats::DistributedStats;
 pub use outage::policy::OnOutage;
 pub use store::error::{StoreError, StoreErrorKind};
+pub use store::lanes::Lanes;
 pub use store::memory::MemoryStore;
 pub use store::op::{MAX_KEY, Op, Store};
 

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tollgate::{Clock, Quota, RateLimiter};
 
 use super::counters::Counters;
 use super::distributed_limiter::{DistributedLimiter, Inner};
-use super::flush::MAX_CALLS;
 use super::keeper::Keeper;
 use super::plan::Plans;
 use super::report::Reported;
@@ -25,7 +24,6 @@ use super::slots::Slots;
 use crate::key::StoreKey;
 use crate::law::spec::InvalidSpec;
 use crate::lease::terms::Terms;
-use crate::outage::breaker::Breaker;
 use crate::outage::policy::OnOutage;
 use crate::store::op::Store;
 
@@ -183,7 +181,8 @@ where
 
     /// Sets the pause before the first probe of a store that does not answer, and the longest pause
     /// before a later one: 1 ms to 1 h, and `first <= last`. The defaults are 100 and 500 ms. The
-    /// pause doubles with each probe, and its jitter shortens it by up to a half.
+    /// pause doubles with each probe, and its jitter shortens it by up to a half. Limiters on one
+    /// handle of a store share its probes: the pauses are those of the limiter that sends one.
     pub fn probes(self, first: Duration, last: Duration) -> Self {
         DistributedBuilder { probes: (first, last), ..self }
     }
@@ -228,6 +227,7 @@ where
         let local = self.local.map(|quota| {
             RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
         });
+        let lanes = self.store.lanes();
         let shared = Arc::new(Shared {
             store: self.store,
             name: self.name,
@@ -235,21 +235,20 @@ where
             origin,
             deadline: self.deadline,
             on_outage: self.on_outage,
-            breaker: Breaker::new(self.probes.0, self.probes.1),
+            probes: self.probes,
+            lanes,
             overflow: KeyState::default(),
             counters: Counters::default(),
             waiting: Semaphore::new(self.max_waiting.min(Semaphore::MAX_PERMITS)),
-            rtt: AtomicU64::new(0),
-            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            freed: Notify::new(),
             closed: Semaphore::new(0),
-            suspected: AtomicU64::new(0),
             reported: Reported::default(),
             store_ahead_us: AtomicU64::new(0),
         });
         let slots = Arc::new(Slots::new(self.max_keys));
         let (queue, waiting) = mpsc::unbounded_channel();
         let idle = (horizon * 2).max(Duration::from_secs(1));
-        let keeper = Keeper { shared: shared.clone(), slots: slots.clone(), queue: waiting, idle };
+        let keeper = Keeper::new(shared.clone(), slots.clone(), waiting, idle);
         let inner = Inner {
             shared,
             slots,

@@ -219,7 +219,8 @@ where
         let shared = &self.inner.shared;
         let (key, terms) = (self.stored(Some(key)), self.inner.terms());
         let unavailable = || {
-            let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(shared.rtt()));
+            let rtt = shared.lane(&key).rtt();
+            let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(rtt));
             Sourced::new(denied, Source::Store)
         };
         let law: Law = match &terms.kind {
@@ -227,7 +228,7 @@ where
             TermsKind::Window(window) => shared.spec_of(*window).ok_or_else(unavailable)?.into(),
         };
         let mut ops = [Op::new(&key, law, Amount::default())];
-        let called = match shared.breaker.is_open() {
+        let called = match shared.is_away(&key) {
             true => None,
             false => timeout(shared.deadline, shared.store.acquire(&mut ops)).await.ok(),
         };
@@ -316,8 +317,8 @@ where
         // More may be refunded than was granted.
         stats.tokens_used = u64::try_from(stats.tokens_used as i64).unwrap_or(0);
         stats.without_room = self.inner.without_room.load(Relaxed);
-        stats.breaker_open = shared.breaker.is_open() || self.inner.is_closed();
-        stats.breaker_opened = shared.breaker.opened();
+        stats.breaker_open = shared.lanes.is_any_open() || self.inner.is_closed();
+        stats.breaker_opened = shared.lanes.opened();
         stats
     }
 }
@@ -366,7 +367,7 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
             let denied = Denied::from_parts(Reason::TooMany, n, 0, None);
             return Next::Decided(self.shared.denied(denied, Source::Shadow));
         }
-        if self.shared.breaker.is_open() || self.is_closed() {
+        if self.shared.is_away(&slot.key.stored) || self.is_closed() {
             return Next::Decided(self.shared.without_store(slot, n));
         }
         match slot.refusal(n, denied) {
@@ -398,7 +399,7 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
         }
         slot.want(n);
         slot.enqueue_request(&self.queue);
-        let wait = self.shared.rtt().max(Duration::from_millis(1));
+        let wait = self.shared.lane(&slot.key.stored).rtt().max(Duration::from_millis(1));
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
 
@@ -408,6 +409,10 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
         };
         let waiting = Waiting::new(slot, n, &self.queue);
         slot.enqueue_request(&self.queue);
+        if self.queue.is_closed() {
+            // The background task has ended since.
+            slot.give_up();
+        }
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
             Some(Err(denied)) => self.shared.denied(denied, Source::Store),

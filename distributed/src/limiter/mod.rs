@@ -5,6 +5,7 @@ mod at_hand;
 pub(crate) mod builder;
 pub(crate) mod counters;
 pub(crate) mod distributed_limiter;
+mod due;
 pub(crate) mod flush;
 pub(crate) mod keeper;
 pub(crate) mod plan;

@@ -55,10 +55,10 @@ pub struct DistributedStats {
     pub tokens_returned: u64,
     /// Tokens of calls without an answer: the store may have granted them.
     pub tokens_lost: u64,
-    /// Whether no call is sent but probes: the breaker is open, or the limiter is closed or without
-    /// its runtime.
+    /// Whether no call is sent but probes, at least to one lane of the store: its breaker is open,
+    /// or the limiter is closed or without its runtime.
     pub breaker_open: bool,
-    /// Outages so far: the times that the breaker opened.
+    /// Outages so far, of all lanes: the times that a breaker of the store's handle opened.
     pub breaker_opened: u64,
 }
 

@@ -14,6 +14,7 @@ use super::statements::{Statements, acquire, answer, order, push_bytes};
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::Lanes;
 use crate::store::op::{Op, Store};
 
 const BUCKETS: &str = include_str!("../../migrations/mysql/buckets.sql");
@@ -39,6 +40,7 @@ const COUNT: &str = include_str!("../../migrations/mysql/count.sql");
 #[derive(Clone, Debug)]
 pub struct MySqlStore {
     sessions: Arc<Sessions<MySqlSession>>,
+    lanes: Lanes,
 }
 
 impl MySqlStore {
@@ -91,7 +93,7 @@ impl MySqlStore {
                 timeout(options.connect_timeout, session).await.map_err(late)?
             })
         });
-        MySqlStore { sessions: Arc::new(Sessions::new(connections, connect)) }
+        MySqlStore { sessions: Arc::new(Sessions::new(connections, connect)), lanes: Lanes::default() }
     }
 
     /// Creates the tables and the procedures if they are missing, which needs the right to create
@@ -188,6 +190,10 @@ impl Store for MySqlStore {
         let order = order(ops);
         let rows = self.ask(acquire(ops, &order)).await?;
         answer(ops, &order, &cell::<String>(&rows, 0)?)
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }
 

@@ -15,6 +15,7 @@ use super::statement::{acquire, answer, bytes, clean_up};
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::Lanes;
 use crate::store::op::{Op, Store};
 
 const BUCKETS: &str = include_str!("../../migrations/postgres/buckets.sql");
@@ -50,6 +51,7 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 pub struct PostgresStore {
     sessions: Arc<Sessions<PostgresSession>>,
     options: PostgresOptions,
+    lanes: Lanes,
 }
 
 impl PostgresStore {
@@ -88,7 +90,8 @@ impl PostgresStore {
                 })
             })
         });
-        PostgresStore { sessions: Arc::new(Sessions::new(options.connections, connect)), options }
+        let sessions = Arc::new(Sessions::new(options.connections, connect));
+        PostgresStore { sessions, options, lanes: Lanes::default() }
     }
 
     /// Returns a store on a connection of the caller. Another task must poll its
@@ -103,7 +106,7 @@ impl PostgresStore {
             let ended = || Fault::new(StoreErrorKind::Permanent, "the connection of the store has ended");
             Box::pin(async move { session.ok_or_else(ended) })
         });
-        PostgresStore { sessions: Arc::new(Sessions::new(1, connect)), options }
+        PostgresStore { sessions: Arc::new(Sessions::new(1, connect)), options, lanes: Lanes::default() }
     }
 
     /// Creates the tables and the functions if they are missing, which needs the right to create
@@ -167,6 +170,10 @@ impl Store for PostgresStore {
         }
         let rows = self.ask(acquire(ops)).await?;
         answer(ops, &rows)
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }
 

@@ -4,6 +4,7 @@ use redis::RedisResult;
 
 use super::command::{invalid, read_time};
 use super::script::{COUNT, ScriptCall};
+use super::slots::tag;
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::law::spec::MAX_CREDITS;
@@ -13,9 +14,14 @@ use crate::store::op::Op;
 /// colon: no limiter has an empty name.
 const COUNTS: &[u8] = b":count:";
 
-/// Returns the name of a count in a server.
+/// Returns the name of a count in a server. Its slot is that of the key's bucket: that of the tag in
+/// the bucket's name, or else of the whole name. Other braces in the key may give it another one.
 fn name(prefix: &[u8], key: &[u8]) -> Vec<u8> {
-    [prefix, COUNTS, key].concat()
+    let bucket = [prefix, key].concat();
+    match tag(&bucket) {
+        Some(_) => [prefix, COUNTS, key].concat(),
+        None => [prefix, COUNTS, b"{", &bucket, b"}"].concat(),
+    }
 }
 
 /// Returns the script call of a batch, each on a count: another one is left out.
@@ -72,4 +78,19 @@ pub(crate) fn read_counts(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()
         op.answer = answer;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+    use crate::redis::slots::slot_of;
+
+    #[test]
+    fn a_count_is_in_the_slot_of_its_bucket() {
+        for key in [&b"day:ada"[..], b"day:{ada}", b"day:{}ada", b"", b"{", b"{a}}"] {
+            let bucket = [b"tollgate:", key].concat();
+            let is_odd = key == b"day:{}ada";
+            assert_eq!(slot_of(&name(b"tollgate:", key)) == slot_of(&bucket), !is_odd, "{key:?}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use super::server::Server;
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::Lanes;
 use crate::store::op::{Op, Store};
 
 /// The most keys of a command.
@@ -53,18 +54,21 @@ const BATCH: usize = 64;
 /// a failover). A call whose future is dropped may still have its effect.
 ///
 /// If a batch fails in part, the decided calls have their answers, `now_us` of the others is 0, and
-/// the error is theirs. The calls of one command are decided together or not at all. A node of a
-/// cluster that hangs delays the batches with its keys.
+/// the error is theirs. The calls of one command are decided together or not at all.
+///
+/// Each node of a cluster is a lane: a limiter calls it alone, so a node that fails or hangs takes
+/// nothing from the keys of the others.
 #[derive(Clone)]
 pub struct RedisStore {
     server: Arc<Server>,
     prefix: Arc<[u8]>,
     guard: bool,
+    lanes: Lanes,
 }
 
 impl RedisStore {
     pub(crate) fn new(server: Arc<Server>, prefix: Vec<u8>, guard: bool) -> RedisStore {
-        RedisStore { server, prefix: prefix.into(), guard }
+        RedisStore { server, prefix: prefix.into(), guard, lanes: Lanes::default() }
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -131,6 +135,19 @@ impl Store for RedisStore {
             }
             None => Ok(()),
         }
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
+    }
+
+    /// Returns the lane of a key: on a cluster the node of its bucket's slot.
+    fn lane(&self, key: &[u8]) -> u32 {
+        self.server.lane(&[&self.prefix, key].concat())
+    }
+
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        [b":probe", self.server.tag(lane).as_bytes()].concat()
     }
 }
 

@@ -14,6 +14,7 @@ use super::table::set_up;
 use super::thread::{Message, run};
 use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::Lanes;
 use crate::store::op::{Op, Store};
 
 /// The most calls in the queue of the thread. A further one waits for room.
@@ -39,6 +40,7 @@ const TABLES: &str = concat!(
 #[derive(Clone)]
 pub struct SqliteStore {
     thread: mpsc::Sender<Message>,
+    lanes: Lanes,
 }
 
 impl SqliteStore {
@@ -76,7 +78,7 @@ impl SqliteStore {
             .name("tollgate-sqlite".into())
             .spawn(move || run(&connection, receiver))
             .map_err(|error| StoreError::new(StoreErrorKind::Refused, error))?;
-        Ok(SqliteStore { thread: sender })
+        Ok(SqliteStore { thread: sender, lanes: Lanes::default() })
     }
 
     /// Creates the tables if they are missing. The constructors do so as well.
@@ -153,5 +155,9 @@ impl Store for SqliteStore {
             op.answer = answer;
         }
         Ok(())
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }

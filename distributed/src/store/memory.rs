@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{StoreError, StoreErrorKind};
+use super::lanes::Lanes;
 use super::op::{Op, Store};
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
@@ -19,6 +20,7 @@ use crate::law::count::Count;
 pub struct MemoryStore<C> {
     now_us: C,
     kept: Arc<Mutex<Kept>>,
+    lanes: Lanes,
 }
 
 /// The buckets and the counts, by their keys.
@@ -51,7 +53,7 @@ impl Kept {
 impl<C: Fn() -> u64 + Send + Sync + 'static> MemoryStore<C> {
     /// Returns an empty store. `now_us` returns the time in microseconds.
     pub fn new(now_us: C) -> MemoryStore<C> {
-        MemoryStore { now_us, kept: Arc::default() }
+        MemoryStore { now_us, kept: Arc::default(), lanes: Lanes::default() }
     }
 }
 
@@ -72,5 +74,9 @@ impl<C: Fn() -> u64 + Send + Sync + 'static> Store for MemoryStore<C> {
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }

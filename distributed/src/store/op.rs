@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use super::error::StoreError;
+use super::lanes::Lanes;
 use crate::law::amount::{Amount, Answer};
 use crate::law::any_law::Law;
 
@@ -48,11 +49,49 @@ pub trait Store: Send + Sync + 'static {
     /// of them writes their answers all the same: those have a `now_us` that is not 0, and the
     /// error is that of the others.
     fn acquire(&self, ops: &mut [Op<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Returns the lanes that all limiters on this handle and its clones share. By default each
+    /// limiter has lanes of its own.
+    ///
+    /// A store keeps them in a field, and returns a clone.
+    fn lanes(&self) -> Lanes {
+        Lanes::default()
+    }
+
+    /// Returns the number of a key's lane: the part of the store that decides its calls. By default
+    /// that is 0 for all keys.
+    ///
+    /// Each call has keys of one lane. Each lane has a breaker, calls and latencies of its own, so
+    /// a part that fails or hangs takes nothing from the keys of the others. The lane of a key may
+    /// change.
+    fn lane(&self, key: &[u8]) -> u32 {
+        let _ = key;
+        0
+    }
+
+    /// Returns a key of a lane whose bucket is for probes. No limiter has an empty name, so by
+    /// default `:probe` is a bucket of none.
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        let _ = lane;
+        b":probe".to_vec()
+    }
 }
 
 /// A store in an `Arc`, which several limiters may share.
 impl<S: Store> Store for std::sync::Arc<S> {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         (**self).acquire(ops).await
+    }
+
+    fn lanes(&self) -> Lanes {
+        (**self).lanes()
+    }
+
+    fn lane(&self, key: &[u8]) -> u32 {
+        (**self).lane(key)
+    }
+
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        (**self).probe_key(lane)
     }
 }

@@ -124,3 +124,30 @@ fn a_limiter_without_its_runtime_does_not_wait() {
         assert!(limiter.acquire(&7).await.is_err());
     });
 }
+
+/// Requests in the queue of a background task end with its runtime, without a wait.
+#[test]
+fn a_queued_request_does_not_outlive_the_runtime_of_its_limiter() {
+    let new =
+        || -> Runtime { Builder::new_current_thread().enable_time().start_paused(true).build().unwrap() };
+    let first = new();
+    let limiter = first.block_on(async {
+        let world = World::new(RTT);
+        world.process(QUOTA).exact().max_keys(1).on_outage(OnOutage::Deny).build().unwrap()
+    });
+    new().block_on(async {
+        // The second key has no room.
+        let requests = [7, 8].map(|key| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.ask(&key).await })
+        });
+        tokio::task::yield_now().await;
+        first.shutdown_background();
+        let begun = Instant::now();
+        for request in requests {
+            let denied = request.await.unwrap().unwrap_err();
+            assert_eq!((denied.reason(), denied.source()), (Reason::Unavailable, Source::FailOpen));
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    });
+}

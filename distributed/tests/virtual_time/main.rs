@@ -5,6 +5,7 @@ mod breaker;
 mod counts;
 mod disorder;
 mod fleet;
+mod lanes;
 mod matrix;
 mod outage;
 mod verbs;

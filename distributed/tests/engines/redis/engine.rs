@@ -129,7 +129,9 @@ impl Engine for Keys {
                 assert!((1_000..60_000).contains(&late_ms), "{late_ms} ms after the end");
                 let () = redis::cmd("PEXPIREAT").arg(&name).arg(SEEN_MS).query(&mut self.other).unwrap();
             }
-            counts.insert(name.strip_prefix(b"tollgate::count:").unwrap().to_vec(), count);
+            let key = name.strip_prefix(b"tollgate::count:").unwrap();
+            let tagged = key.strip_prefix(b"{tollgate:").and_then(|key| key.strip_suffix(b"}"));
+            counts.insert(tagged.unwrap_or(key).to_vec(), count);
         }
         counts
     }
@@ -168,9 +170,9 @@ impl Engine for Keys {
     }
 }
 
-/// Returns the name of a count in the server.
+/// Returns the name of a count in the server, of a key without braces.
 fn count_name(key: &[u8]) -> Vec<u8> {
-    [b"tollgate::count:".as_slice(), key].concat()
+    [b"tollgate::count:{tollgate:".as_slice(), key, b"}"].concat()
 }
 
 impl Server for Keys {
