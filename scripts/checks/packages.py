@@ -13,7 +13,7 @@ packages were not built.
 The lock files agree: a package that one of them has in a compatible version has the version of the
 workspace's Cargo.lock, so that it is built once. The check prints the commands that align them.
 """
-import collections, glob, json, os, re, subprocess
+import collections, glob, json, os, re, shutil, subprocess
 
 FILES, BYTES = 152, 1_000_000
 METADATA = ("categories", "description", "documentation", "keywords", "license", "readme", "rust_version")
@@ -144,6 +144,17 @@ def main(option=""):
     faults.extend(relative_faults())
     faults.extend(lock_faults())
     if option == "--build":
+        # Cargo keeps the packages of an earlier run and their builds, of the same version and other
+        # code.
+        home = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
+        earlier = glob.glob(f"{home}/registry/src/-*/tollgate*")
+        for built in glob.glob(f"{metadata['target_directory']}/debug/deps/tollgate*.d"):
+            with open(built, encoding="utf-8") as file:
+                if "/registry/src/-" in file.read():
+                    number = os.path.basename(built)[:-2].rpartition("-")[2]
+                    earlier += glob.glob(f"{metadata['target_directory']}/debug/.fingerprint/tollgate*-{number}")
+        for folder in earlier:
+            shutil.rmtree(folder)
         command = ["cargo", "publish", "--dry-run", "--locked", "--allow-dirty", "--workspace"]
         built = subprocess.run(command, capture_output=True, text=True)
         expected = r"warning: (ignoring \w+ `.*` as `.*` is not included|aborting upload due to dry run)"

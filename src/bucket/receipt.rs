@@ -31,9 +31,10 @@ pub(crate) struct Receipt {
 }
 
 impl Receipt {
+    /// Returns the receipt of a call whose tokens may be earned later.
     #[cfg(test)]
     pub(crate) fn new(outcome: TakeOutcome, reading: &Reading, plan: Option<PlanTerms>) -> Receipt {
-        Receipt::of(Call { take: Take::Touch, plan }, outcome, reading)
+        Receipt::of(Call { take: Take::OnCredit(outcome.taken), plan }, outcome, reading)
     }
 
     /// Returns the receipt of a call. A reservation that keeps a part of the burst is due when the

@@ -1,5 +1,6 @@
 //! The interface of a shared limiter to a layer.
 
+use std::any::Any;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,13 +81,22 @@ where
     }
 
     fn peek(&self, request: LayerRequest<'_, K>) -> Granted {
-        let rule = request.plan.and_then(|plan| R::of(plan.rule())).unwrap_or_else(|| self.rule());
+        let rule = request.plan.and_then(|plan| of_kind(plan.rule())).unwrap_or_else(|| self.rule());
         let capacity = rule.into().capacity();
         let known = self.look(request.key, rule);
         let is_full = known.remaining() >= capacity;
         let reset = if is_full { Duration::ZERO } else { known.reset_after() };
         Granted::from_parts(0, known.remaining().min(capacity), reset)
     }
+}
+
+/// Returns a rule as one of the kind of a limiter.
+fn of_kind<R: SharedRule>(rule: AnyRule) -> Option<R> {
+    let rule: &dyn Any = match &rule {
+        AnyRule::Quota(quota) => quota,
+        AnyRule::Window(window) => window,
+    };
+    rule.downcast_ref().copied()
 }
 
 /// Returns the plan of a request, or `None` if a store cannot count its rule.
@@ -101,7 +111,7 @@ where
 {
     match request.plan {
         None => Some(None),
-        Some(plan) => Some(Some(limiter.plan(R::of(plan.rule())?).ok()?)),
+        Some(plan) => Some(Some(limiter.plan(of_kind(plan.rule())?).ok()?)),
     }
 }
 

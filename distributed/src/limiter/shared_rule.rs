@@ -11,25 +11,7 @@ impl SharedRule for Quota {}
 impl SharedRule for Window {}
 
 /// One kind of [`AnyRule`].
-pub(crate) trait OneKind: Copy + Into<AnyRule> + Send + Sync + 'static {
-    /// Returns a rule of this kind.
-    fn of(rule: AnyRule) -> Option<Self>;
-}
+pub(crate) trait OneKind: Copy + Into<AnyRule> + Send + Sync + 'static {}
 
-impl OneKind for Quota {
-    fn of(rule: AnyRule) -> Option<Quota> {
-        match rule {
-            AnyRule::Quota(quota) => Some(quota),
-            AnyRule::Window(_) => None,
-        }
-    }
-}
-
-impl OneKind for Window {
-    fn of(rule: AnyRule) -> Option<Window> {
-        match rule {
-            AnyRule::Window(window) => Some(window),
-            AnyRule::Quota(_) => None,
-        }
-    }
-}
+impl OneKind for Quota {}
+impl OneKind for Window {}
