@@ -291,9 +291,13 @@ where
     ///
     /// This takes up to four rounds of calls, and the pauses between them are half a second
     /// together, or one horizon if that is longer. Tokens that mature later, or while the store
-    /// does not answer, are lost. A drop of the last handle does the same in the background.
+    /// does not answer, are lost. A drop of the last handle does the same in the background. After a
+    /// `fork`, the child does nothing: the tokens are those of its parent.
     pub async fn shutdown(&self) {
         self.inner.shared.closed.close();
+        if self.inner.shared.has_forked() {
+            return;
+        }
         let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
             let _ = keeper.await;
@@ -393,6 +397,9 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
 
     #[cold]
     fn want(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+        if self.shared.has_forked() {
+            return self.shared.without_store(slot, n);
+        }
         if !slot.has_room {
             // No later request would find the tokens.
             return self.shared.denied(Denied::from_parts(Reason::Full, n, 0, None), Source::Lease);
@@ -404,6 +411,9 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
     }
 
     pub(crate) async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+        if self.shared.has_forked() {
+            return self.shared.without_store(slot, n);
+        }
         let Ok(_place) = self.shared.waiting.try_acquire() else {
             return self.shared.without_store(slot, n);
         };
@@ -416,7 +426,27 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
             Some(Err(denied)) => self.shared.denied(denied, Source::Store),
-            None => self.shared.without_store(slot, n),
+            None => {
+                self.note_overdue(slot);
+                self.shared.without_store(slot, n)
+            }
+        }
+    }
+
+    /// Counts a request without an answer whose lane answers in time: it waited for the end of
+    /// another call of its key before its own began.
+    fn note_overdue(&self, slot: &Slot) {
+        let shared = &self.shared;
+        let rtt = shared.lane(&slot.key.stored).rtt();
+        if rtt * 2 > shared.deadline && !shared.is_away(&slot.key.stored) && !self.is_closed() {
+            shared.counters.overdue.fetch_add(1, Relaxed);
+            let why =
+                "a request that comes during a call of its key waits for two, and the policy decides it";
+            let deadline = shared.deadline;
+            shared.report(
+                Report::Slow,
+                format_args!("an answer takes {rtt:?} of the deadline of {deadline:?}: {why}"),
+            );
         }
     }
 }

@@ -59,28 +59,22 @@ impl<S: Store> Batch<S> {
         let mut ops: Vec<Op<'_>> =
             keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.law, part.amount)).collect();
         let sent = shared.now();
-        let (outcome, is_late) = within(&shared, &lane, &keys, &mut ops, permit).await;
-        let took = Duration::from_nanos(shared.now().saturating_sub(sent));
-        shared.counters.ops.fetch_add(ops.len() as u64, Relaxed);
-        let failed = outcome.as_ref().err().map(StoreError::kind);
-        let of_a_key = failed == Some(StoreErrorKind::Permanent);
-        match &outcome {
-            Err(error) if of_a_key => shared.report_permanent(error),
-            Ok(Outcome::Answered) => {
-                shared.note(&lane, true, &"");
-                lane.note_latency(took);
-            }
-            // A call that the store did not answer is a failure. A late one has been noted.
-            Err(error) if !is_late && !is_answered(&ops) => shared.note(&lane, false, error),
-            _ => {}
-        }
-        shared.count_call(outcome.unwrap_or_else(|error| Outcome::of(error.kind())), took);
+        let call = async {
+            let called = acquire(&shared.store, &mut ops).await;
+            (called, is_answered(&ops))
+        };
+        let on_late = || {
+            keys.iter().for_each(|(slot, _)| slot.give_up());
+            drop(permit);
+            shared.freed.notify_one();
+        };
+        let failed = shared.run(&lane, keys.len() as u64, call, on_late).await;
         let answers: Vec<_> = ops.iter().map(|op| op.answer).collect();
         if let Some(answer) = answers.iter().find(|answer| answer.now_us > 0 && answer.edge_us > 0) {
             shared.note_time(*answer);
         }
         let more = self.end(answers, sent, failed);
-        if of_a_key {
+        if failed == Some(StoreErrorKind::Permanent) {
             shared.suspect(&lane).await;
         }
         more
@@ -119,31 +113,6 @@ impl<S> Drop for Batch<S> {
     }
 }
 
-/// Calls the store. Returns the outcome, and whether it is later than the deadline. The breaker of
-/// the lane counts one failure for a late call, and probes tell whether it answers meanwhile.
-async fn within<S: Store>(
-    shared: &Arc<Shared<S>>,
-    lane: &Lane,
-    keys: &[(Arc<Slot>, Part)],
-    ops: &mut [Op<'_>],
-    permit: OwnedSemaphorePermit,
-) -> (Result<Outcome, StoreError>, bool) {
-    let mut acquire = pin!(acquire(&shared.store, ops));
-    if let Ok(answered) = timeout(shared.deadline, &mut acquire).await {
-        return (answered.map(|()| Outcome::Answered), false);
-    }
-    shared.note(lane, false, &format_args!("no answer within {:?}", shared.deadline));
-    keys.iter().for_each(|(slot, _)| slot.give_up());
-    drop(permit);
-    shared.freed.notify_one();
-    let silent = || StoreError::new(StoreErrorKind::Unknown, format!("no answer within {GIVE_UP:?}"));
-    let answered = tokio::select! {
-        answered = timeout(GIVE_UP, acquire) => answered.unwrap_or_else(|_| Err(silent())),
-        never = shared.suspect_on(lane) => match never {},
-    };
-    (answered.map(|()| Outcome::Late), true)
-}
-
 /// Calls the store. A permanent error of all keys may be the fault of one, and had no effect: each
 /// key has a call of its own then.
 async fn acquire<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
@@ -163,11 +132,58 @@ async fn acquire<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreErr
 }
 
 /// Tells whether the store decided some of the calls.
-fn is_answered(ops: &[Op<'_>]) -> bool {
+pub(super) fn is_answered(ops: &[Op<'_>]) -> bool {
     ops.iter().any(|op| op.answer.now_us != 0)
 }
 
 impl<S: Store> Shared<S> {
+    /// Runs a call of a lane, and tells the breaker and the counts. Returns the kind of its error.
+    ///
+    /// The call returns its result, and whether the store decided some of its keys. At the deadline
+    /// it goes on, after `on_late`. The breaker counts one failure for a late call, and probes tell
+    /// whether the lane answers meanwhile.
+    pub(super) async fn run(
+        &self,
+        lane: &Lane,
+        keys: u64,
+        call: impl Future<Output = (Result<(), StoreError>, bool)>,
+        on_late: impl FnOnce(),
+    ) -> Option<StoreErrorKind> {
+        let sent = self.now();
+        let mut call = pin!(call);
+        let answered = timeout(self.deadline, &mut call).await;
+        let is_late = answered.is_err();
+        let (result, is_decided) = match answered {
+            Ok(answered) => answered,
+            Err(_) => {
+                self.note(lane, false, &format_args!("no answer within {:?}", self.deadline));
+                on_late();
+                let why = || format!("no answer within {GIVE_UP:?}");
+                let silent = |_| (Err(StoreError::new(StoreErrorKind::Unknown, why())), false);
+                tokio::select! {
+                    answered = timeout(GIVE_UP, call) => answered.unwrap_or_else(silent),
+                    never = self.suspect_on(lane) => match never {},
+                }
+            }
+        };
+        let took = Duration::from_nanos(self.now().saturating_sub(sent));
+        let failed = result.as_ref().err().map(StoreError::kind);
+        match &result {
+            Err(error) if failed == Some(StoreErrorKind::Permanent) => self.report_permanent(error),
+            Ok(()) if !is_late => {
+                self.note(lane, true, &"");
+                lane.note_latency(took);
+            }
+            // A call that the store did not answer is a failure. A late one has been noted.
+            Err(error) if !is_late && !is_decided => self.note(lane, false, error),
+            _ => {}
+        }
+        self.counters.ops.fetch_add(keys, Relaxed);
+        let in_time = if is_late { Outcome::Late } else { Outcome::Answered };
+        self.count_call(failed.map_or(in_time, Outcome::of), took);
+        failed
+    }
+
     /// Takes a token of the lane's bucket for probes, and tells the breaker whether the lane
     /// answers. A locked file or a replica answers reads, so a read is no probe.
     pub(crate) async fn probe(&self, lane: &Lane) {

@@ -7,6 +7,7 @@ pub(crate) mod counters;
 pub(crate) mod distributed_limiter;
 mod due;
 pub(crate) mod flush;
+mod joint;
 pub(crate) mod keeper;
 pub(crate) mod plan;
 pub(crate) mod report;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tollgate::{AnyRule, Clock, Denied, Granted, Moment, Reason};
 
@@ -42,7 +43,11 @@ pub(crate) struct Shared<S> {
     pub(crate) overflow: KeyState,
     pub(crate) counters: Counters,
     /// The requests that may wait for an answer.
-    pub(crate) waiting: Semaphore,
+    pub(crate) waiting: Arc<Semaphore>,
+    /// The process that built the limiter.
+    pub(crate) process: u32,
+    /// The runtime of the background task and of the calls.
+    pub(crate) runtime: Handle,
     /// Tells the background task that a call is late: its lane may begin another one.
     pub(crate) freed: Notify,
     /// It has no permits, and is closed with the limiter.
@@ -62,6 +67,20 @@ impl<S> Shared<S> {
     pub(crate) fn slot(&self, key: Arc<KeyState>, has_room: bool, terms: Arc<Terms>) -> Slot {
         let lease = Lease::new(&terms, self.clock.clone(), self.origin);
         Slot::new(key, has_room, terms, lease)
+    }
+
+    /// Tells whether this process is a child of the one that built the limiter. The background task
+    /// is not in it, so the limiter is closed here.
+    pub(crate) fn has_forked(&self) -> bool {
+        let has_forked = std::process::id() != self.process;
+        if has_forked && !self.closed.is_closed() {
+            self.report(
+                Report::NoRuntime,
+                format_args!("the process has forked since the limiter was built"),
+            );
+            self.closed.close();
+        }
+        has_forked
     }
 
     pub(crate) fn pauses(&self) -> Pauses {

@@ -3,6 +3,7 @@
 pub(crate) mod calls;
 mod count_calls;
 mod in_window;
+mod joint;
 pub(crate) mod key_state;
 mod key_window;
 

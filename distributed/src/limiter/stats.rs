@@ -29,6 +29,9 @@ pub struct DistributedStats {
     pub by_fallback: u64,
     /// Decisions by the policy, while the store did not answer.
     pub by_policy: u64,
+    /// Decisions of the former two kinds though the store answers: each waited for a call of its key
+    /// and then for its own, and an answer takes more than half of the deadline.
+    pub overdue: u64,
     /// Refusals, by any source.
     pub denied: u64,
     /// Calls that the store answered in time.
@@ -76,6 +79,7 @@ impl DistributedStats {
             by_store: by(Source::Store),
             by_fallback: by(Source::Fallback),
             by_policy: by(Source::FailOpen),
+            overdue: counters.overdue.load(Relaxed),
             denied: counters.denied.load(Relaxed),
             calls_answered: calls[0],
             calls_late: calls[1],

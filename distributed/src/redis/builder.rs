@@ -11,6 +11,7 @@ use super::link::{Limits, Link};
 use super::server::Server;
 use super::store::RedisStore;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::url_options::UrlOptions;
 
 /// The settings of a [`RedisStore`].
 ///
@@ -62,6 +63,19 @@ impl RedisStore {
     pub fn builder() -> RedisStoreBuilder {
         RedisStoreBuilder::default()
     }
+}
+
+/// Returns a store at a URL with options, which connects at its first call.
+pub(crate) fn open(url: &str) -> Result<RedisStore, StoreError> {
+    let names = ["prefix", "cold_start_guard", "connect_timeout_ms", "response_timeout_ms"];
+    let (url, options) = UrlOptions::split(url, &names);
+    let mut builder = RedisStore::builder();
+    let mut prefix = String::from_utf8_lossy(&builder.prefix).into_owned();
+    options.set("prefix", &mut prefix)?;
+    options.set("cold_start_guard", &mut builder.guard)?;
+    options.set_time("connect_timeout_ms", &mut builder.limits.connect)?;
+    options.set_time("response_timeout_ms", &mut builder.limits.response)?;
+    builder.prefix(prefix).lazy(&url)
 }
 
 impl RedisStoreBuilder {

@@ -14,9 +14,9 @@ use crate::store::op::Op;
 /// colon: no limiter has an empty name.
 const COUNTS: &[u8] = b":count:";
 
-/// Returns the name of a count in a server. Its slot is that of the key's bucket: that of the tag in
-/// the bucket's name, or else of the whole name. Other braces in the key may give it another one.
-fn name(prefix: &[u8], key: &[u8]) -> Vec<u8> {
+/// Returns the name of a count in a server. Its slot is that of the key's bucket: that of the tag
+/// in the bucket's name, or else of the whole name. Other braces in the key may change that.
+pub(super) fn name(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     let bucket = [prefix, key].concat();
     match tag(&bucket) {
         Some(_) => [prefix, COUNTS, key].concat(),
@@ -30,7 +30,7 @@ pub(crate) fn counts(prefix: &[u8], ops: &[Op<'_>]) -> ScriptCall {
     for op in ops {
         command.arg(name(prefix, op.key));
     }
-    command.arg(pack(ops));
+    command.arg(pack_counts(ops));
     let first = ops.first().map(|op| name(prefix, op.key)).unwrap_or_default();
     ScriptCall { key: first, script: &COUNT, command, length: ops.len() * 4 + 1 }
 }
@@ -38,7 +38,8 @@ pub(crate) fn counts(prefix: &[u8], ops: &[Op<'_>]) -> ScriptCall {
 /// The bytes of each number of a call, in their order.
 const WIDTHS: [usize; 12] = [7, 1, 1, 7, 7, 7, 1, 7, 7, 7, 7, 7];
 
-fn pack(ops: &[Op<'_>]) -> Vec<u8> {
+/// Packs the calls on counts, as `count.lua` reads them.
+pub(super) fn pack_counts(ops: &[Op<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for op in ops {
         let Law::Count(spec) = &op.law else { continue };

@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use redis::RedisResult;
 
+use super::all_command::{all, names, read_all};
 use super::command::{read_steps, steps};
 use super::count_command::{counts, read_counts};
 use super::errors::Failure;
 use super::script::ScriptCall;
 use super::server::Server;
+use super::slots::slot_of;
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::lanes::Lanes;
-use crate::store::op::{Op, Store};
+use crate::store::op::{Op, Store, in_turn, settle};
 
 /// The most keys of a command.
 const BATCH: usize = 64;
@@ -127,13 +129,33 @@ impl Store for RedisStore {
             let calls = split.into_iter().flat_map(|failed| failed.group.chunks_mut(1));
             failed.extend(self.send(calls, call, read).await);
         }
-        match error_of(failed) {
-            Some(error) => Err(error),
-            // The others are decided.
-            None if ops.iter().any(|op| op.answer.now_us == 0) => {
-                Err(StoreError::new(StoreErrorKind::Permanent, OUTSIDE))
+        error_of(failed).map_or(Ok(()), Err)?;
+        check_months(ops)
+    }
+
+    /// Runs one script. On a cluster the calls whose keys are in several slots are decided one by
+    /// one, and given back after a refusal.
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        let mut slots: Vec<u16> = names(&self.prefix, ops).iter().map(|name| slot_of(name)).collect();
+        slots.dedup();
+        if ops.len() > BATCH || slots.len() > 1 && self.server.is_single() {
+            return in_turn(self, ops).await;
+        }
+        let ended = |ended| Err(Failure::sent(io::Error::other(ended).into()));
+        let answer = self.server.run(all(&self.prefix, ops, self.guard)).await.unwrap_or_else(ended);
+        match answer.and_then(|numbers| read_all(&numbers, ops).map_err(Failure::sent)) {
+            Err(failure) if failure.is_cross_slot() => {
+                self.server.set_single();
+                in_turn(self, ops).await
             }
-            None => Ok(()),
+            Err(failure) => {
+                ops.iter_mut().for_each(|op| op.answer = Answer::default());
+                Err(failure.into())
+            }
+            Ok(()) => {
+                let refused = settle(ops);
+                check_months(ops).map(|()| refused)
+            }
         }
     }
 
@@ -151,9 +173,13 @@ impl Store for RedisStore {
     }
 }
 
-/// The error of a call on a count of civil months.
-const OUTSIDE: &str =
-    "the clock of the store is in none of the months of the call: the clocks are weeks apart";
+/// Returns the error of the calls whose months are not those of the server's clock. The others are
+/// decided.
+fn check_months(ops: &[Op<'_>]) -> Result<(), StoreError> {
+    let why = "the clock of the store is in none of the months of the call: the clocks are weeks apart";
+    let is_outside = ops.iter().any(|op| op.answer.now_us == 0);
+    if is_outside { Err(StoreError::new(StoreErrorKind::Permanent, why)) } else { Ok(()) }
+}
 
 fn is_count(op: &Op<'_>) -> bool {
     matches!(op.law, Law::Count(_))

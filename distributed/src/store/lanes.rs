@@ -93,6 +93,11 @@ impl Lanes {
         }
         change
     }
+
+    /// Tells whether two handles are of the same lanes.
+    pub(crate) fn is_same(&self, other: &Lanes) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Lane {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{StoreError, StoreErrorKind};
 use super::lanes::Lanes;
-use super::op::{Op, Store};
+use super::op::{Op, Store, settle};
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::law::bucket::Bucket;
@@ -74,6 +74,25 @@ impl<C: Fn() -> u64 + Send + Sync + 'static> Store for MemoryStore<C> {
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // The values of these keys alone.
+        let mut tried = Kept::default();
+        for op in &*ops {
+            kept.buckets.get(op.key).map(|bucket| tried.buckets.insert(op.key.to_vec(), *bucket));
+            kept.counts.get(op.key).map(|count| tried.counts.insert(op.key.to_vec(), count.clone()));
+        }
+        for op in &mut *ops {
+            op.answer = tried.decide(op, (self.now_us)())?;
+        }
+        let refused = settle(ops);
+        if refused.is_none() {
+            kept.buckets.extend(tried.buckets);
+            kept.counts.extend(tried.counts);
+        }
+        Ok(refused)
     }
 
     fn lanes(&self) -> Lanes {

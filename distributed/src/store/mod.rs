@@ -7,3 +7,5 @@ pub(crate) mod memory;
 pub(crate) mod op;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) mod single;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+pub(crate) mod url_options;

@@ -151,3 +151,24 @@ fn a_queued_request_does_not_outlive_the_runtime_of_its_limiter() {
         assert_eq!(begun.elapsed(), Duration::ZERO);
     });
 }
+
+/// An answer that takes more than half of the deadline leaves no time for a request that waits for
+/// another call first. Such requests are counted, and none is with a faster store.
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_store_that_is_too_slow_are_counted() {
+    for (rtt, is_slow) in [(20, false), (40, true)] {
+        let world = World::new(Duration::from_millis(rtt));
+        let limiter = world.process(QUOTA).exact().on_outage(OnOutage::Deny).build().unwrap();
+        let mut requests = tokio::task::JoinSet::new();
+        for _ in 0..400 {
+            let limiter = limiter.clone();
+            requests.spawn(async move { limiter.ask(&7).await.is_ok() });
+            sleep(Duration::from_millis(7)).await;
+        }
+        let granted = requests.join_all().await.into_iter().filter(|granted| *granted).count() as u64;
+        let stats = limiter.stats();
+        assert_eq!((stats.calls_late, stats.breaker_opened), (0, 0));
+        assert_eq!((stats.overdue, stats.overdue > 100), (stats.by_policy, is_slow), "{rtt} ms: {stats:?}");
+        assert_eq!(granted + stats.overdue, 400, "{rtt} ms");
+    }
+}

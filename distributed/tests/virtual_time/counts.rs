@@ -58,7 +58,7 @@ async fn tokens_of_a_call_under_way_go_back() {
     assert_eq!(limiter.peek(&7).await.unwrap().remaining(), 99);
 }
 
-/// A request for several limits that ends before its last answer gives all tokens back.
+/// A request for several limits, in two stores, that ends before its answers gives all tokens back.
 #[tokio::test(start_paused = true)]
 async fn several_limits_that_are_dropped_give_their_tokens_back() {
     let world = World::new(RTT);
@@ -68,9 +68,7 @@ async fn several_limits_that_are_dropped_give_their_tokens_back() {
         let limits = [user.request(&1, 4), tenant.request(&1, 4)];
         async move { ask_all_of(&limits).await.is_ok() }
     });
-    while tokens(&user)[0] == 0 {
-        sleep(RTT / 2).await;
-    }
+    sleep(RTT / 2).await;
     asked.abort();
     sleep(RTT * 4).await;
     assert_eq!([tokens(&user)[1], tokens(&tenant)[1]], [0, 0]);

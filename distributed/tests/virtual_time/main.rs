@@ -5,6 +5,7 @@ mod breaker;
 mod counts;
 mod disorder;
 mod fleet;
+mod joint;
 mod lanes;
 mod matrix;
 mod outage;

@@ -220,7 +220,7 @@ impl Slot {
 }
 
 /// Returns the nanoseconds from an answer until the store may grant `n` tokens to a call.
-fn time_until(spec: &Spec, answer: Answer, n: i64) -> u64 {
+pub(super) fn time_until(spec: &Spec, answer: Answer, n: i64) -> u64 {
     let need = n.saturating_mul(spec.per_token() as i64);
     nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need))
 }

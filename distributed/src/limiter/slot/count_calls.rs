@@ -18,7 +18,7 @@ use crate::lease::tokens::Lease;
 
 /// The first pause between two calls of a key that the store refuses, beside two horizons: then
 /// idle processes have given their leases back.
-const FIRST_PAUSE: u64 = 1_000_000_000;
+pub(super) const FIRST_PAUSE: u64 = 1_000_000_000;
 
 impl Slot {
     /// Returns the part of the next call.
@@ -145,7 +145,7 @@ impl Slot {
     }
 
     /// Begins the window of an answer, if it is not the present one.
-    fn enter(&self, state: &mut State, edge_us: u64, until: u64) {
+    pub(super) fn enter(&self, state: &mut State, edge_us: u64, until: u64) {
         let Lease::Window(tokens) = &self.lease else { return };
         if state.back_of == edge_us {
             return tokens.extend(until);

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::Quota;
-use tollgate_distributed::{DistributedLimiter, OnOutage, Op, RedisStore, Source, Store, StoreErrorKind};
+use tollgate::{Quota, Window};
+use tollgate_distributed::{
+    CountSpec, DistributedLimiter, OnOutage, Op, RedisStore, Source, Store, StoreErrorKind,
+};
 use tollgate_test_servers::net::{Cut, Direction, Proxy};
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::program::wait_until;
@@ -332,4 +334,24 @@ async fn a_node_that_is_killed_or_frozen_takes_the_limits_of_its_own_keys_alone(
         assert!(sick.by_policy * 2 > sick.requests, "the node did not fail: {sick:?}");
         assert!((first.by_policy + last.by_policy) * 100 <= healthy, "{first:?}, {last:?}");
     }
+}
+
+/// Limits whose keys are in one slot are one command, and those of several slots are given back.
+#[tokio::test]
+async fn calls_of_several_slots_are_granted_together_or_given_back() {
+    if !redis_is_installed() {
+        return;
+    }
+    let cluster = Cluster::start(0, &[]).unwrap();
+    let store = RedisStore::connect(&url_of(&cluster)).await.unwrap();
+    let day = CountSpec::new(Window::per_day(2).utc(), Duration::ZERO).unwrap();
+    for (first, second) in [("{a}1", "{a}2"), ("{a}3", "{b}3")] {
+        for turn in 0..4 {
+            let mut ops = [Op::new(first.as_bytes(), counted(10), ONE), Op::new(second.as_bytes(), day, ONE)];
+            let refused = store.acquire_all(&mut ops).await.unwrap();
+            assert_eq!(refused, (turn >= 2).then_some(1), "{first}, {second}");
+        }
+        assert_eq!(taken(&store, first, counted(10)).await, 2, "{first}, {second}");
+    }
+    assert_eq!(cross_slots(&cluster), 0);
 }

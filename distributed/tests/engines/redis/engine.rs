@@ -70,7 +70,11 @@ impl Engine for Keys {
 
     /// Returns the expiry of a key as the time from which its bucket is full.
     async fn rows(&mut self) -> Rows {
-        let names: Vec<Vec<u8>> = self.other.keys("tollgate:*").unwrap();
+        let mut names: Vec<Vec<u8>> = self.other.keys("tollgate:*").unwrap();
+        names.retain(|name| !name.starts_with(b"tollgate::"));
+        if names.is_empty() {
+            return Rows::new();
+        }
         let mut read = redis::pipe();
         for name in &names {
             read.get(name).cmd("PEXPIRETIME").arg(name).cmd("PEXPIREAT").arg(name).arg(SEEN_MS).ignore();
