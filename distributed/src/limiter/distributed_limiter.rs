@@ -291,8 +291,8 @@ where
     ///
     /// This takes up to four rounds of calls, and the pauses between them are half a second
     /// together, or one horizon if that is longer. Tokens that mature later, or while the store
-    /// does not answer, are lost. A drop of the last handle does the same in the background. After a
-    /// `fork`, the child does nothing: the tokens are those of its parent.
+    /// does not answer, are lost. A drop of the last handle does the same in the background. After
+    /// a `fork`, the child does nothing: the tokens are those of its parent.
     pub async fn shutdown(&self) {
         self.inner.shared.closed.close();
         if self.inner.shared.has_forked() {

@@ -29,8 +29,8 @@ pub struct DistributedStats {
     pub by_fallback: u64,
     /// Decisions by the policy, while the store did not answer.
     pub by_policy: u64,
-    /// Decisions of the former two kinds though the store answers: each waited for a call of its key
-    /// and then for its own, and an answer takes more than half of the deadline.
+    /// Decisions of the former two kinds though the store answers: each waited for a call of its
+    /// key and then for its own, and an answer takes more than half of the deadline.
     pub overdue: u64,
     /// Refusals, by any source.
     pub denied: u64,
