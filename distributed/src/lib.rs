@@ -58,7 +58,7 @@ pub mod _guide {}
 #[doc(hidden)]
 pub use crate::redis::fuzzing as redis_fuzzing;
 #[cfg(feature = "redis")]
-pub use crate::redis::{builder::RedisStoreBuilder, log::SlidingLog, store::RedisStore};
+pub use crate::redis::{builder::RedisStoreBuilder, store::RedisStore};
 #[cfg(feature = "http")]
 pub use http::shared_key::{SharedDigest, SharedHeaderKey};
 #[cfg(feature = "mysql")]

@@ -66,8 +66,6 @@ pub enum InvalidOption {
     Spec(InvalidSpec),
     /// The name is missing or empty, longer than 64 bytes, or has a `:`.
     Name(String),
-    /// The limit of a log is 0, or above the greatest: its value, and the greatest.
-    Limit(u64, u64),
     /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
     Share(f64),
     /// A time is out of its bounds: its name, its value, and the least and the greatest time.
@@ -140,8 +138,7 @@ where
     /// A [window](tollgate::Window) grants the fleet at most its limit in each window by the clock
     /// of the store: with late and lost answers, and through a change of the limit. A request of
     /// more than the tokens left is refused without a call until the window ends. But one request
-    /// asks the store again after a second, after two more and so on up to a minute, as another
-    /// process may have given tokens back.
+    /// asks the store again after 2 s, when the idle leases of other processes have come back.
     pub fn exact(self) -> Self {
         DistributedBuilder { horizon: None, ..self }
     }
@@ -223,7 +220,7 @@ where
         let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
         self.check()?;
         let horizon = self.horizon.unwrap_or_default();
-        let terms = Terms::new(self.rule.into(), horizon).map_err(InvalidOption::Spec)?;
+        let terms = Terms::of_limiter(self.rule.into(), horizon, None).map_err(InvalidOption::Spec)?;
         let origin = self.clock.now();
         let local = self.local.map(|quota| {
             RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
@@ -297,9 +294,6 @@ impl fmt::Display for InvalidOption {
             }
             InvalidOption::Name(name) => {
                 write!(f, "the name {name:?} is not of 1 to {MAX_NAME} bytes without a \":\"")
-            }
-            InvalidOption::Limit(limit, most) => {
-                write!(f, "a log of {limit} calls is not between 1 and {most}")
             }
             InvalidOption::Share(share) => write!(f, "a share of {share} is not above 0 and at most 1"),
             InvalidOption::Time(name, time, least, most) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate::{AnyRule, Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
+use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
 
 use super::plan::{Plan, Plans};
 use super::report::Report;
@@ -23,7 +23,7 @@ use super::waiting::Waiting;
 use crate::key::StoreKey;
 use crate::law::amount::Amount;
 use crate::law::any_law::Law;
-use crate::law::spec::InvalidSpec;
+use crate::lease::gate::Gate;
 use crate::lease::terms::{Terms, TermsKind};
 use crate::store::op::{Op, Store};
 
@@ -200,7 +200,7 @@ where
     ///
     /// A key that this process does not keep has a full bucket.
     pub fn known<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Snapshot {
-        Snapshot::from(self.look(Some(key), self.rule()))
+        Snapshot::from(self.look(Some(key), self.rule().into()))
     }
 
     /// Reads the bucket of a key by a call of the store, and takes nothing.
@@ -217,6 +217,9 @@ where
         Q: ToKey<K> + StoreKey + ?Sized,
     {
         let shared = &self.inner.shared;
+        if self.inner.gate_under(None) != Gate::Counted {
+            return Ok(Sourced::new(self.known(key), Source::Lease));
+        }
         let (key, terms) = (self.stored(Some(key)), self.inner.terms());
         let unavailable = || {
             let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(shared.rtt()));
@@ -239,50 +242,6 @@ where
         }
         let (left, reset) = law.level(ops[0].answer);
         Ok(Sourced::new(Snapshot::from(Granted::from_parts(0, left, reset)), Source::Store))
-    }
-
-    /// Returns the rule in force.
-    #[must_use]
-    pub fn rule(&self) -> R {
-        self.inner.rule.lock().unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Sets the rule of all keys without a plan, in this process.
-    ///
-    /// Call it in each process of the fleet. While processes have different rules, a bucket keeps
-    /// its whole tokens at each change from one to the other, and a window its count. A window of
-    /// another period or with other edges takes the whole count into its present window. Tokens at
-    /// hand are given back. The spent tokens of a key and its tokens of an outage stay as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSpec`] if a store cannot count the rule.
-    pub fn set_rule(&self, rule: R) -> Result<(), InvalidSpec> {
-        let terms = Arc::new(Terms::new(rule.into(), self.inner.horizon)?);
-        *self.inner.rule.lock().unwrap_or_else(PoisonError::into_inner) = (rule, terms);
-        let slots = self.inner.slots.map.pin();
-        for (key, slot) in slots.iter().filter(|(_, slot)| !slot.terms.is_planned) {
-            self.inner.replace(key.clone(), slot, None);
-        }
-        Ok(())
-    }
-
-    /// Returns a plan: another rule, for some of the keys.
-    ///
-    /// All plans of a key share its bucket, or its count: a plan of a window is the window of the
-    /// limiter with another limit.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSpec`] if a store cannot count the rule, or if it is a window of another period, of
-    /// another kind or with other edges.
-    pub fn plan(&self, rule: R) -> Result<Plan<R>, InvalidSpec> {
-        if let (AnyRule::Window(plan), AnyRule::Window(own)) = (rule.into(), self.rule().into())
-            && own.with_limit(plan.limit()) != Ok(plan)
-        {
-            return Err(InvalidSpec::of_plan(plan, own));
-        }
-        self.inner.plans.of(rule, self.inner.horizon)
     }
 
     /// Gives all tokens back, and ends the background task. Later requests are decided by the
@@ -323,18 +282,9 @@ where
 }
 
 impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
-    pub(crate) fn terms(&self) -> Arc<Terms> {
-        self.rule.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
-    }
-
-    /// Returns the terms of a plan, or those of the limiter.
-    pub(crate) fn terms_under(&self, plan: Option<&Arc<Terms>>) -> Arc<Terms> {
-        plan.map_or_else(|| self.terms(), Arc::clone)
-    }
-
     /// Puts a slot under other terms in the place of this one, which gives its tokens back. The
     /// state of the key stays.
-    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Arc<Terms>>) {
+    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Plan<R>>) {
         let terms = self.terms_under(plan);
         let by = self.shared.slot(slot.key.clone(), true, terms.clone());
         if self.slots.replace(key, slot, by) {

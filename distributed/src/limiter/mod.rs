@@ -9,6 +9,7 @@ pub(crate) mod flush;
 pub(crate) mod keeper;
 pub(crate) mod plan;
 pub(crate) mod report;
+mod rules;
 mod series;
 pub(crate) mod shared;
 pub(crate) mod shared_rule;

@@ -11,7 +11,8 @@ pub enum Source {
     /// The local limit in front of the shared one.
     Local,
     /// Tokens that this process holds. Also a refusal of tokens that mature later, and one of
-    /// [`try_acquire`](crate::DistributedLimiter::try_acquire) while a call for them is due.
+    /// [`try_acquire`](crate::DistributedLimiter::try_acquire) while a call for them is due, and
+    /// each decision of a rule that is unlimited or blocked.
     Lease,
     /// A refusal by the level that the store had at its last answer, or of more tokens than the
     /// burst.

@@ -10,9 +10,6 @@ pub(crate) static STEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_
 /// The script of the steps of counts.
 pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("count.lua")));
 
-/// The script of a sliding log.
-pub(crate) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("log.lua")));
-
 /// The text of a script, and the digest by which servers call it.
 #[derive(Debug)]
 pub(crate) struct Script {

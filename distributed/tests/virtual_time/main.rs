@@ -5,6 +5,7 @@ mod breaker;
 mod counts;
 mod disorder;
 mod fleet;
+mod gates;
 mod matrix;
 mod outage;
 mod verbs;
