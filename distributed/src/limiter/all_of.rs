@@ -39,11 +39,11 @@ where
     R: SharedRule,
 {
     fn take(&self) -> Decision {
-        self.limiter.try_acquire_n(&self.key, self.n)
+        self.limiter.key(&self.key).n(self.n).try_acquire_local()
     }
 
     fn ask(&self) -> Pin<Box<dyn Future<Output = Decision> + Send + '_>> {
-        Box::pin(self.limiter.ask_n(&self.key, self.n))
+        Box::pin(self.limiter.key(&self.key).n(self.n).ask())
     }
 
     fn give_back(&self) {

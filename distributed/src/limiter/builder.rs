@@ -88,10 +88,10 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     /// let store = MemoryStore::new(|| 1_767_225_600_000_000);
     /// let daily = DistributedLimiter::<String, _>::builder(Window::per_day(1_000).utc(), store);
     /// let daily = daily.name("daily").build()?;
-    /// assert_eq!(daily.ask_n("ada", 400).await?.remaining(), 600);
+    /// assert_eq!(daily.key("ada").n(400).ask().await?.remaining(), 600);
     /// let gold = daily.plan(Window::per_day(5_000).utc())?;
     /// // The plan has the same count.
-    /// assert_eq!(daily.ask_as("ada", 100, &gold).await?.remaining(), 4_500);
+    /// assert_eq!(daily.key("ada").n(100).under(&gold).ask().await?.remaining(), 4_500);
     /// # Ok(())
     /// # }
     /// ```
@@ -130,8 +130,9 @@ where
     /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. Tokens
     /// of a late answer, of a dropped request and of a refund go back to the store at once: they
     /// are not granted from here while the bucket refills. A request that does not wait
-    /// ([`try_acquire`](DistributedLimiter::try_acquire)) is granted tokens that the store granted
-    /// up to a second before: for it alone each process adds at most the tokens of one request.
+    /// ([`try_acquire_local`](DistributedLimiter::try_acquire_local)) is granted tokens that the
+    /// store granted up to a second before: for it alone each process adds at most the tokens of
+    /// one request.
     ///
     /// A request for tokens that cannot be there is refused without a call, for up to a second.
     ///
@@ -190,7 +191,7 @@ where
     /// bucket is full: of at most as many keys.
     ///
     /// For a key beyond them, [`ask`](DistributedLimiter::ask) calls the store for each request,
-    /// [`try_acquire`](DistributedLimiter::try_acquire) refuses with
+    /// [`try_acquire_local`](DistributedLimiter::try_acquire_local) refuses with
     /// [`Reason::Full`](tollgate::Reason::Full), and a refund is lost. During an outage all such
     /// keys share one bucket of [`OnOutage::Local`].
     pub fn max_keys(self, max_keys: usize) -> Self {

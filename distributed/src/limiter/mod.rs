@@ -1,6 +1,7 @@
 //! The public limiter: its keys, its calls, its background task and its counts.
 
 pub(crate) mod all_of;
+pub(crate) mod ask;
 mod at_hand;
 pub(crate) mod builder;
 pub(crate) mod counters;

@@ -29,18 +29,18 @@ async fn a_plan_may_be_unlimited_or_blocked() {
     for (world, limiter) in in_both_modes(Quota::per_hour(10)) {
         let partner = limiter.plan(Quota::UNLIMITED).unwrap();
         let banned = limiter.plan(Quota::BLOCKED).unwrap();
-        assert_eq!(limiter.ask_n(&KEY, 4).await.unwrap().remaining(), 6);
+        assert_eq!(limiter.key(&KEY).n(4).ask().await.unwrap().remaining(), 6);
         let calls = world.calls.load(Relaxed);
         for n in [0, 1, 11, u64::MAX] {
-            let granted = limiter.ask_as(&KEY, n, &partner).await.unwrap();
+            let granted = limiter.key(&KEY).n(n).under(&partner).ask().await.unwrap();
             assert_eq!((granted.tokens(), granted.remaining()), (n, u64::MAX));
             assert_eq!((granted.reset_after(), granted.source()), (Duration::ZERO, Source::Lease));
         }
-        let denied = limiter.try_acquire_as(&KEY, 1, &banned).unwrap_err();
+        let denied = limiter.key(&KEY).under(&banned).try_acquire_local().unwrap_err();
         assert_eq!((denied.reason(), denied.retry_after()), (Reason::Blocked, None));
-        assert!(limiter.ask_as(&KEY, 0, &banned).await.is_ok());
+        assert!(limiter.key(&KEY).n(0).under(&banned).ask().await.is_ok());
         assert_eq!(world.calls.load(Relaxed), calls);
-        assert_eq!(limiter.ask_n(&KEY, 6).await.unwrap().remaining(), 0);
+        assert_eq!(limiter.key(&KEY).n(6).ask().await.unwrap().remaining(), 0);
         assert_eq!(limiter.stats().denied, 1);
     }
 }
@@ -51,8 +51,8 @@ async fn a_plan_may_be_unlimited_or_blocked() {
 async fn a_pause_ends_and_the_tokens_are_there() {
     for (world, limiter) in in_both_modes(Quota::per_hour(10)) {
         let [gold, partner] = [Quota::per_hour(20), Quota::UNLIMITED].map(|plan| limiter.plan(plan).unwrap());
-        assert!(limiter.ask_n(&KEY, 8).await.is_ok());
-        assert!(limiter.ask_as(&2, 8, &gold).await.is_ok());
+        assert!(limiter.key(&KEY).n(8).ask().await.is_ok());
+        assert!(limiter.key(&2).n(8).under(&gold).ask().await.is_ok());
         limiter.refund(&KEY, 2);
         limiter.set_rule(Quota::BLOCKED).unwrap();
         assert_eq!((limiter.rule(), limiter.known(&KEY).remaining()), (Quota::BLOCKED, 0));
@@ -60,11 +60,11 @@ async fn a_pause_ends_and_the_tokens_are_there() {
         let calls = world.calls.load(Relaxed);
         for key in [KEY, 2, 3] {
             for decision in [
-                limiter.try_acquire(&key),
+                limiter.try_acquire_local(&key),
                 limiter.ask(&key).await,
                 limiter.acquire(&key).await,
-                limiter.ask_as(&key, 1, &gold).await,
-                limiter.ask_as(&key, 1, &partner).await,
+                limiter.key(&key).under(&gold).ask().await,
+                limiter.key(&key).under(&partner).ask().await,
             ] {
                 assert_eq!(decision.unwrap_err().reason(), Reason::Blocked);
             }
@@ -75,11 +75,11 @@ async fn a_pause_ends_and_the_tokens_are_there() {
         limiter.charge(&2, 3);
         sleep(Duration::from_secs(2)).await;
         limiter.set_rule(Quota::UNLIMITED).unwrap();
-        assert!(limiter.ask_n(&KEY, 1_000).await.is_ok());
-        assert!(limiter.ask_as(&KEY, 21, &gold).await.is_err());
+        assert!(limiter.key(&KEY).n(1_000).ask().await.is_ok());
+        assert!(limiter.key(&KEY).n(21).under(&gold).ask().await.is_err());
         limiter.set_rule(Quota::per_hour(10)).unwrap();
         assert_eq!(limiter.peek(&KEY).await.unwrap().remaining(), 5);
-        assert_eq!(limiter.ask_n(&KEY, 5).await.unwrap().remaining(), 0);
+        assert_eq!(limiter.key(&KEY).n(5).ask().await.unwrap().remaining(), 0);
         // Of 20 tokens under the plan 8 were taken. The others are 10 in the limiter's bucket.
         assert_eq!(limiter.peek(&2).await.unwrap().remaining(), 7);
         limiter.shutdown().await;
@@ -92,17 +92,17 @@ async fn a_window_may_be_blocked() {
     let rule = Window::per_hour(10).utc();
     for (world, limiter) in in_both_modes(rule) {
         let banned = limiter.plan(rule.blocked()).unwrap();
-        assert!(limiter.ask_n(&KEY, 4).await.is_ok());
+        assert!(limiter.key(&KEY).n(4).ask().await.is_ok());
         let calls = world.calls.load(Relaxed);
-        assert_eq!(limiter.ask_as(&KEY, 1, &banned).await.unwrap_err().reason(), Reason::Blocked);
+        assert_eq!(limiter.key(&KEY).under(&banned).ask().await.unwrap_err().reason(), Reason::Blocked);
         limiter.set_rule(rule.blocked()).unwrap();
         assert_eq!(limiter.ask(&KEY).await.unwrap_err().reason(), Reason::Blocked);
         assert_eq!(world.calls.load(Relaxed), calls);
         let gold = limiter.plan(Window::per_hour(20).utc()).unwrap();
-        assert_eq!(limiter.ask_as(&KEY, 1, &gold).await.unwrap_err().reason(), Reason::Blocked);
+        assert_eq!(limiter.key(&KEY).under(&gold).ask().await.unwrap_err().reason(), Reason::Blocked);
         limiter.set_rule(rule).unwrap();
-        assert_eq!(limiter.ask_n(&KEY, 6).await.unwrap().remaining(), 0);
-        assert_eq!(limiter.ask_as(&KEY, 10, &gold).await.unwrap().remaining(), 0);
+        assert_eq!(limiter.key(&KEY).n(6).ask().await.unwrap().remaining(), 0);
+        assert_eq!(limiter.key(&KEY).n(10).under(&gold).ask().await.unwrap().remaining(), 0);
         let other = limiter.plan(Window::per_hour(5).blocked()).unwrap_err().to_string();
         assert!(other.contains("shares no count with 10/h fixed utc"), "{other}");
     }
@@ -117,7 +117,7 @@ async fn a_limiter_may_begin_unlimited_or_blocked() {
             assert_eq!(limiter.known(&KEY).remaining(), rule.capacity());
             assert_eq!(world.calls.load(Relaxed), 0);
             limiter.set_rule(Quota::per_hour(3)).unwrap();
-            assert_eq!(limiter.ask_n(&KEY, 3).await.unwrap().remaining(), 0);
+            assert_eq!(limiter.key(&KEY).n(3).ask().await.unwrap().remaining(), 0);
             assert!(limiter.ask(&KEY).await.is_err());
         }
     }

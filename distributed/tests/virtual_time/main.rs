@@ -9,6 +9,7 @@ mod gates;
 mod matrix;
 mod outage;
 mod verbs;
+mod window_calls;
 mod window_matrix;
 mod windows;
 mod world;

@@ -76,21 +76,21 @@ async fn a_fleet_has_one_window() {
 async fn tokens_of_a_window_that_is_over_are_dropped() {
     let world = before_edge(10);
     let limiter = world.process(Window::per_minute(100).utc()).build().unwrap();
-    limiter.ask_n(&KEY, 60).await.unwrap();
+    limiter.key(&KEY).n(60).ask().await.unwrap();
     limiter.refund(&KEY, 60);
-    assert_eq!(limiter.try_acquire_n(&KEY, 10).unwrap().source(), Source::Lease);
+    assert_eq!(limiter.key(&KEY).n(10).try_acquire_local().unwrap().source(), Source::Lease);
     world.sleep_until(9.99).await;
     // The lease was idle, so it went back: 10 tokens are used.
     assert_eq!(limiter.peek(&KEY).await.unwrap().remaining(), 90);
-    limiter.ask_n(&KEY, 30).await.unwrap();
+    limiter.key(&KEY).n(30).ask().await.unwrap();
     limiter.refund(&KEY, 30);
     world.sleep_until(10.001).await;
-    assert!(limiter.try_acquire(&KEY).is_err(), "the tokens are of the window before");
-    let granted = limiter.ask_n(&KEY, 100).await.unwrap();
+    assert!(limiter.try_acquire_local(&KEY).is_err(), "the tokens are of the window before");
+    let granted = limiter.key(&KEY).n(100).ask().await.unwrap();
     assert_eq!((granted.remaining(), granted.source()), (0, Source::Store));
     // Nor does a refund of tokens of the window before come in.
     limiter.refund(&KEY, 130);
-    assert!(limiter.ask_n(&KEY, 101).await.is_err());
+    assert!(limiter.key(&KEY).n(101).ask().await.is_err());
     assert_eq!(drain(&limiter, 200).await, 100);
 }
 
@@ -134,14 +134,14 @@ async fn plans_and_another_limit_share_the_count() {
         let builder = world.process(rule);
         let limiter = if is_exact { builder.exact() } else { builder }.build().unwrap();
         let gold = limiter.plan(Window::per_minute(30).utc()).unwrap();
-        assert_eq!(limiter.ask_n(&KEY, 10).await.unwrap().remaining(), 0);
+        assert_eq!(limiter.key(&KEY).n(10).ask().await.unwrap().remaining(), 0);
         assert!(limiter.ask(&KEY).await.is_err());
-        assert_eq!(limiter.ask_as(&KEY, 15, &gold).await.unwrap().remaining(), 5);
+        assert_eq!(limiter.key(&KEY).n(15).under(&gold).ask().await.unwrap().remaining(), 5);
         assert!(limiter.ask(&KEY).await.is_err());
         limiter.set_rule(Window::per_minute(27).utc()).unwrap();
         assert_eq!(limiter.rule().limit(), 27);
-        assert!(limiter.ask_n(&KEY, 3).await.is_err());
-        assert!(limiter.ask_n(&KEY, 2).await.is_ok());
+        assert!(limiter.key(&KEY).n(3).ask().await.is_err());
+        assert!(limiter.key(&KEY).n(2).ask().await.is_ok());
         let other = limiter.plan(Window::per_hour(30).utc()).unwrap_err().to_string();
         assert_eq!(
             other,
@@ -155,7 +155,7 @@ async fn plans_and_another_limit_share_the_count() {
 async fn a_charge_is_of_its_window() {
     let world = before_edge(10);
     let limiter = world.process(Window::per_minute(10).utc()).exact().build().unwrap();
-    assert!(limiter.ask_n(&KEY, 4).await.is_ok());
+    assert!(limiter.key(&KEY).n(4).ask().await.is_ok());
     limiter.charge(&KEY, 5);
     sleep(RTT * 2).await;
     assert_eq!(limiter.peek(&KEY).await.unwrap().remaining(), 1);
@@ -163,7 +163,7 @@ async fn a_charge_is_of_its_window() {
     limiter.charge(&KEY, 3);
     world.sleep_until(10.1).await;
     world.down.store(false, Relaxed);
-    assert!(limiter.ask_n(&KEY, 10).await.is_ok());
+    assert!(limiter.key(&KEY).n(10).ask().await.is_ok());
 }
 
 /// An outage grants the share of the tokens that were left, then the share of each window. Those of
@@ -176,7 +176,7 @@ async fn an_outage_grants_a_share_of_each_window() {
         let world = before_edge(10);
         let builder = world.process(rule).exact().on_outage(OnOutage::Local { share: 0.5 });
         let limiter = builder.build().unwrap();
-        assert!(limiter.ask_n(&KEY, 60).await.is_ok());
+        assert!(limiter.key(&KEY).n(60).ask().await.is_ok());
         world.down.store(true, Relaxed);
         assert_eq!(drain(&limiter, 100).await, 20, "{name}: half of 40");
         if name == "sliding" {

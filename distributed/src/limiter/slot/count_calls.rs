@@ -105,14 +105,7 @@ impl Slot {
             false => self.lease.put(back),
         }
         self.lease.put(pool);
-        let keep = match self.terms.is_leased() {
-            _ if self.left.load(Relaxed) => 0,
-            true => u64::MAX,
-            false if is_late => 0,
-            false => state.keep,
-        };
-        self.give_back(state, self.lease.take_up_to(self.lease.matured().saturating_sub(keep)));
-        self.has_more(state)
+        self.keep_wanted(state, is_late)
     }
 
     /// Answers the waiting requests in order, by the granted tokens and those at hand, up to the
