@@ -57,7 +57,7 @@ where
     R: SharedRule,
 {
     fn take(&self) -> Decision {
-        self.limiter.try_acquire_n(&self.key, self.n)
+        self.limiter.key(&self.key).n(self.n).try_acquire_local()
     }
 
     fn begin(&self) -> Next {

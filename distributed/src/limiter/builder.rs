@@ -64,8 +64,6 @@ pub enum InvalidOption {
     Spec(InvalidSpec),
     /// The name is missing or empty, longer than 64 bytes, or has a `:`.
     Name(String),
-    /// The limit of a log is 0, or above the greatest: its value, and the greatest.
-    Limit(u64, u64),
     /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
     Share(f64),
     /// A time is out of its bounds: its name, its value, and the least and the greatest time.
@@ -88,10 +86,10 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     /// let store = MemoryStore::new(|| 1_767_225_600_000_000);
     /// let daily = DistributedLimiter::<String, _>::builder(Window::per_day(1_000).utc(), store);
     /// let daily = daily.name("daily").build()?;
-    /// assert_eq!(daily.ask_n("ada", 400).await?.remaining(), 600);
+    /// assert_eq!(daily.key("ada").n(400).ask().await?.remaining(), 600);
     /// let gold = daily.plan(Window::per_day(5_000).utc())?;
     /// // The plan has the same count.
-    /// assert_eq!(daily.ask_as("ada", 100, &gold).await?.remaining(), 4_500);
+    /// assert_eq!(daily.key("ada").n(100).under(&gold).ask().await?.remaining(), 4_500);
     /// # Ok(())
     /// # }
     /// ```
@@ -130,16 +128,16 @@ where
     /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. Tokens
     /// of a late answer, of a dropped request and of a refund go back to the store at once: they
     /// are not granted from here while the bucket refills. A request that does not wait
-    /// ([`try_acquire`](DistributedLimiter::try_acquire)) is granted tokens that the store granted
-    /// up to a second before: for it alone each process adds at most the tokens of one request.
+    /// ([`try_acquire_local`](DistributedLimiter::try_acquire_local)) is granted tokens that the
+    /// store granted up to a second before: for it alone each process adds at most the tokens of
+    /// one request.
     ///
     /// A request for tokens that cannot be there is refused without a call, for up to a second.
     ///
     /// A [window](tollgate::Window) grants the fleet at most its limit in each window by the clock
     /// of the store: with late and lost answers, and through a change of the limit. A request of
     /// more than the tokens left is refused without a call until the window ends. But one request
-    /// asks the store again after a second, after two more and so on up to a minute, as another
-    /// process may have given tokens back.
+    /// asks the store again after 2 s, when the idle leases of other processes have come back.
     pub fn exact(self) -> Self {
         DistributedBuilder { horizon: None, ..self }
     }
@@ -192,7 +190,7 @@ where
     /// bucket is full: of at most as many keys.
     ///
     /// For a key beyond them, [`ask`](DistributedLimiter::ask) calls the store for each request,
-    /// [`try_acquire`](DistributedLimiter::try_acquire) refuses with
+    /// [`try_acquire_local`](DistributedLimiter::try_acquire_local) refuses with
     /// [`Reason::Full`](tollgate::Reason::Full), and a refund is lost. During an outage all such
     /// keys share one bucket of [`OnOutage::Local`].
     pub fn max_keys(self, max_keys: usize) -> Self {
@@ -222,7 +220,7 @@ where
         let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
         self.check()?;
         let horizon = self.horizon.unwrap_or_default();
-        let terms = Terms::new(self.rule.into(), horizon).map_err(InvalidOption::Spec)?;
+        let terms = Terms::of_limiter(self.rule.into(), horizon, None).map_err(InvalidOption::Spec)?;
         let origin = self.clock.now();
         let local = self.local.map(|quota| {
             RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
@@ -298,9 +296,6 @@ impl fmt::Display for InvalidOption {
             }
             InvalidOption::Name(name) => {
                 write!(f, "the name {name:?} is not of 1 to {MAX_NAME} bytes without a \":\"")
-            }
-            InvalidOption::Limit(limit, most) => {
-                write!(f, "a log of {limit} calls is not between 1 and {most}")
             }
             InvalidOption::Share(share) => write!(f, "a share of {share} is not above 0 and at most 1"),
             InvalidOption::Time(name, time, least, most) => {

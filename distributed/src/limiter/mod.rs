@@ -1,6 +1,7 @@
 //! The public limiter: its keys, its calls, its background task and its counts.
 
 pub(crate) mod all_of;
+pub(crate) mod ask;
 mod at_hand;
 pub(crate) mod builder;
 pub(crate) mod counters;
@@ -11,6 +12,7 @@ mod joint;
 pub(crate) mod keeper;
 pub(crate) mod plan;
 pub(crate) mod report;
+mod rules;
 mod series;
 pub(crate) mod shared;
 pub(crate) mod shared_rule;

@@ -146,6 +146,15 @@ impl<S: Store> Shared<S> {
         self.lanes.is_any_open() && self.lane(key).breaker.is_open()
     }
 
+    /// Notes a decision of a rule that is open or shut.
+    #[cold]
+    pub(crate) fn at_gate(&self, decided: Result<Granted, Denied>) -> Decision {
+        match decided {
+            Ok(granted) => self.granted(granted, Source::Lease),
+            Err(denied) => self.denied(denied, Source::Lease),
+        }
+    }
+
     /// Decides by the policy of an outage.
     #[cold]
     pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {

@@ -18,7 +18,7 @@ pub struct DistributedStats {
     /// Requests of keys that found no room among [`max_keys`](crate::DistributedBuilder::max_keys).
     pub without_room: u64,
     /// Grants from tokens at hand, refusals of tokens that mature later, and refusals of
-    /// `try_acquire` without a lease.
+    /// `try_acquire_local` without a lease.
     pub by_lease: u64,
     /// Refusals by the level that the store had at its last answer, and of more tokens than the
     /// burst.

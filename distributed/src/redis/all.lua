@@ -5,7 +5,7 @@
 -- ARGV[1]  the number of the buckets
 -- ARGV[2], ARGV[3]  the specs and the calls of the buckets
 -- ARGV[4]  the calls of the counts
--- ARGV[5]  if given, a missing bucket was empty when the server started
+-- ARGV[5]  if given, a missing bucket was empty and a missing count used up when the server started
 --
 -- Returns the answer of the buckets, then that of the counts. If a call is granted no token, none
 -- is written.
@@ -27,7 +27,7 @@ end
 
 local reply = buckets(first, { ARGV[2], ARGV[3], ARGV[5] }, later)
 if reply.err then return reply end
-local others = counts(last, { ARGV[4] }, later)
+local others = counts(last, { ARGV[4], ARGV[5] }, later)
 if others.err then return others end
 local refused = false
 for i = 1, #reply - 1, 2 do refused = refused or reply[i] == 0 end

@@ -86,14 +86,16 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets whether a missing bucket counts as one that was empty when the server started. By
-    /// default it is full.
+    /// Sets whether a missing bucket counts as one that was empty when the server started, and a
+    /// missing count as one that was used up then. By default the bucket is full, and the count is
+    /// empty.
     ///
-    /// A server that restarts without its data has lost all buckets. Without the guard each restart
+    /// A server that restarts without its data has lost all of them. Without the guard each restart
     /// adds a burst to the tokens of a key; with it none does. The price: after any start of a
     /// server, also with its data or as a replica, new keys have less than their burst until the
-    /// server has run for the time in which a bucket fills. The time of the start is known to a
-    /// second, and the guard takes the later end.
+    /// server has run for the time in which a bucket fills. A new key has no token of a window
+    /// until the one that ran at the start is over, or for a period from the first use. The time of
+    /// the start is known to a second, and the guard takes the later end.
     ///
     /// The guard costs the server some 5 µs for each script with a missing bucket. The account
     /// needs permission for `INFO`.

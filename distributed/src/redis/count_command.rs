@@ -24,13 +24,17 @@ pub(super) fn name(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns the script call of a batch, each on a count: another one is left out.
-pub(crate) fn counts(prefix: &[u8], ops: &[Op<'_>]) -> ScriptCall {
+/// Returns the script call of a batch, each on a count: another one is left out. With `guard`, a
+/// missing count was used up when the server started.
+pub(crate) fn counts(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> ScriptCall {
     let mut command = COUNT.command(ops.len());
     for op in ops {
         command.arg(name(prefix, op.key));
     }
     command.arg(pack_counts(ops));
+    if guard {
+        command.arg(1);
+    }
     let first = ops.first().map(|op| name(prefix, op.key)).unwrap_or_default();
     ScriptCall { key: first, script: &COUNT, command, length: ops.len() * 4 + 1 }
 }

@@ -12,7 +12,6 @@ mod count_command;
 mod errors;
 pub mod fuzzing;
 mod link;
-pub(crate) mod log;
 mod node;
 mod script;
 mod server;

@@ -10,9 +10,6 @@ pub(crate) static STEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_
 /// The script of the steps of counts.
 pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("count.lua")));
 
-/// The script of a sliding log.
-pub(crate) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("log.lua")));
-
 /// The script of the steps of buckets and of counts, all or none: it has the texts of both.
 pub(crate) static ALL: LazyLock<Script> = LazyLock::new(|| {
     let function = |name, text| format!("local function {name}(KEYS, ARGV, redis)\n{text}end\n");

@@ -77,12 +77,8 @@ impl RedisStore {
         &self.server
     }
 
-    pub(crate) fn prefix(&self) -> &[u8] {
-        &self.prefix
-    }
-
     /// Sends each group as one command, all at once. Returns the groups that failed.
-    pub(super) async fn send<'g, 'k>(
+    async fn send<'g, 'k>(
         &self,
         groups: impl Iterator<Item = &'g mut [Op<'k>]>,
         call: impl Fn(&[Op<'k>]) -> ScriptCall,
@@ -109,7 +105,7 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         let call = |group: &[Op<'_>]| match group {
-            [Op { law: Law::Count(_), .. }, ..] => counts(&self.prefix, group),
+            [Op { law: Law::Count(_), .. }, ..] => counts(&self.prefix, group, self.guard),
             _ => steps(&self.prefix, group, self.guard),
         };
         let read = |numbers: &[i64], group: &mut [Op<'_>]| match group {
@@ -196,13 +192,13 @@ impl fmt::Debug for RedisStore {
 }
 
 /// The calls of a command that failed.
-pub(super) struct Failed<'g, 'k> {
-    pub(super) group: &'g mut [Op<'k>],
-    pub(super) failure: Failure,
+struct Failed<'g, 'k> {
+    group: &'g mut [Op<'k>],
+    failure: Failure,
 }
 
 /// Returns the first error, with the kind that all have, or unknown if they differ.
-pub(super) fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
+fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
     let same = failed.windows(2).all(|pair| pair[0].failure.kind() == pair[1].failure.kind());
     let Failed { group, failure } = failed.into_iter().next()?;
     let kind = if same { failure.kind() } else { StoreErrorKind::Unknown };

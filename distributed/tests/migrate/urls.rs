@@ -96,7 +96,6 @@ async fn each_scheme_of_redis_opens_its_store() {
         is_a_handle(&store);
         let AnyStore::Redis(store) = store else { continue };
         is_a_handle(&store);
-        is_a_handle(&tollgate_distributed::SlidingLog::new(&store));
         // A store without tables has no rows to take tokens from.
         let requester = TokenRequester::new(AnyStore::Redis(store));
         assert_eq!(requester.migrate().await.unwrap_err().kind(), StoreErrorKind::Permanent);

@@ -73,7 +73,7 @@ async fn three_limits_are_one_round_trip() {
     assert_eq!((world.calls.load(Relaxed), world.ops.load(Relaxed), world.now()), (1, 3, RTT));
     assert_eq!(limits.left().await[1..], [4_997, 997]);
     // One token of the bucket is at hand, and the store is asked for the other one.
-    assert!(limits.bucket.try_acquire(&1).is_err());
+    assert!(limits.bucket.try_acquire_local(&1).is_err());
     sleep(RTT * 2).await;
     let before = world.calls.load(Relaxed);
     ask_all_of(&limits.requests(2)).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_refusal_leaves_all_limits_as_they_were() {
         let limits = Limits::new(&world, is_exact, OnOutage::Deny);
         let other = Limits::new(&world, true, OnOutage::Deny);
         // Another process takes nearly all of the day.
-        other.day.ask_n(&2, other.left().await[1] - 2).await.unwrap();
+        other.day.key(&2).n(other.left().await[1] - 2).ask().await.unwrap();
         sleep(Duration::from_secs(1)).await;
         let before = other.left().await;
         let denied = ask_all_of(&limits.requests(3)).await.unwrap_err();
@@ -158,7 +158,7 @@ async fn failures_leak_no_token_of_several_limits() {
                     ask_all_of(&limits).await.map(|granted| granted.map(Sourced::into_inner))
                 });
                 if turn % 100 == 99 {
-                    by_plan += u64::from(processes[1].bucket.ask_as(&1, 1, &plan).await.is_ok());
+                    by_plan += u64::from(processes[1].bucket.key(&1).under(&plan).ask().await.is_ok());
                 }
                 sleep(Duration::from_millis(4)).await;
             }

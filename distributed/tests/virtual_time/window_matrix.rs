@@ -220,9 +220,11 @@ async fn serve(
     let is_planned = cell.change == Change::TwoPlans && number % 2 == 1;
     let ask = async {
         match is_planned {
-            true => limiter.ask_as(&key, n, &plan).await,
-            false if number % 8 == 7 && cell.change == Change::OneLimit => limiter.try_acquire_n(&key, n),
-            false => limiter.ask_n(&key, n).await,
+            true => limiter.key(&key).n(n).under(&plan).ask().await,
+            false if number % 8 == 7 && cell.change == Change::OneLimit => {
+                limiter.key(&key).n(n).try_acquire_local()
+            }
+            false => limiter.key(&key).n(n).ask().await,
         }
     };
     let drops = [None, Some(Duration::ZERO), Some(Duration::from_millis(3)), None][number % 4];

@@ -139,8 +139,12 @@ impl Slot {
             state.wanted = 0;
         }
         self.serve(state, spec, answer, refused);
-        // The tokens that no later request finds go back. In the exact mode only those stay that
-        // requests without a wait ask for.
+        self.keep_wanted(state, is_late)
+    }
+
+    /// Gives back the tokens that no later request finds. In the exact mode only those stay that
+    /// requests without a wait ask for. Returns whether there is more to ask for.
+    pub(super) fn keep_wanted(&self, state: &mut State, is_late: bool) -> bool {
         let keep = match self.terms.is_leased() {
             _ if self.left.load(Relaxed) => 0,
             true => u64::MAX,

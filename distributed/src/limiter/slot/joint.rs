@@ -7,7 +7,7 @@ use tollgate::{Denied, Granted};
 
 use super::Slot;
 use super::calls::time_until;
-use super::count_calls::FIRST_PAUSE;
+use super::count_calls::GIVEN_BACK;
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::law::count_spec::CountSpec;
@@ -57,8 +57,8 @@ impl Slot {
                     self.key.tell_window(answer, until, sent);
                     self.enter(&mut state, answer.edge_us, until);
                     state.of_window += granted;
-                    let first_pause = FIRST_PAUSE.saturating_add(nanos(self.terms.horizon * 2));
-                    self.key.block_window(is_refused, first_pause, left, now);
+                    let pause = self.idle().saturating_add(GIVEN_BACK);
+                    self.key.block_window(is_refused, pause, left, now);
                 }
                 until.saturating_sub(now)
             }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use redis::Commands;
 use tollgate::Quota;
-use tollgate_distributed::{Amount, Answer, Bucket, Op, RedisStore, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{
+    Amount, Answer, Bucket, Law, Op, RedisStore, Spec, Store, StoreError, StoreErrorKind,
+};
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
 
@@ -227,10 +229,10 @@ pub(crate) fn counted(burst: u64) -> Spec {
 pub(crate) async fn ask(
     store: &RedisStore,
     key: &str,
-    spec: Spec,
+    law: impl Into<Law>,
     amount: Amount,
 ) -> Result<Answer, StoreError> {
-    let mut ops = [Op::new(key.as_bytes(), spec, amount)];
+    let mut ops = [Op::new(key.as_bytes(), law, amount)];
     store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }
 

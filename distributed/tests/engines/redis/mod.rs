@@ -6,7 +6,6 @@ mod engine;
 mod errors;
 mod failover;
 mod fake;
-mod log;
 mod restart;
 mod scripts;
 mod silence;
