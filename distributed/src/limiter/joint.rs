@@ -1,6 +1,7 @@
 //! One call of the store for requests of several limits, all or none.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -117,7 +118,7 @@ impl<S: Store> Shared<S> {
         if failed.is_some() {
             if failed == Some(StoreErrorKind::Unknown) {
                 let lost = parts.iter().map(|part| part.n - part.held).sum();
-                self.counters.lost.fetch_add(lost, std::sync::atomic::Ordering::Relaxed);
+                self.counters.lost.fetch_add(lost, Relaxed);
             }
             return;
         }
@@ -126,8 +127,8 @@ impl<S: Store> Shared<S> {
             let answer = part.law.bound(part.op().amount, answer);
             decided.push(part.slot.end_joint((part.n, part.held), (part.law, answer), sent));
             part.held += u64::try_from(answer.granted).unwrap_or(0);
-            if part.slot.is_low(0) {
-                // The next lease is for the requests to come.
+            if part.slot.is_low(0) || part.slot.key.spent.load(Relaxed) > 0 {
+                // A lease for the requests to come, and the tokens of an outage.
                 part.slot.enqueue_request(&part.queue);
             }
         }

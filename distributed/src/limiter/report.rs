@@ -26,8 +26,8 @@ pub(crate) struct Reported(AtomicU8);
 
 impl Reported {
     /// Makes a report: an event, or without a subscriber a line on stderr for the first one of its
-    /// kind. Each request may meet a permanent error, a wrong plan or a slow answer, so of these the
-    /// first alone is an event, too.
+    /// kind. Each request may meet a permanent error, a wrong plan or a slow answer, so of these
+    /// the first alone is an event, too.
     #[cold]
     pub(crate) fn report(&self, kind: Report, limiter: &str, policy: OnOutage, text: Arguments<'_>) {
         let bit = 1 << kind as u8;

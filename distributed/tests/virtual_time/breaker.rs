@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{Quota, Reason};
 use tollgate_distributed::{
-    DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
+    Answer, DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
 };
 
 use crate::world::{BAD, World};
@@ -171,4 +171,33 @@ async fn requests_of_a_store_that_is_too_slow_are_counted() {
         assert_eq!((stats.overdue, stats.overdue > 100), (stats.by_policy, is_slow), "{rtt} ms: {stats:?}");
         assert_eq!(granted + stats.overdue, 400, "{rtt} ms");
     }
+}
+
+/// Calls that hang give their places back at the deadline, and the next call is sent at once.
+#[tokio::test(start_paused = true)]
+async fn calls_that_hang_hold_up_a_later_one_until_their_deadline() {
+    struct Hanging;
+    impl Store for Hanging {
+        async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+            let hangs =
+                |op: &Op<'_>| matches!(op.key, b"hanging:0" | b"hanging:1" | b"hanging:2" | b"hanging:3");
+            if ops.iter().any(hangs) {
+                std::future::pending::<()>().await;
+            }
+            let now_us = 1 << 50;
+            ops.iter_mut().for_each(|op| op.answer = Answer { granted: op.amount.max, now_us, ..op.answer });
+            Ok(())
+        }
+    }
+    let world = World::new(RTT);
+    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Hanging).name("hanging").clock(world.clock());
+    let limiter = builder.exact().on_outage(OnOutage::Deny).build().unwrap();
+    let ask = async |key: u64| limiter.ask(&key).await.map(|granted| granted.source()).ok();
+    let later = async |key: u64| {
+        sleep(Duration::from_millis(5 * key)).await;
+        ask(key).await
+    };
+    let sources = tokio::join!(later(0), later(1), later(2), later(3), later(4));
+    assert_eq!(sources, (None, None, None, None, Some(Source::Store)));
+    assert!(world.now() < Duration::from_millis(70), "{:?}", world.now());
 }

@@ -187,6 +187,29 @@ async fn failures_leak_no_token_of_several_limits() {
     }
 }
 
+/// The tokens of outages are charged by the calls behind the joint ones.
+#[tokio::test(start_paused = true)]
+async fn outages_of_several_limits_forgive_no_debt() {
+    let world = World::new(RTT);
+    let limits = Limits::new(&world, true, OnOutage::Local { share: 1.0 });
+    let (mut granted, mut without) = (0, 0);
+    for turn in 0..4_000_u64 {
+        world.down.store(turn % 500 >= 300, Relaxed);
+        if let Ok(Some(last)) = ask_all_of(&limits.requests(1)).await {
+            granted += 1;
+            without += u64::from(last.source() == Source::Fallback);
+        }
+        sleep(RTT).await;
+    }
+    let most = 20.0 + 100.0 * world.now().as_secs_f64();
+    println!("{granted} granted, {without} of them in outages, at most {most}");
+    // Tokens that were never charged would be missing in each later outage.
+    assert!(without > 300, "{without} in outages");
+    // A bucket is in debt for a burst at most, and a call is under way at the begin of an outage.
+    assert!((granted as f64) <= most + 20.0, "{granted} granted, at most {most}");
+    assert!((granted as f64) > most * 0.6, "{granted} granted, at most {most}");
+}
+
 /// A late answer of a window that is over neither grants nor goes back into the next one.
 #[tokio::test(start_paused = true)]
 async fn an_edge_between_a_call_and_its_answer_gives_no_token_twice() {
