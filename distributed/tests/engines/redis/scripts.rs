@@ -138,7 +138,7 @@ async fn a_bucket_takes_104_bytes_and_a_count_120_to_248() {
         let spec = CountSpec::new(window.parse().unwrap(), Duration::ZERO).unwrap();
         let key = format!("{}:127.0.0.1", &window[4..]);
         ask(&store, &key, spec, ONE).await.unwrap();
-        sizes.push(bytes(&format!("tollgate::count:{key}")));
+        sizes.push(bytes(&format!("tollgate::count:{{tollgate:{key}}}")));
     }
     println!("{sizes:?} bytes");
     let most = [104, 120, 248];
