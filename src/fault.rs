@@ -50,6 +50,8 @@ pub(crate) enum Fault {
     OverflowFoundEarly,
     /// A grant on the overflow bucket stands even if the key has an entry.
     NoVoidGrants,
+    /// A caller outside of the store does not see that its key has an entry.
+    EntryUnseen,
     /// A reservation is given back although later takes stand on it.
     IgnoreQueuePosition,
     /// A reservation is given back by its mark alone, also where a key is used under plans.

@@ -280,7 +280,7 @@ where
 
 /// Checks that the constructor makes the same quota of its numbers.
 fn is_made_anew(text: &str, quota: Quota) {
-    assert_eq!(Quota::try_per(quota.tokens(), quota.period(), quota.capacity()), Ok(quota), "{text:?}");
+    assert_eq!(quota.try_burst(quota.capacity()), Ok(quota), "{text:?}");
 }
 
 /// Checks that an error quotes a part of the text, or names a bound.

@@ -1,10 +1,8 @@
 //! The step of a shared bucket, the form in which specs go to Redis, and answers of any bytes.
 
-use std::time::Duration;
-
 use arbitrary::{Arbitrary, Unstructured};
-use tollgate::Quota;
 use tollgate_distributed::{Amount, Bucket, Op, Spec, redis_fuzzing};
+use tollgate_testing::quota_text;
 
 /// A quota, a bucket and a call of any numbers, and the bytes that a server sends.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ impl Case {
     /// Holds the answer to the bounds of its call, and reads the bytes as the answer of a server.
     pub fn run(&self) {
         let (tokens, nanos, burst, debt) = self.quota;
-        let Ok(quota) = Quota::try_per(tokens, Duration::from_nanos(nanos), burst) else { return };
+        let Ok(quota) = quota_text((tokens, nanos, burst)).parse() else { return };
         let Ok(spec) = Spec::new(quota, debt.into()) else { return };
         let (min, max, spent) = self.call;
         let amount = Amount { min, max, spent, of_us: 0 };

@@ -16,7 +16,7 @@ pub(crate) struct Receipt {
     pub(crate) plan: Option<PlanTerms>,
     pub(crate) units: u64,
     /// Whole tokens of the units: those of the grant, but for [no limit](crate::Quota::UNLIMITED).
-    pub(super) tokens: u64,
+    pub(crate) tokens: u64,
     /// The [mark](State::empty_at) of the bucket after the take.
     pub(crate) empty_at: u64,
     /// Level before the take: the units in a bucket, or the counts of a window.

@@ -73,15 +73,26 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
     fn is_present(self) -> bool {
         match self.pin {
             StoreGuard::Map(..) => self.get().is_some(),
-            StoreGuard::Table(table) => table.is_present(self.key.full),
+            StoreGuard::Table(table) => table.present(self.key.full).is_some(),
         }
     }
 
     fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
-        match self.pin {
+        let done = match self.pin {
             StoreGuard::Map(map, guard) => self.enter_map(map, guard, read, call),
             StoreGuard::Table(table) => self.enter_table(table, read, call),
+        };
+        if let Some(Ok(Done {
+            outcome: TakeOutcome { origin: Origin::Own | Origin::Entry(_), .. }, ..
+        })) = done
+        {
+            self.keyspace.wake_outside(self.pin, self.key.full);
         }
+        done
+    }
+
+    fn close_outside(self) {
+        self.keyspace.close_outside(self.key.full);
     }
 
     fn back_off(self) {
@@ -219,7 +230,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
             WhenFull::Share if self.overflow_set != OverflowSet::None => {
                 let mut done = protocol::acquire_overflow(engine, self, read, *call)?;
                 counters.shared.fetch_add(1, Ordering::Relaxed);
-                done.outcome.origin = Origin::Overflow(self.key.hash());
+                done.outcome.origin = Origin::Overflow(self.key.full);
                 Some(Ok(done))
             }
             // The thread that took the last room may have done so for this very key.

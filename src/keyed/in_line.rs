@@ -7,12 +7,25 @@ use crate::bucket::engine::Engine;
 use crate::bucket::lease::Mode;
 use crate::bucket::line::caller_line::{CallerLine, Wakes};
 use crate::bucket::line::word_bank::WordBank;
+use crate::fault::{Fault, injected};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::lines::{LineId, ShardOfLines, lock};
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
+use crate::sync::{Ordering, fence};
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
+
+/// What a caller does at a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// Joins the line, which is made if there is none.
+    Joins,
+    /// Takes tokens behind the callers that wait.
+    Reserves,
+    /// Looks at its turn, or leaves. There is no line if no caller waits.
+    Looks,
+}
 
 /// The bucket of a line, in a store or not.
 pub(crate) type LineBank<'a> = WordBank<'a, UnlessRemoved<'a, FoundBucket<'a>>>;
@@ -25,17 +38,25 @@ impl<K: Hash + Eq> Keyspace<K> {
 
     /// Runs `run` on a line and its bucket, and wakes callers after it.
     ///
-    /// There is no line if no caller waits, unless `makes` is true.
+    /// The bucket is lost to a caller that comes to an overflow bucket if the key `is_present`
+    /// meanwhile.
     pub(crate) fn with_line<T>(
         &self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
+        is_present: impl FnOnce(&StoreGuard<'_, K>) -> bool,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
         let (pin, mut wakes) = (self.store.pin(), Wakes::default());
+        let comes = touch != Touch::Looks && matches!(id.origin, Origin::Overflow(_));
+        let entered = comes.then(|| self.entered(id.origin, || is_present(&pin)));
         let mut shard = self.parts().lines.of(id.origin);
+        if entered.is_some_and(|entered| entered != shard.entered) && !injected(Fault::EntryUnseen) {
+            drop(shard);
+            return run(None, &mut bank_of(&self.engine, None, id.plan), &mut wakes);
+        }
         let mut bank = self.bank(&pin, id);
-        let line = if makes { Some(shard.get_or_new(*id)) } else { shard.get(id) };
+        let line = if touch == Touch::Joins { Some(shard.get_or_new(*id)) } else { shard.get(id) };
         let result = run(line, &mut bank, &mut wakes);
         shard.drop_over(id.origin);
         drop(shard);
@@ -44,6 +65,37 @@ impl<K: Hash + Eq> Keyspace<K> {
         }
         wakes.wake();
         result
+    }
+
+    /// Returns the number of keys that have entered the store, as long as the key of an overflow
+    /// bucket has not; else another number.
+    ///
+    /// The fence is that of [`protocol`](super::protocol).
+    pub(crate) fn entered(&self, origin: Origin, is_present: impl FnOnce() -> bool) -> u64 {
+        let entered = self.parts().lines.of(origin).entered;
+        fence(Ordering::SeqCst);
+        // No code of a key runs under the mutex.
+        entered.wrapping_sub(u64::from(is_present()))
+    }
+
+    /// Closes the lines of the overflow buckets of a key that has just entered the store, before
+    /// its bucket starts from the level of one. [`wake_outside`](Self::wake_outside) wakes their
+    /// callers.
+    pub(crate) fn close_outside(&self, hash: u64) {
+        let (lines, origin) = (&self.parts().lines, Origin::Overflow(hash));
+        if lines.are_made() {
+            let mut shard = lines.of(origin);
+            shard.entered += 1;
+            shard.touch(origin, |id, line| {
+                let bucket = UnlessRemoved::never(self.outside(hash, id.plan));
+                line.close(&mut bank_of(&self.engine, Some(bucket), id.plan));
+            });
+        }
+    }
+
+    /// Wakes the callers of the lines that were closed as the key entered the store.
+    pub(crate) fn wake_outside(&self, pin: &StoreGuard<'_, K>, hash: u64) {
+        self.serve_lines(pin, Some(Origin::Overflow(hash)));
     }
 
     /// Serves the lines of an entry, or of all entries. Once it is removed, callers that are not

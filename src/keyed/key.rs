@@ -103,12 +103,6 @@ impl<Q: ?Sized> Clone for KeyQuery<'_, Q> {
 
 impl<Q: ?Sized> Copy for KeyQuery<'_, Q> {}
 
-/// Returns a hash that differs from `FREE` and `BUSY`.
-#[inline]
-fn ticket_hash(hash: u32) -> u32 {
-    hash.max(BUSY + 1)
-}
-
 /// Returns a hash in which each bit depends on all bits of `hash`.
 ///
 /// A user's hasher may leave most bits alike. Both halves of the product are used: most bits of the
@@ -117,6 +111,12 @@ fn ticket_hash(hash: u32) -> u32 {
 pub(crate) fn mix(hash: u64) -> u64 {
     let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
     product as u64 ^ (product >> 64) as u64
+}
+
+/// Returns the part of a hash that a map keeps. It differs from `FREE` and `BUSY`.
+#[inline]
+pub(crate) fn map_hash(full: u64) -> u32 {
+    ((mix(full) >> 32) as u32).max(BUSY + 1)
 }
 
 impl<'a, Q: Hash + ?Sized> KeyQuery<'a, Q> {
@@ -136,7 +136,7 @@ impl<'a, Q: ?Sized> KeyQuery<'a, Q> {
     /// Returns the part of the hash that a map keeps.
     #[inline]
     pub(crate) fn hash(self) -> u32 {
-        ticket_hash((mix(self.full) >> 32) as u32)
+        map_hash(self.full)
     }
 
     #[inline]

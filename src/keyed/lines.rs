@@ -7,20 +7,20 @@
 //! Lock order: the guard of the store, then a line. No hook and no waker runs under the mutex.
 
 use std::collections::HashMap;
-use std::sync::{OnceLock, PoisonError};
+use std::sync::PoisonError;
 
 use crate::bucket::engine::Done;
 use crate::bucket::line::caller_line::CallerLine;
 use crate::bucket::receipt::Receipt;
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{MODEL, Mutex, MutexGuard, OnceLock};
 use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
 
 /// Number of shards, a power of two.
-const SHARDS: usize = 64;
+const SHARDS: usize = if MODEL { 2 } else { 64 };
 
 /// The identity of a line.
 #[derive(Clone, Copy, Debug, Eq)]
@@ -59,18 +59,22 @@ impl PartialEq for LineId {
 ///
 /// Found by the origin: the lines of a bucket differ in the removals before them, and in the plan.
 #[derive(Default)]
-pub(crate) struct ShardOfLines(HashMap<Origin, Vec<(LineId, CallerLine)>>);
+pub(crate) struct ShardOfLines {
+    lines: HashMap<Origin, Vec<(LineId, CallerLine)>>,
+    /// Number of keys that have entered the store since the lines were made.
+    pub(super) entered: u64,
+}
 
 impl ShardOfLines {
     /// Returns a line, if there is one.
     pub(super) fn get(&mut self, id: &LineId) -> Option<&mut CallerLine> {
-        let lines = self.0.get_mut(&id.origin)?;
+        let lines = self.lines.get_mut(&id.origin)?;
         lines.iter_mut().find(|(other, _)| other == id).map(|(_, line)| line)
     }
 
     /// Returns a line, new if there is none.
     pub(super) fn get_or_new(&mut self, id: LineId) -> &mut CallerLine {
-        let lines = self.0.entry(id.origin).or_default();
+        let lines = self.lines.entry(id.origin).or_default();
         let index = lines.iter().position(|(other, _)| *other == id).unwrap_or_else(|| {
             lines.push((id, CallerLine::default()));
             lines.len() - 1
@@ -80,13 +84,13 @@ impl ShardOfLines {
 
     /// Calls `touch` with each line of an origin, and drops those that are over.
     pub(super) fn touch(&mut self, origin: Origin, mut touch: impl FnMut(&LineId, &mut CallerLine)) {
-        let Some(lines) = self.0.get_mut(&origin) else { return };
+        let Some(lines) = self.lines.get_mut(&origin) else { return };
         lines.retain_mut(|(id, line)| {
             touch(id, line);
             !line.is_over()
         });
         if lines.is_empty() {
-            self.0.remove(&origin);
+            self.lines.remove(&origin);
         }
     }
 
@@ -96,7 +100,7 @@ impl ShardOfLines {
     }
 
     pub(super) fn origins(&self) -> Vec<Origin> {
-        self.0.keys().copied().collect()
+        self.lines.keys().copied().collect()
     }
 }
 
@@ -106,7 +110,7 @@ type Shard = Mutex<ShardOfLines>;
 pub(crate) struct Lines(pub(super) OnceLock<Box<[Shard]>>);
 
 impl Lines {
-    pub(crate) const fn new() -> Lines {
+    pub(crate) fn new() -> Lines {
         Lines(OnceLock::new())
     }
 
@@ -122,8 +126,7 @@ impl Lines {
     /// Returns the shard of a line.
     pub(super) fn of(&self, origin: Origin) -> MutexGuard<'_, ShardOfLines> {
         let hash = match origin {
-            Origin::Entry(id) | Origin::Inline(id) => id,
-            Origin::Overflow(hash) => hash.into(),
+            Origin::Entry(id) | Origin::Inline(id) | Origin::Overflow(id) => id,
             Origin::Own | Origin::NoKey | Origin::Nowhere => 0,
         };
         lock(&self.shards()[(mix(hash) >> (u64::BITS - SHARDS.ilog2())) as usize])

@@ -52,9 +52,10 @@ impl Moves {
 
     /// Says that a move is on, in which the entry of a hash was moved.
     ///
-    /// *Release: it pairs with the swap in `help`, which sees the move that it clears.*
+    /// *Release: it pairs with the swap in `help`, which sees the move that it clears.* A swap,
+    /// since loom may order a store before a swap that it follows.
     pub(crate) fn begin(&self, moved: u32) {
-        self.moved.store(moved, Ordering::Release);
+        self.moved.swap(moved, Ordering::Release);
     }
 
     /// Moves a step by a function that returns whether the entry of a hash is in two tables. If it

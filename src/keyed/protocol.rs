@@ -11,6 +11,9 @@
 //!   That is full unless the limiter ran out of room, so evicting an uncharged bucket changes no
 //!   decision.
 //! * A grant on the overflow bucket counts only if the key had no entry from before until after it.
+//!   A take that knows no later look, because callers wait for it or it settles a hold, is made
+//!   under the mutex of that bucket's line; a key that has an entry takes that mutex before its
+//!   bucket starts.
 //!
 //! # Orderings
 //!
@@ -49,6 +52,8 @@ pub(crate) trait Entry<'a>: Copy {
     fn back_off(self) {}
     /// Removes the entry if its bucket is sealed, never by key alone.
     fn remove_sealed(self);
+    /// Turns away the callers that wait for the overflow bucket: the key has an entry.
+    fn close_outside(self) {}
     /// Returns the bucket that the key shares with others while it has no entry, to charge it.
     fn overflow_bucket(self) -> &'a Bucket;
     /// Returns that bucket to look at it: a full one if it was not made yet.
@@ -117,6 +122,7 @@ fn acquire_slow<'a, E: Entry<'a>>(
 /// may make that bucket meanwhile.
 fn initial_state<'a>(entry: impl Entry<'a>) -> State {
     fence(Ordering::SeqCst);
+    entry.close_outside();
     if injected(Fault::DebtsForgotten) { State::FULL } else { entry.overflow_or_full().state() }
 }
 

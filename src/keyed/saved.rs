@@ -101,7 +101,10 @@ impl<K: Hash + Eq> Keyspace<K> {
             } else if let Ok(mut ticket) = entry.ticket(map, guard, self.engine.clock.nanos()) {
                 let stored = EntryKey { tag: ticket.admits(key.hash()), key: key.key.to_key() };
                 if let Some(bucket) = self.insert(map, stored, Bucket::from_state(state), guard) {
-                    return self.bring_debts(bucket, key.hash());
+                    fence(Ordering::SeqCst);
+                    self.close_outside(key.full);
+                    self.bring_debts(bucket, key.hash());
+                    return self.wake_outside(&pin, key.full);
                 }
             } else {
                 // Another thread may insert the key meanwhile.
@@ -131,15 +134,23 @@ impl<K: Hash + Eq> Keyspace<K> {
             fence(Ordering::SeqCst);
             for (entered, (fingerprint, state)) in entered.iter().zip(keys) {
                 if let Some(entered) = entered {
+                    hashes_of(*fingerprint).into_iter().for_each(|hash| self.close_outside(hash));
                     entered.open(self.with_debts(*fingerprint, *state, &reading));
                 }
             }
+            self.wake_all_outside(keys);
         }
         for (_, (fingerprint, state)) in
             entered.into_iter().zip(keys).filter(|(entered, _)| entered.is_none())
         {
             self.resume_fingerprint(*fingerprint, *state, filling.is_some());
         }
+    }
+
+    fn wake_all_outside(&self, keys: &[(u64, State)]) {
+        let pin = self.store.pin();
+        let hashes = keys.iter().flat_map(|(fingerprint, _)| hashes_of(*fingerprint));
+        hashes.for_each(|hash| self.wake_outside(&pin, hash));
     }
 
     /// Returns the word of a new entry without the tokens that its key took from the buckets that
@@ -165,13 +176,16 @@ impl<K: Hash + Eq> Keyspace<K> {
         for _ in 0..MAX_ROUNDS {
             let resumed = match table.search(hash) {
                 Some(held) => Resumed::Already(held),
-                None if shares && !table.is_present(hash) => return,
+                None if shares && table.present(hash).is_none() => return,
                 None if shares => Resumed::NoRoom,
                 None => table.resume(hash, state, &self.engine, fills),
             };
             match resumed {
                 Resumed::Inserted(held) => {
-                    return shared.into_iter().for_each(|hash| self.bring_debts(held, hash));
+                    fence(Ordering::SeqCst);
+                    hashes_of(fingerprint).into_iter().for_each(|hash| self.close_outside(hash));
+                    shared.into_iter().for_each(|hash| self.bring_debts(held, hash));
+                    return self.wake_all_outside(&[(fingerprint, state)]);
                 }
                 Resumed::Already(held) if merge(&self.engine, held, state).is_some() => return,
                 Resumed::Already(_) => {}

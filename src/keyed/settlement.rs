@@ -3,17 +3,23 @@
 use std::hash::Hash;
 
 use crate::bucket::atomic::BucketRef;
+use crate::bucket::engine::Now;
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
+use crate::fault::{Fault, injected};
 use crate::keyed::id::EntryId;
+use crate::keyed::key::map_hash;
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::overflow::OverflowSet;
+use crate::keyed::protocol::MAX_ROUNDS;
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::same_hash::SameHash;
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::keyed::table::hash_of;
+use crate::sync::yield_now;
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
+use crate::word::verb::{Call, Take};
 
 impl<K: Hash + Eq> Keyspace<K> {
     /// Settles a take on the bucket that was found, and returns the tokens charged. Tokens that
@@ -38,6 +44,49 @@ impl<K: Hash + Eq> Keyspace<K> {
         FoundBucket::Map(self.parts().overflow.no_key(), Origin::NoKey)
     }
 
+    /// Returns the overflow bucket of the keys with this hash.
+    pub(super) fn outside(&self, hash: u64, plan: Option<PlanTerms>) -> FoundBucket<'_> {
+        let bucket = self.parts().overflow.bucket(OverflowSet::of(plan.as_ref()), map_hash(hash));
+        FoundBucket::Map(bucket, Origin::Overflow(hash))
+    }
+
+    /// Returns the bucket of a key with this hash, if one has an entry.
+    fn any_entry<'a>(&self, pin: &'a StoreGuard<'_, K>, hash: u64) -> Option<FoundBucket<'a>> {
+        match pin {
+            StoreGuard::Map(map, guard) => {
+                let (stored, bucket) = SameHash::new(map, map_hash(hash), guard).next()?;
+                Some(FoundBucket::Map(bucket, Origin::Entry(stored.tag.packed())))
+            }
+            StoreGuard::Table(table) => Some(FoundBucket::in_table(table.present(hash)?, hash)),
+        }
+    }
+
+    /// Charges a key that had no entry at its take, and returns the tokens charged. By now it may
+    /// have one.
+    ///
+    /// If a key has entered a map since, that of two keys with one hash may be charged.
+    fn charge_outside(&self, pin: &StoreGuard<'_, K>, hash: u64, receipt: &Receipt, n: u64) -> u64 {
+        let (engine, outside) = (&self.engine, self.outside(hash, receipt.plan));
+        for _ in 0..MAX_ROUNDS {
+            let line = self.parts().lines.of(outside.origin());
+            let found = if line.entered == receipt.removals || injected(Fault::EntryUnseen) {
+                None
+            } else {
+                self.any_entry(pin, hash)
+            };
+            let Some(found) = found else {
+                return self.settle_found(pin, outside, receipt.plan, Settle::Charge(n));
+            };
+            drop(line);
+            let call = Call { take: Take::OnCredit(n), plan: receipt.plan };
+            if let Some(done) = engine.charge(found, Some(outside.state()), Now(engine), call) {
+                return Receipt::of(call, done.outcome, &done.reading).tokens;
+            }
+            yield_now();
+        }
+        self.settle_found(pin, outside, receipt.plan, Settle::Charge(n))
+    }
+
     /// Returns the bucket of a receipt, if it is still there.
     pub(crate) fn bucket_of<'a>(
         &'a self,
@@ -54,8 +103,7 @@ impl<K: Hash + Eq> Keyspace<K> {
                 (FoundBucket::in_table(table.search(hash)?, hash), hash_of(hash))
             }
             (Origin::Overflow(hash), _) => {
-                let bucket = parts.overflow.bucket(OverflowSet::of(receipt.plan.as_ref()), hash);
-                return Some(UnlessRemoved::never(FoundBucket::Map(bucket, receipt.origin)));
+                return Some(UnlessRemoved::never(self.outside(hash, receipt.plan)));
             }
             (Origin::NoKey, _) => return Some(UnlessRemoved::never(self.no_key_bucket())),
             _ => return None,
@@ -66,14 +114,16 @@ impl<K: Hash + Eq> Keyspace<K> {
 
 impl<K: Hash + Eq> Ledger for Keyspace<K> {
     fn settle(&self, receipt: &Receipt, settle: Settle<'_>) -> u64 {
-        let shared = matches!(receipt.origin, Origin::Overflow(_));
         self.sweep_if_due();
         let pin = self.store.pin();
-        match self.bucket_of(&pin, receipt) {
+        match (receipt.origin, settle) {
             // Tokens refunded to a bucket that keys share would be granted to other keys.
-            Some(_) if shared && matches!(settle, Settle::Refund(_) | Settle::Excess(..)) => 0,
-            Some(bucket) => self.settle_found(&pin, bucket, receipt.plan, settle),
-            None => 0,
+            (Origin::Overflow(_), Settle::Refund(_) | Settle::Excess(..)) => 0,
+            (Origin::Overflow(hash), Settle::Charge(n)) => self.charge_outside(&pin, hash, receipt, n),
+            _ => match self.bucket_of(&pin, receipt) {
+                Some(bucket) => self.settle_found(&pin, bucket, receipt.plan, settle),
+                None => 0,
+            },
         }
     }
 }

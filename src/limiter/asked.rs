@@ -6,7 +6,7 @@
 use crate::bucket::engine::{Done, Engine};
 use crate::bucket::line::caller_line::{CallerLine, Wakes};
 use crate::bucket::reservation::Ledger;
-use crate::keyed::in_line::LineBank;
+use crate::keyed::in_line::{LineBank, Touch};
 use crate::keyed::lines::LineId;
 use crate::limiter::hook::DecisionHook;
 use crate::limiter::rule::Rule;
@@ -15,6 +15,7 @@ use crate::time::clock::Moment;
 use crate::time::jitter::Jitter;
 use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
+use crate::word::state::Origin;
 use crate::word::verb::{Call, Take};
 
 /// A bucket that a request is for: [`Keyed`](crate::Keyed), [`PinnedKey`](crate::PinnedKey),
@@ -75,6 +76,12 @@ pub(crate) trait Target: Copy {
         0
     }
 
+    /// Returns the number of keys that have entered the store, as long as the key of an overflow
+    /// bucket has not.
+    fn entered(self, _: Origin) -> u64 {
+        0
+    }
+
     /// Returns the parts that the buckets of the limiter share.
     fn frame(&self) -> Frame<'_>;
 
@@ -82,12 +89,10 @@ pub(crate) trait Target: Copy {
     fn settles(&self) -> &dyn Ledger;
 
     /// Runs `run` on a line of the bucket, and wakes callers after it.
-    ///
-    /// There may be no line if no caller waits, unless `makes` is true.
     fn with_line<T>(
         self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T;
 }

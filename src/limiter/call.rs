@@ -3,9 +3,10 @@
 use std::task::Waker;
 
 use crate::bucket::engine::Done;
-use crate::bucket::line::caller_line::LineTurn;
-use crate::bucket::line::word_bank::{Entered, Waits, Wish};
+use crate::bucket::line::bank::Bank;
+use crate::bucket::line::caller_line::{Entered, InLine, LineTurn, Wish};
 use crate::bucket::receipt::{Receipt, Settle};
+use crate::keyed::in_line::Touch;
 use crate::keyed::lines::LineId;
 use crate::keyed::protocol::MAX_ROUNDS;
 use crate::limiter::ask::Ask;
@@ -14,23 +15,16 @@ use crate::limiter::verbs::decision;
 use crate::time::clock::{Moment, nanos_of};
 use crate::word::decision::snapshot::Snapshot;
 use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::state::Origin;
 use crate::word::verb::{Call, Reserve, Take};
-
-/// A place in a line: the line, and the caller's number there.
-#[derive(Clone, Copy)]
-pub(crate) struct LineTicket {
-    pub(crate) line: LineId,
-    pub(crate) waits: Waits,
-    pub(crate) n: u64,
-}
 
 /// The outcome of a request that may wait.
 #[derive(Clone, Copy)]
-pub(crate) enum Promise {
+pub(crate) enum Joined {
     /// The tokens are taken.
     Granted(Granted),
-    /// The caller is in line, with this ticket.
-    Waits(LineTicket),
+    /// The caller is in this line.
+    Waits(LineId, InLine),
     /// The tokens and the kept part are due after these nanoseconds, and the caller tries again.
     Later(u64),
 }
@@ -122,7 +116,10 @@ impl<B: Target> Ask<'_, B> {
         match done {
             Ok(Done { outcome, reading, leased }) if outcome.granted => {
                 let receipt = Receipt::of(call, outcome, &reading).beside(reading.refill.units(leased));
-                let receipt = receipt.counted_from(removals);
+                let receipt = receipt.counted_from(match outcome.origin {
+                    origin @ Origin::Overflow(_) => self.bucket.entered(origin),
+                    _ => removals,
+                });
                 let undo = || self.undo(&receipt);
                 Ok((hook.observe_or(n, call.decision(outcome, reading), undo)?, receipt))
             }
@@ -158,9 +155,10 @@ impl<B: Target> Ask<'_, B> {
             if !waits {
                 return self.received(call, done, line.removals);
             }
-            let done = self
-                .bucket
-                .with_line(&line, false, |line, bank, wakes| bank.reserve(line, (wanted, self.at), wakes));
+            let done = self.bucket.with_line(&line, Touch::Reserves, |line, bank, wakes| {
+                let tail = line.map_or(0, |line| line.serve(bank, wakes));
+                bank.reserve(tail, wanted, self.at)
+            });
             if let Some(done) = done {
                 return self.received(Call { take: wanted.into(), ..call }, done, line.removals);
             }
@@ -177,7 +175,7 @@ impl<B: Target> Ask<'_, B> {
     /// shadow mode, the take alone decides.
     ///
     /// A request that keeps a part joins no line: it is told the time after which it tries again.
-    pub(super) fn join(&self, max_wait: u64, waker: &Waker) -> Result<Promise, Denied> {
+    pub(super) fn join(&self, max_wait: u64, waker: &Waker) -> Result<Joined, Denied> {
         let (site, n) = (self.bucket.site(), self.n);
         let Frame { hook, max_waiting, .. } = self.bucket.frame();
         let wish = Wish { n, max_wait, max_waiting, waker };
@@ -188,17 +186,17 @@ impl<B: Target> Ask<'_, B> {
             let entered = match decision {
                 decision if !waits => decision.map(Entered::Granted),
                 Err(denied) if self.keep > 0 => match denied.retry_after().map_or(u64::MAX, nanos_of) {
-                    wait if wait <= max_wait => return Ok(Promise::Later(wait)),
+                    wait if wait <= max_wait => return Ok(Joined::Later(wait)),
                     wait => Err(Denied::late(n, wait - max_wait)),
                 },
-                _ => self.bucket.with_line(&line, true, |line, bank, wakes| match line {
-                    Some(line) => bank.join(line, &wish, wakes),
+                _ => self.bucket.with_line(&line, Touch::Joins, |line, bank, wakes| match line {
+                    Some(line) => line.join(bank, &wish, wakes),
                     None => Ok(Entered::Lost),
                 }),
             };
             match entered {
-                Ok(Entered::Waits(waits)) => return Ok(Promise::Waits(LineTicket { line, waits, n })),
-                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Promise::Granted),
+                Ok(Entered::Waits(caller)) => return Ok(Joined::Waits(line, caller)),
+                Ok(Entered::Granted(granted)) => return hook.observe(n, Ok(granted)).map(Joined::Granted),
                 Err(denied) => {
                     refusal = Some(denied);
                     break;
@@ -208,7 +206,7 @@ impl<B: Target> Ask<'_, B> {
             }
         }
         let denied = refusal.unwrap_or_else(|| self.no_entry());
-        hook.observe(n, Err(denied)).map(Promise::Granted)
+        hook.observe(n, Err(denied)).map(Joined::Granted)
     }
 
     /// Returns the refusal of a key whose entry comes and goes again and again.
@@ -218,31 +216,31 @@ impl<B: Target> Ask<'_, B> {
         Denied::full(self.n, now, Some(now))
     }
 
-    /// Serves the callers in line that are due, and returns the turn of the caller of a ticket.
+    /// Serves the callers in line that are due, and returns the turn of one of them.
     ///
     /// `fired`: the timer of this caller is over. `waker` is woken when the caller is served or
     /// turned away, or when its turn gets earlier than its timer. The number is the version of the
     /// terms, which each change of the rule raises.
-    pub(super) fn turn(&self, ticket: &LineTicket, fired: bool, waker: &Waker) -> (LineTurn, u64) {
-        self.bucket.with_line(&ticket.line, false, |line, bank, wakes| match line {
-            Some(line) => bank.look_at_turn(line, &ticket.waits, fired, waker, wakes),
+    pub(super) fn turn(&self, line: &LineId, caller: &InLine, fired: bool, waker: &Waker) -> (LineTurn, u64) {
+        self.bucket.with_line(line, Touch::Looks, |line, bank, wakes| match line {
+            Some(line) => line.look(bank, caller, fired, waker, wakes),
             None => (LineTurn::Served, 0),
         })
     }
 
     /// Takes a caller out of the line; all behind it move up. A caller that was served meanwhile
     /// has spent its tokens.
-    pub(super) fn leave(&self, ticket: &LineTicket) {
-        self.bucket.with_line(&ticket.line, false, |line, bank, wakes| {
+    pub(super) fn leave(&self, line: &LineId, caller: &InLine) {
+        self.bucket.with_line(line, Touch::Looks, |line, bank, wakes| {
             if let Some(line) = line {
-                line.leave(bank, ticket.waits.id, wakes);
+                line.leave(bank, caller.id, wakes);
             }
         });
     }
 
     /// Returns the grant of a caller that was served, with the tokens that remain at this moment.
     /// It takes nothing.
-    pub(super) fn served(&self, ticket: &LineTicket) -> Granted {
-        self.bucket.with_line(&ticket.line, false, |_, bank, _| bank.granted(ticket.n))
+    pub(super) fn served(&self, line: &LineId) -> Granted {
+        self.bucket.with_line(line, Touch::Looks, |_, bank, _| bank.granted(self.n))
     }
 }

@@ -22,6 +22,7 @@ use crate::rule::counts::Counting;
 use crate::time::clock::Moment;
 use crate::word::by_refill::{BUCKETS, ByRefill, WINDOWS, attempt_by};
 use crate::word::plan::PlanTerms;
+use crate::word::verb::Call;
 
 impl<K, S> Inner<K, S> {
     /// Returns the way of counting by which attempts decide, under the plan if there is one.
@@ -203,7 +204,44 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
                 {}
             );
         }
-        let site = KeySite { inner: self, pin: &pin, key, missed };
-        verb.decided(&self.hook, site.run(verb.take(), options))
+        match &self.plans {
+            Some(plans) if plan.is_none() => self.decide_chosen(&pin, key, verb, plans.of(entry), now),
+            _ => {
+                let site = KeySite { inner: self, pin: &pin, key, missed };
+                verb.decided(&self.hook, site.run(verb.take(), options))
+            }
+        }
+    }
+
+    /// Decides under the plan that the function of plans has chosen: at the present time by an
+    /// attempt, then by the loop.
+    #[inline(never)]
+    fn decide_chosen<V: Verb, Q: ToKey<K> + ?Sized>(
+        &self,
+        pin: &StoreGuard<'_, K>,
+        key: KeyQuery<'_, Q>,
+        verb: V,
+        plan: Option<&PlanTerms>,
+        now: Option<Moment>,
+    ) -> V::Answer {
+        let (Keyspace { engine, .. }, hook, take) = (&self.keyspace, &self.hook, verb.take());
+        let (read, counts) = (Now(engine), engine.source.counts());
+        let knows = now.is_none() && plan.is_none_or(|plan| plan.decides_for(self.keyspace.id));
+        let missed = attempt_by!(
+            BUCKETS | WINDOWS,
+            knows.then_some(counts.counting),
+            counts,
+            |by| match plan {
+                None => attempt_under_guard!(pin, key, read, take, by, |done| verb.observed(hook, done)),
+                Some(plan) => {
+                    let by = by.under(plan);
+                    attempt_under_guard!(pin, key, read, take, by, |done| verb.observed(hook, done))
+                }
+            },
+            Miss::Untried
+        );
+        let call = Call { take, plan: plan.copied() };
+        let site = KeySite { inner: self, pin, key, missed };
+        verb.decided(hook, (call, site.charge(call, now)))
     }
 }

@@ -43,12 +43,12 @@ impl<K: Hash + Eq> Plans<K> {
     /// The function is asked about the stored key if there is one, else about a temporary owned
     /// copy.
     #[cold]
-    pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<PlanTerms> {
+    pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<&PlanTerms> {
         let choice = match entry.stored_key() {
             Some(stored) => (self.choose)(stored),
             None => (self.choose)(&entry.key.key.to_key()),
         };
-        choice.and_then(|plan| self.plans.get(plan).copied())
+        choice.and_then(|plan| self.plans.get(plan))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::bucket::receipt::Settle;
 use crate::bucket::reservation::Ledger;
 use crate::fault::{Fault, injected};
 use crate::keyed::entry::KeyEntry;
-use crate::keyed::in_line::LineBank;
+use crate::keyed::in_line::{LineBank, Touch};
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::lines::LineId;
@@ -97,7 +97,7 @@ where
     /// the key.
     fn plan(&self, named: Option<&PlanTerms>) -> Result<Option<PlanTerms>, Denied> {
         match (self.inner.named_plan(named)?, &self.inner.plans) {
-            (None, Some(plans)) => Ok(plans.of(self.entry())),
+            (None, Some(plans)) => Ok(plans.of(self.entry()).copied()),
             (plan, _) => Ok(plan),
         }
     }
@@ -137,6 +137,18 @@ where
     }
 }
 
+impl<K, Q, R, S> Keyed<'_, '_, K, Q, R, S>
+where
+    K: Hash + Eq,
+    Q: ToKey<K> + ?Sized,
+    S: BuildHasher,
+{
+    /// Returns whether the key has an entry, or a thread is inserting one.
+    fn is_present(&self, pin: &StoreGuard<'_, K>) -> bool {
+        self.inner.keyspace.entry(pin, KeyQuery::new(&self.inner.hasher, self.key)).is_present()
+    }
+}
+
 impl<'a, 'k, K, Q, R, S> Target for Keyed<'a, 'k, K, Q, R, S>
 where
     K: Hash + Eq,
@@ -160,6 +172,11 @@ where
         KeySite { inner, pin: inner.keyspace.store.pin(), key, missed: Miss::Untried }
     }
 
+    fn entered(self, origin: Origin) -> u64 {
+        let keyspace = &self.inner.keyspace;
+        keyspace.entered(origin, || self.is_present(&keyspace.store.pin()))
+    }
+
     fn frame(&self) -> Frame<'_> {
         self.inner.frame()
     }
@@ -171,10 +188,10 @@ where
     fn with_line<T>(
         self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
-        self.inner.keyspace.with_line(id, makes, run)
+        self.inner.keyspace.with_line(id, touch, |pin| self.is_present(pin), run)
     }
 }
 
@@ -197,6 +214,10 @@ where
         self.bucket.removals()
     }
 
+    fn entered(self, origin: Origin) -> u64 {
+        self.bucket.entered(origin)
+    }
+
     fn site(self) -> Self::Site {
         let Keyed { inner, key, .. } = self.bucket;
         KeySite { inner, pin: self.pin, key: KeyQuery::new(&inner.hasher, key), missed: Miss::Untried }
@@ -213,10 +234,10 @@ where
     fn with_line<T>(
         self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
-        self.bucket.with_line(id, makes, run)
+        self.bucket.with_line(id, touch, run)
     }
 }
 
@@ -242,10 +263,10 @@ impl<K: Hash + Eq, R, S> Target for Shared<'_, K, R, S> {
     fn with_line<T>(
         self,
         id: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
-        self.inner.keyspace.with_line(id, makes, run)
+        self.inner.keyspace.with_line(id, touch, |_| false, run)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::bucket::line::caller_line::{CallerLine, Wakes};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
 use crate::keyed::idle;
-use crate::keyed::in_line::LineBank;
+use crate::keyed::in_line::{LineBank, Touch};
 use crate::keyed::lines::LineId;
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::FoundBucket;
@@ -127,7 +127,7 @@ impl<R: Rule> Limit<R> {
     fn settle_word(&self, settle: Settle<'_>) -> u64 {
         let charged = self.mode().settle(&self.engine, None, settle);
         if !matches!(settle, Settle::Charge(_)) && self.waited.load(Relaxed) {
-            self.with_line(&LineId::OWN, false, |line, bank, wakes| {
+            self.with_line(&LineId::OWN, Touch::Looks, |line, bank, wakes| {
                 line.into_iter().for_each(|line| _ = line.serve(bank, wakes));
             });
         }
@@ -187,12 +187,12 @@ impl<R: Rule> Target for &Limit<R> {
     fn with_line<T>(
         self,
         _: &LineId,
-        makes: bool,
+        touch: Touch,
         run: impl FnOnce(Option<&mut CallerLine>, &mut LineBank<'_>, &mut Wakes) -> T,
     ) -> T {
         let mut wakes = Wakes::default();
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        if makes {
+        if touch == Touch::Joins {
             self.waited.store(true, Relaxed);
             line.get_or_insert_default();
         }

@@ -1,4 +1,4 @@
-//! Waiting for tokens: a place in line, a timer, and the caller's turn.
+//! Waiting for tokens: a position in line, a timer, and the caller's turn.
 //!
 //! A [`Waiter`] has no timer of its own: a task polls it beside a timer, and a thread parks. It is
 //! served in order of arrival. If it is dropped before its turn, all callers behind it move up.
@@ -14,10 +14,11 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bucket::line::caller_line::LineTurn;
+use crate::bucket::line::caller_line::{InLine, LineTurn};
+use crate::keyed::lines::LineId;
 use crate::limiter::ask::Ask;
 use crate::limiter::asked::{Asked, Frame, Target};
-use crate::limiter::call::{LineTicket, Promise};
+use crate::limiter::call::Joined;
 use crate::rule::rate::Quota;
 use crate::word::decision::{Denied, Granted};
 
@@ -45,8 +46,8 @@ pub(crate) struct Waiter<'k, B: Target> {
     /// Nanoseconds that the caller is ready to wait.
     max_wait: u64,
     stage: WaitStage,
-    /// The place from which the caller was turned away, until it has joined again.
-    left: Option<LineTicket>,
+    /// The line from which the caller was turned away, until it has joined again.
+    left: Option<(LineId, InLine)>,
 }
 
 #[derive(Clone, Copy)]
@@ -58,7 +59,8 @@ enum WaitStage {
         until: u64,
     },
     InLine {
-        ticket: LineTicket,
+        line: LineId,
+        caller: InLine,
         /// The clock reading up to which the caller is ready to wait.
         until: u64,
     },
@@ -94,16 +96,16 @@ impl<'k, B: Target> Waiter<'k, B> {
                     let joined = self.request.join(self.max_wait, waker);
                     self.let_next_join();
                     match joined {
-                        Ok(Promise::Waits(ticket)) => {
-                            self.stage = WaitStage::InLine { ticket, until: self.until() };
-                            return NextStep::Sets(Duration::from_nanos(ticket.waits.wait));
+                        Ok(Joined::Waits(line, caller)) => {
+                            self.stage = WaitStage::InLine { line, caller, until: self.until() };
+                            return NextStep::Sets(Duration::from_nanos(caller.wait));
                         }
-                        Ok(Promise::Later(wait)) => {
+                        Ok(Joined::Later(wait)) => {
                             self.stage = WaitStage::Later { until: self.until() };
                             let wait = self.frame().jitter.added_to(Duration::from_nanos(wait));
                             return NextStep::Sets(wait.min(Duration::from_nanos(self.max_wait)));
                         }
-                        Ok(Promise::Granted(granted)) => return self.done(Ok(granted)),
+                        Ok(Joined::Granted(granted)) => return self.done(Ok(granted)),
                         Err(denied) => return self.done(Err(denied)),
                     }
                 }
@@ -112,41 +114,41 @@ impl<'k, B: Target> Waiter<'k, B> {
                     self.begin_again(until);
                 }
                 WaitStage::Later { .. } => return NextStep::Waits,
-                WaitStage::InLine { ticket, until } => {
-                    let (turn, version) = self.request.turn(ticket, fired, waker);
+                WaitStage::InLine { line, caller, until } => {
+                    let (turn, version) = self.request.turn(line, caller, fired, waker);
                     match turn {
                         LineTurn::Waits => return NextStep::Waits,
                         LineTurn::Paused => {
-                            ticket.waits.version = version;
-                            let (n, until) = (ticket.n, *until);
+                            caller.version = version;
+                            let until = *until;
                             return match self.left_until(until) {
-                                0 => self.give_up(n, Denied::blocked(n)),
+                                0 => self.give_up(Denied::blocked),
                                 left => NextStep::Sets(Duration::from_nanos(left)),
                             };
                         }
                         LineTurn::Behind => {
-                            ticket.waits.version = version;
+                            caller.version = version;
                             let until = *until;
                             return NextStep::Sets(Duration::from_nanos(self.left_until(until).min(BEHIND)));
                         }
                         LineTurn::Sets { wait } => {
                             let now = self.request.bucket.frame().engine.clock.nanos();
                             let due = now.saturating_add(wait);
-                            if due > *until && version != ticket.waits.version {
+                            if due > *until && version != caller.version {
                                 // A change of quota made the wait too long.
-                                let (n, over) = (ticket.n, due - *until);
-                                return self.give_up(n, Denied::late(n, over));
+                                let over = due - *until;
+                                return self.give_up(|n| Denied::late(n, over));
                             }
-                            (ticket.waits.version, ticket.waits.wait) = (version, wait);
+                            (caller.version, caller.wait) = (version, wait);
                             return NextStep::Sets(Duration::from_nanos(wait));
                         }
                         LineTurn::Served => {
-                            let granted = self.request.served(ticket);
+                            let granted = self.request.served(line);
                             return self.serve(granted);
                         }
                         LineTurn::Joins => {
                             let until = *until;
-                            self.left = Some(*ticket);
+                            self.left = Some((*line, *caller));
                             self.begin_again(until);
                         }
                     }
@@ -188,10 +190,10 @@ impl<'k, B: Target> Waiter<'k, B> {
         self.stage = WaitStage::New;
     }
 
-    /// Leaves the place from which the caller was turned away: the next one there joins again.
+    /// Leaves the line from which the caller was turned away: the next one there joins again.
     fn let_next_join(&mut self) {
-        if let Some(ticket) = self.left.take() {
-            self.request.leave(&ticket);
+        if let Some((line, caller)) = self.left.take() {
+            self.request.leave(&line, &caller);
         }
     }
 
@@ -202,16 +204,17 @@ impl<'k, B: Target> Waiter<'k, B> {
 
     /// Ends the wait in line by a refusal.
     #[cold]
-    fn give_up(&mut self, n: u64, denied: Denied) -> NextStep {
+    fn give_up(&mut self, denied: impl FnOnce(u64) -> Denied) -> NextStep {
         self.leave();
-        let decision = self.frame().hook.observe(n, Err(denied));
+        let n = self.request.n;
+        let decision = self.frame().hook.observe(n, Err(denied(n)));
         self.done(decision)
     }
 
     fn leave(&mut self) {
         self.let_next_join();
-        if let WaitStage::InLine { ticket, .. } = &self.stage {
-            self.request.leave(ticket);
+        if let WaitStage::InLine { line, caller, .. } = &self.stage {
+            self.request.leave(line, caller);
         }
     }
 

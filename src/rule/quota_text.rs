@@ -70,7 +70,7 @@ pub(super) fn read(text: &str) -> Result<Quota, String> {
     let period = Duration::from_nanos(read_period(period)?);
     let quota = match strict {
         Some(_) => Quota::at_most(count, period).try_burst(burst),
-        None => Quota::try_per(count, period, burst),
+        None => Quota::checked(count, period, burst),
     };
     quota.map_err(|error| error.to_string())
 }

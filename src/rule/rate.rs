@@ -162,8 +162,10 @@ impl Quota {
         Quota::held(self.tokens, self.period(), tokens).0
     }
 
-    /// Returns a quota of `tokens` every `period` with a burst of `burst`, for numbers that come in
-    /// at run time.
+    /// Returns a quota of `tokens` every `period`, with a burst of `tokens`, for numbers that come
+    /// in at run time. [`try_burst`](Quota::try_burst) sets another burst.
+    ///
+    /// More than 2^40 tokens are no burst: the same rate is that many tokens in a shorter period.
     ///
     /// # Errors
     ///
@@ -175,14 +177,40 @@ impl Quota {
     /// use std::time::Duration;
     /// use tollgate::Quota;
     ///
-    /// let quota = Quota::try_per(100, Duration::from_secs(1), 200)?;
+    /// let quota = Quota::try_per(100, Duration::from_secs(1))?.try_burst(200)?;
     /// assert_eq!(quota, Quota::per_second(100).burst(200));
     ///
-    /// let error = Quota::try_per(100, Duration::from_secs(1), 1 << 41).unwrap_err();
-    /// assert_eq!(error.to_string(), "a burst of 2199023255552 is over the bound of 2^40 = 1099511627776 tokens");
+    /// let error = Quota::try_per(100, Duration::MAX).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "a period of 18446744073709551615999999999 ns is over the bound of 2^62 ns (146 years)"
+    /// );
     /// # Ok::<(), tollgate::InvalidRule>(())
     /// ```
-    pub fn try_per(tokens: u64, period: Duration, burst: u64) -> Result<Quota, InvalidRule> {
+    pub fn try_per(tokens: u64, period: Duration) -> Result<Quota, InvalidRule> {
+        Quota::checked(tokens, period, tokens)
+    }
+
+    /// Returns the same rate with another burst, for numbers that come in at run time.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRule`] names the burst and the bound it is out of.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::Quota;
+    ///
+    /// let error = Quota::per_second(100).try_burst(1 << 41).unwrap_err();
+    /// assert_eq!(error.to_string(), "a burst of 2199023255552 is over the bound of 2^40 = 1099511627776 tokens");
+    /// ```
+    pub fn try_burst(self, tokens: u64) -> Result<Quota, InvalidRule> {
+        Quota::checked(self.tokens, self.period(), tokens)
+    }
+
+    /// Returns a quota of any numbers within the bounds.
+    pub(crate) fn checked(tokens: u64, period: Duration, burst: u64) -> Result<Quota, InvalidRule> {
         Ok(Quota::check(tokens, period, burst)?.0)
     }
 

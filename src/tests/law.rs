@@ -98,7 +98,7 @@ impl Ledger {
 
 fn run(quota: Asked, layout: Layout, start: u64, steps: &[Step]) -> TestCaseResult {
     let (tokens, period, burst) = quota;
-    let Ok(public) = Quota::try_per(tokens, Duration::from_nanos(period), burst) else { return Ok(()) };
+    let Ok(public) = Quota::checked(tokens, Duration::from_nanos(period), burst) else { return Ok(()) };
     let unit = unit_of(layout);
     let scale = Scale::new(quota, unit, &Ideal::in_unit(tokens, period, burst, unit));
     let (bench, mut time) = Bench::new(public, layout, None, start);

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
-use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
+use crate::bucket::line::caller_line::{CallerLine, Entered, InLine, LineTurn, Wakes, Wish};
+use crate::limiter::limit::TokenBucket;
+use crate::rule::rate::Quota;
+use crate::word::decision::{Denied, Granted, Reason};
 use tollgate_testing::{Random, size};
 
 /// A bucket that earns a unit at each tick of a clock in milliseconds.
@@ -15,13 +18,18 @@ struct Scale {
     mark: i64,
     burst: i64,
     debt: i64,
+    /// The refusal of a take for which there are too few units.
+    empty: Denied,
     /// Each stretch that the line took and has not given back.
     taken: Vec<(i64, i64)>,
 }
 
 impl Scale {
     fn new(burst: i64, debt: i64) -> Scale {
-        Scale { now: 0, mark: -burst, burst, debt, taken: Vec::new() }
+        let bucket = TokenBucket::new(Quota::per_hour(1));
+        assert!(bucket.try_acquire().is_ok());
+        let empty = bucket.try_acquire().unwrap_err();
+        Scale { now: 0, mark: -burst, burst, debt, empty, taken: Vec::new() }
     }
 
     fn level(&mut self) -> i64 {
@@ -50,6 +58,14 @@ impl Bank for Scale {
         }
     }
 
+    fn take_now(&mut self, n: u64) -> Option<Result<Granted, Denied>> {
+        if self.level() < n.cast_signed() {
+            return Some(Err(self.empty));
+        }
+        self.mark += n.cast_signed();
+        Some(Ok(self.granted(n)))
+    }
+
     fn take(&mut self, base: u64, units: u64) -> Credit {
         let units = units.cast_signed();
         if units > self.burst {
@@ -61,7 +77,7 @@ impl Bank for Scale {
         self.taken.push((self.mark, self.mark + units));
         self.mark += units;
         let mark = Mark { empty_at: self.mark.cast_unsigned(), stamp: 0 };
-        Credit::Place { end: self.mark - base.cast_signed(), mark }
+        Credit::Stretch { end: self.mark - base.cast_signed(), mark }
     }
 
     fn give_back(&mut self, units: u64, mark: Mark) -> Option<Mark> {
@@ -76,6 +92,18 @@ impl Bank for Scale {
             *end <= left
         });
         Some(Mark { empty_at: self.mark.cast_unsigned(), stamp: 0 })
+    }
+
+    fn granted(&self, n: u64) -> Granted {
+        Granted::anyway(n, 0)
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn units(&self, n: u64) -> u64 {
+        n
     }
 
     fn nanos(&self, units: i64) -> u64 {
@@ -96,6 +124,7 @@ struct Waiting {
     timer: i64,
     /// The time by which it was told to be served.
     told: i64,
+    caller: InLine,
 }
 
 /// A run: the line, its bucket, and the grants.
@@ -103,7 +132,6 @@ struct Run {
     random: Random,
     scale: Scale,
     line: CallerLine,
-    next: u64,
     waiting: BTreeMap<u64, Waiting>,
     /// The due times and units of all grants.
     granted: Vec<(i64, i64)>,
@@ -125,8 +153,8 @@ impl Run {
         // Times of a token: each unit is a token here.
         let scale = Scale::new(burst, debt);
         let (told, touched) = (debt >= 2 * burst + 4, true);
-        let (next, waiting, granted) = (0, BTreeMap::new(), Vec::new());
-        Run { random, scale, line: CallerLine::default(), next, waiting, granted, returns, told, touched }
+        let (waiting, granted) = (BTreeMap::new(), Vec::new());
+        Run { random, scale, line: CallerLine::default(), waiting, granted, returns, told, touched }
     }
 
     fn below(&mut self, n: i64) -> i64 {
@@ -136,7 +164,7 @@ impl Run {
     /// Takes up the new places, and grants of callers that are no longer in line.
     fn note(&mut self) {
         let places: BTreeMap<_, _> =
-            self.line.places().into_iter().map(|(id, units, end)| (id, (units, end))).collect();
+            self.line.positions().into_iter().map(|(id, units, end)| (id, (units, end))).collect();
         let now = self.scale.now;
         let served: Vec<u64> = self.waiting.keys().copied().filter(|id| !places.contains_key(id)).collect();
         for id in served {
@@ -204,24 +232,18 @@ impl Run {
                 let max_wait =
                     if max_wait == u64::MAX { max_wait } else { self.random.below(max_wait) * MILLISECOND };
                 let n = units.cast_unsigned();
-                if self.line.is_over() && self.scale.level() >= units {
-                    self.scale.mark += units;
-                    self.granted.push((self.scale.now, units));
-                    return;
-                }
-                self.next += 1;
-                let id = self.next;
-                let caller = Caller { id, units: n, max_wait, max_waiting: usize::MAX, waker: Waker::noop() };
+                let wish = Wish { n, max_wait, max_waiting: usize::MAX, waker: Waker::noop() };
                 let now = self.scale.now;
-                match self.line.join(&mut self.scale, &caller, &mut wakes) {
-                    Joined::Served => self.granted.push((now, units)),
-                    Joined::Waits { wait, told } => {
+                match self.line.join(&mut self.scale, &wish, &mut wakes) {
+                    Ok(Entered::Granted(_)) => self.granted.push((now, units)),
+                    Ok(Entered::Waits(caller)) => {
+                        let InLine { id, wait, told, .. } = caller;
                         let wait = (wait / MILLISECOND).cast_signed();
                         let told = now + (told / MILLISECOND).cast_signed();
-                        let one = Waiting { units, place: None, timer: now + wait, told };
+                        let one = Waiting { units, place: None, timer: now + wait, told, caller };
                         self.waiting.insert(id, one);
                     }
-                    Joined::Late { wait } => assert!(wait > max_wait),
+                    Err(denied) => assert_eq!(denied.reason(), Reason::Deadline),
                     other => panic!("{other:?}"),
                 }
             }
@@ -273,7 +295,7 @@ impl Run {
         self.note();
         // The head is told of an earlier turn.
         if !wakes.is_empty() {
-            self.look(None, Event::Woken);
+            self.look();
         }
     }
 
@@ -288,24 +310,26 @@ impl Run {
             self.waiting.iter().filter(|(_, one)| one.timer <= now).map(|(id, _)| *id).collect();
         for id in over {
             if self.waiting.contains_key(&id) {
-                self.look_as(id, Event::Due, wakes);
+                self.look_as(id, true, wakes);
                 self.note();
             }
         }
     }
 
     /// Lets the head look at its turn.
-    fn look(&mut self, _: Option<u64>, event: Event) {
+    fn look(&mut self) {
         let Some(id) = self.waiting.keys().next().copied() else { return };
         let mut wakes = Wakes::default();
-        self.look_as(id, event, &mut wakes);
+        self.look_as(id, false, &mut wakes);
         assert!(wakes.is_empty(), "the head alone is woken");
         self.touched = true;
         self.note();
     }
 
-    fn look_as(&mut self, id: u64, event: Event, wakes: &mut Wakes) {
-        if let LineTurn::Sets { wait } = self.line.look(&mut self.scale, id, event, Waker::noop(), wakes) {
+    fn look_as(&mut self, id: u64, fired: bool, wakes: &mut Wakes) {
+        let caller = self.waiting[&id].caller;
+        let (turn, _) = self.line.look(&mut self.scale, &caller, fired, Waker::noop(), wakes);
+        if let LineTurn::Sets { wait } = turn {
             let wait = (wait / MILLISECOND).cast_signed();
             self.waiting.get_mut(&id).expect("it waits").timer = self.scale.now + wait;
         }

@@ -252,6 +252,34 @@ fn callers_keep_their_order_when_their_key_is_forgotten() {
     }
 }
 
+/// The callers wait for an overflow bucket until their key enters the store, and then for its own
+/// bucket: each has its token when it was told, and nobody has more.
+#[test]
+fn callers_keep_their_turns_when_their_key_finds_room() {
+    for debt in [None, Some(3), Some(100)] {
+        for at in [2_150, 2_200, 3_030] {
+            for (limiter, mock) in limiters(Quota::per_second(10).burst(1), debt) {
+                (1_000..3_000).for_each(|other| _ = limiter.try_acquire(&other));
+                let has_none = |key: &u64| {
+                    let keys = limiter.stats().keys;
+                    limiter.try_acquire(key).is_ok() && limiter.stats().keys == keys
+                };
+                let key = (0..1_000).find(has_none).expect("a key without room, whose bucket is full");
+                let mut callers = Callers::new(mock);
+                (0..40).for_each(|_| callers.join(limiter.key(&key)));
+                callers.run_until(at * MS);
+                limiter.evict_idle();
+                assert!(limiter.try_acquire(&key).is_err(), "callers are before it");
+                assert_eq!(limiter.stats().keys, 1);
+                callers.run_until(5_000 * MS);
+                let turns: Vec<_> = callers.done.iter().map(|(index, time, _)| (*index, time / MS)).collect();
+                let told = Vec::from_iter((0..40).map(|index| (index, 100 * (index as u64 + 1))));
+                assert_eq!(turns, told, "at {at} ms, debt {debt:?}");
+            }
+        }
+    }
+}
+
 /// The key is evicted when its callers are long due, because their timers are late.
 #[test]
 fn callers_that_are_due_are_served_when_their_key_is_evicted() {

@@ -40,11 +40,11 @@ fn a_key_of_a_table_is_found_by_its_hash() {
     for hash in &held {
         let found = table.find(*hash).expect("it has a slot").state();
         assert_eq!(table.search(*hash).map(|held| held.state()), Some(found));
-        assert!(table.is_present(*hash));
+        assert!(table.present(*hash).is_some());
         assert!(states.insert(found.word()), "each has a slot of its own");
     }
     for hash in others {
-        assert!(table.find(hash).is_none() && table.search(hash).is_none() && !table.is_present(hash));
+        assert!(table.find(hash).is_none() && table.search(hash).is_none() && table.present(hash).is_none());
     }
 
     // Every second key goes.

@@ -32,7 +32,7 @@ fn any_length(random: &mut Random, bits: u64) -> u64 {
 fn quota(random: &mut Random) -> Option<Quota> {
     let nanos = [1_000_000, SECOND, 3_600 * SECOND][random.below(3) as usize];
     let (tokens, burst) = (any_length(random, 30) + 1, any_length(random, 20) + 1);
-    Quota::try_per(tokens, Duration::from_nanos(nanos), burst).ok()
+    Quota::checked(tokens, Duration::from_nanos(nanos), burst).ok()
 }
 
 /// Returns a quota near another: up to 64 times its rate or a 64th, and at most its burst.
@@ -40,7 +40,7 @@ fn near(random: &mut Random, quota: Quota) -> Option<Quota> {
     let numbers = quota.numbers();
     let (up, down) = (1 + random.below(64), 1 + random.below(64));
     let burst = 1 + random.below(numbers.burst);
-    Quota::try_per(numbers.tokens.checked_mul(up)?, Duration::from_nanos(numbers.nanos * down), burst).ok()
+    Quota::checked(numbers.tokens.checked_mul(up)?, Duration::from_nanos(numbers.nanos * down), burst).ok()
 }
 
 /// A limiter's engine, on a clock that has passed several turns of the stamp, and a plan.

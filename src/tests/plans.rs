@@ -35,7 +35,7 @@ struct Pair {
 /// Returns a quota in its public form, if a word of its own can hold it.
 pub(super) fn public(quota @ (tokens, nanos, burst): Asked) -> Result<Quota, QuotaError> {
     Layout::of(numbers(quota), LayoutOptions::DEFAULT)?;
-    Ok(Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("it has a layout"))
+    Ok(Quota::checked(tokens, Duration::from_nanos(nanos), burst).expect("it has a layout"))
 }
 
 impl Pair {
@@ -416,7 +416,7 @@ fn a_plan_beyond_the_bounds_of_a_quota_tells_its_own() {
     for (now, told) in [
         (Quota::per_hour(3), Quota::per_hour(15).burst(10)),
         (Quota::per_second(10_u64.pow(12)), plan.quota()),
-        (Quota::try_per(1, Duration::from_nanos(1 << 62), 1).unwrap(), plan.quota()),
+        (Quota::every(Duration::from_nanos(1 << 62)), plan.quota()),
     ] {
         assert_eq!(plan.in_force(now), told, "{now}");
     }

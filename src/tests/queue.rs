@@ -212,10 +212,10 @@ impl Both {
     }
 
     fn compare(&self) {
-        assert_eq!(self.queue.places(), self.naive.places());
+        assert_eq!(self.queue.positions(), self.naive.places());
         assert_eq!(self.queue.waiting(), self.naive.callers.len());
         assert_eq!(self.queue.runs.tail_units(), self.naive.tail_units());
-        assert_eq!(self.queue.runs.has_places(), self.naive.placed > 0);
+        assert_eq!(self.queue.runs.has_positions(), self.naive.placed > 0);
         assert_eq!(self.queue.runs.head().is_some(), !self.naive.callers.is_empty());
     }
 }
@@ -254,7 +254,7 @@ fn many_runs_are_packed_step_by_step() {
             naive.placed += 1;
             end += units.cast_signed() + 1 + random.below(3).cast_signed();
         }
-        let mut before = queue.places();
+        let mut before = queue.positions();
         for _ in 0..200 {
             let index = random.below(naive.callers.len() as u64) as usize;
             let (id, _) = naive.callers.remove(index);
@@ -263,7 +263,7 @@ fn many_runs_are_packed_step_by_step() {
             queue.take_out(slot);
             queue.runs.pack();
             before.remove(index);
-            let (places, mut last) = (queue.places(), i64::MIN);
+            let (places, mut last) = (queue.positions(), i64::MIN);
             for ((_, units, place), before) in places.iter().zip(&before) {
                 let place = place.expect("no place is lost");
                 assert!(place <= before.2.expect("it had one"), "a place moves to a later time");
@@ -273,7 +273,7 @@ fn many_runs_are_packed_step_by_step() {
             before = places;
         }
         (0..300).for_each(|_| queue.runs.pack());
-        assert_eq!(queue.places(), naive.places(), "seed {seed}");
+        assert_eq!(queue.positions(), naive.places(), "seed {seed}");
     }
 }
 

@@ -18,7 +18,7 @@ fn a_clock_with_another_beginning_is_at_most_a_tick_behind() {
     let random = &mut Random(45);
     for _ in 0..size(20_000, 200_000) {
         let (tokens, nanos) = (1 + random.any_below(1 << 20), 1 + random.any_below(1 << 42));
-        let Ok(quota) = Quota::try_per(tokens, Duration::from_nanos(nanos), 1 + random.any_below(1 << 20))
+        let Ok(quota) = Quota::checked(tokens, Duration::from_nanos(nanos), 1 + random.any_below(1 << 20))
         else {
             continue;
         };

@@ -48,7 +48,7 @@ fn tiny(stamp: u8, fraction: u8, scale: u8, burst: u64, debt: u64, fixed_debt: b
 fn planned(own: Tiny, tokens: u64, times: u64, burst: u64, since: u64) -> Tiny {
     let Tiny { terms, turn, .. } = own;
     let public = |RawQuota { tokens, nanos, burst }| {
-        Quota::try_per(tokens, Duration::from_nanos(nanos), burst).expect("an ordinary quota")
+        Quota::checked(tokens, Duration::from_nanos(nanos), burst).expect("an ordinary quota")
     };
     let limiters = quota(own.burst());
     let plans = RawQuota { tokens, nanos: limiters.nanos * times, burst };

@@ -179,7 +179,7 @@ impl Subject for Bench {
 fn walk(quota: Asked, room: LayoutOptions, initial: Option<u64>, start: u64, steps: Vec<Step>) {
     let (tokens, period, burst) = quota;
     let Ok(layout) = Layout::of(numbers(quota), room) else { return };
-    let Ok(public) = Quota::try_per(tokens, Duration::from_nanos(period), burst) else { return };
+    let Ok(public) = Quota::checked(tokens, Duration::from_nanos(period), burst) else { return };
     let head = room.headroom.map(|head| (head.tokens, head.nanos, head.burst));
     let unit = Unit::with_room(quota, head, room.max_debt).expect("a layout");
     assert_eq!(unit_of(layout), unit);

@@ -151,7 +151,7 @@ impl PlanTerms {
             return self.quota;
         }
         let RawQuota { tokens, nanos, burst } = self.quota.numbers().in_proportion(own.numbers(), self.own);
-        Quota::try_per(tokens, Duration::from_nanos(nanos), burst).unwrap_or(self.quota)
+        Quota::checked(tokens, Duration::from_nanos(nanos), burst).unwrap_or(self.quota)
     }
 
     /// Returns the ticks in which a bucket surely fills from its lowest level.

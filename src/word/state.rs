@@ -82,8 +82,8 @@ pub(crate) enum Origin {
     Entry(u64),
     /// The key's own bucket in the table, by the key's hash.
     Inline(u64),
-    /// An overflow bucket, shared by keys without an entry, by hash.
-    Overflow(u32),
+    /// An overflow bucket, shared by keys without an entry, by the key's hash.
+    Overflow(u64),
     /// The bucket of all requests without a key.
     NoKey,
     /// No bucket: nothing was counted.

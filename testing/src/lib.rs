@@ -18,4 +18,4 @@ pub use cases::{cases, size};
 pub use hash::{Plain, Twin};
 pub use nothing::Nothing;
 pub use random::Random;
-pub use spans::{DAY, HOUR, QUOTAS, SECOND, ns, quota_numbers};
+pub use spans::{DAY, HOUR, QUOTAS, SECOND, ns, quota_numbers, quota_text};

@@ -44,6 +44,11 @@ pub const QUOTAS: [(u64, u64, u64); 24] = [
     (999_999_999_989, SECOND, 65_537),
 ];
 
+/// Returns the text of a quota of these numbers: a text has any burst beside any rate.
+pub fn quota_text((tokens, nanos, burst): (u64, u64, u64)) -> String {
+    format!("{tokens}/{nanos}ns burst {burst}")
+}
+
 /// Returns the numbers of any quota, over all magnitudes. Half of them are from [`QUOTAS`]. Some
 /// cannot be held.
 pub fn quota_numbers() -> impl Strategy<Value = (u64, u64, u64)> {

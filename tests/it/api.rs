@@ -368,7 +368,7 @@ fn debug_output_tells_times_and_texts() {
         (format!("{:?}", limiter.now()), "Moment(1ms)"),
         (format!("{mock:?}"), "MockClock(1ms)"),
         (
-            format!("{:?}", Quota::try_per(0, Duration::from_secs(1), 1).expect_err("nothing is earned")),
+            format!("{:?}", Quota::try_per(0, Duration::from_secs(1)).expect_err("nothing is earned")),
             "InvalidRule(\"a quota of 0 tokens grants nothing: the least is 1\")",
         ),
         (

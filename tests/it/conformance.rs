@@ -20,7 +20,7 @@ use tollgate::{Denied, Granted, Quota, RateLimiter, Reason, TokenBucket};
 use tollgate_testing::reference::{Ideal, Unit};
 
 use super::{InStore, Room, in_table};
-use crate::support::{Time, answer, nanos, ns};
+use crate::support::{Time, answer, nanos, quota_text};
 
 #[derive(Deserialize)]
 struct Case {
@@ -90,7 +90,7 @@ impl Case {
     }
 
     fn quota(&self) -> Result<Quota, tollgate::InvalidRule> {
-        Quota::try_per(self.rate.tokens, ns(self.rate.per_ns), self.burst)
+        quota_text((self.rate.tokens, self.rate.per_ns, self.burst)).parse()
     }
 
     /// Returns a bucket after the first `events` of this case, and its clock.

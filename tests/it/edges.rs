@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::{Clock, Denied, Granted, Quota, RateLimiter, Reason, TokenBucket, WhenFull};
 
 use super::{InStore, Room};
-use crate::support::{QUOTAS, ns};
+use crate::support::{QUOTAS, quota_text};
 
 const POLICIES: [WhenFull; 3] = [WhenFull::Share, WhenFull::Deny, WhenFull::Allow];
 
@@ -19,10 +19,9 @@ fn is_for_ever(decision: Result<Granted, Denied>, remaining: u64) {
 
 #[test]
 fn taking_nothing_succeeds_and_takes_nothing() {
-    for (tokens, nanos, burst) in QUOTAS {
+    for numbers @ (_, _, burst) in QUOTAS {
         let (clock, mock) = Clock::mock();
-        let bucket =
-            TokenBucket::builder(Quota::try_per(tokens, ns(nanos), burst).unwrap()).clock(clock).build();
+        let bucket = TokenBucket::builder(quota_text(numbers).parse().unwrap()).clock(clock).build();
         let full = bucket.try_acquire_n(0).expect("nothing is always there");
         assert_eq!((full.remaining(), full.reset_after()), (burst, Duration::ZERO));
         let all = bucket.try_acquire_n(burst).expect("it was still full");
@@ -50,10 +49,9 @@ fn a_refusal_tells_the_tokens_that_were_asked_for() {
 
 #[test]
 fn more_than_the_burst_is_refused_for_ever_and_takes_nothing() {
-    for (tokens, nanos, burst) in QUOTAS {
+    for numbers @ (_, _, burst) in QUOTAS {
         let (clock, _mock) = Clock::mock();
-        let bucket =
-            TokenBucket::builder(Quota::try_per(tokens, ns(nanos), burst).unwrap()).clock(clock).build();
+        let bucket = TokenBucket::builder(quota_text(numbers).parse().unwrap()).clock(clock).build();
         for n in [burst + 1, burst * 2, 1 << 63, u64::MAX] {
             is_for_ever(bucket.try_acquire_n(n), burst);
         }

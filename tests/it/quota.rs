@@ -79,10 +79,14 @@ fn every_unit_is_read_by_its_sign_and_its_words() {
                 (format!("3/20{word} burst 7"), 20 * unit),
                 (format!("3/20 {word} burst 7"), 20 * unit),
             ] {
-                assert_eq!(text.parse(), Quota::try_per(3, ns(period), 7), "{text}");
+                assert_eq!(
+                    text.parse(),
+                    Quota::try_per(3, ns(period)).and_then(|quota| quota.try_burst(7)),
+                    "{text}"
+                );
             }
         }
-        let short = Quota::try_per(3, ns(unit), 7).unwrap().to_string();
+        let short = Quota::per(3, ns(unit)).burst(7).to_string();
         assert_eq!(short, format!("3/{} burst 7", words[0]));
     }
     assert_eq!("250/90s".parse(), Ok(Quota::per(250, Duration::from_secs(90))), "the burst is the count");
@@ -137,7 +141,9 @@ fn the_named_periods_are_what_they_say() {
 /// Each kind of error is one line that names the given value and the bound.
 #[test]
 fn every_error_names_the_value_and_the_bound() {
-    let given = |tokens, period, burst| Quota::try_per(tokens, period, burst).unwrap_err();
+    let given = |tokens, period, burst| {
+        Quota::try_per(tokens, period).and_then(|quota| quota.try_burst(burst)).unwrap_err()
+    };
     let read = |text: &str| text.parse::<Quota>().unwrap_err();
     let over = u64::MAX.to_string();
     let strict = |limit, burst| Quota::at_most(limit, ns(SECOND)).try_burst(burst).unwrap_err();
@@ -193,7 +199,8 @@ fn every_error_names_the_value_and_the_bound() {
 #[test]
 fn the_bounds_are_within() {
     for (tokens, nanos, burst) in [(1, 1 << 62, 1), (1_000, 1, 1), (1_000, SECOND, 1 << 40), (1, 1, 1)] {
-        assert!(Quota::try_per(tokens, ns(nanos), burst).is_ok(), "{tokens} every {nanos} ns, burst {burst}");
+        let quota = Quota::try_per(tokens, ns(nanos)).and_then(|quota| quota.try_burst(burst));
+        assert!(quota.is_ok(), "{tokens} every {nanos} ns, burst {burst}");
     }
 }
 

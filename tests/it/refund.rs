@@ -4,12 +4,12 @@ use tollgate::{Quota, RateLimiter, Reason, WhenFull};
 
 use super::face::{Set, on_each, on_each_of};
 use super::{InStore, Room, crowd};
-use crate::support::{QUOTAS, Random, SECOND, Time, fill, ns, unit_of};
+use crate::support::{QUOTAS, Random, SECOND, Time, fill, ns, quota_text, unit_of};
 
 const MS: u64 = 1_000_000;
 
 fn listed() -> impl Iterator<Item = Quota> {
-    QUOTAS.iter().map(|(tokens, nanos, burst)| Quota::try_per(*tokens, ns(*nanos), *burst).unwrap())
+    QUOTAS.into_iter().map(|numbers| quota_text(numbers).parse().unwrap())
 }
 
 #[test]

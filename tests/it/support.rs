@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use tollgate::Quota;
 use tollgate_testing::quota_numbers;
 use tollgate_testing::reference::Unit;
-pub(crate) use tollgate_testing::{DAY, HOUR, Plain, QUOTAS, Random, SECOND, Twin, cases, ns, size};
+pub(crate) use tollgate_testing::{
+    DAY, HOUR, Plain, QUOTAS, Random, SECOND, Twin, cases, ns, quota_text, size,
+};
 
 pub(crate) use crate::reference::answers::answer;
 pub(crate) use crate::reference::time::Time;
@@ -33,9 +35,7 @@ pub(crate) fn fill(quota: Quota) -> u64 {
 
 /// Returns any quota that can be held, over all magnitudes.
 pub(crate) fn quotas() -> impl Strategy<Value = Quota> {
-    quota_numbers().prop_filter_map("cannot be held", |(tokens, nanos, burst)| {
-        Quota::try_per(tokens, ns(nanos), burst).ok()
-    })
+    quota_numbers().prop_filter_map("cannot be held", |numbers| quota_text(numbers).parse().ok())
 }
 
 /// Returns the text of the panic that `build` ends in.

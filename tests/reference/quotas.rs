@@ -2,9 +2,8 @@
 
 #![allow(dead_code, reason = "not every user of the reference drives a bucket")]
 
-use std::time::Duration;
-
 use tollgate::Quota;
+use tollgate_testing::quota_text;
 use tollgate_testing::reference::steps::nanos;
 use tollgate_testing::reference::{Asked, Unit};
 
@@ -16,8 +15,8 @@ pub(crate) fn asked(quota: Quota) -> Asked {
 /// Returns the quota, if there is one. It must be refused exactly when a documented bound is broken
 /// or the rules of the design find no layout. They may find none only above 500 tokens a
 /// nanosecond.
-pub(crate) fn quota((tokens, nanos, burst): Asked) -> Option<Quota> {
-    let quota = Quota::try_per(tokens, Duration::from_nanos(nanos), burst).ok();
+pub(crate) fn quota(asked @ (tokens, nanos, burst): Asked) -> Option<Quota> {
+    let quota = quota_text(asked).parse().ok();
     let (rate, period) = (u128::from(tokens), u128::from(nanos));
     let bounded = (tokens >= 1 && (1..=1 << 62).contains(&nanos) && (1..=1 << 40).contains(&burst))
         && rate <= 1_000 * period

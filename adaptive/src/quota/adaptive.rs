@@ -182,12 +182,15 @@ pub(super) fn part(ceiling: Quota, share: Fraction) -> Result<Quota, InvalidRule
     let times = (1_u64 << 20).div_ceil(nanos);
     // Tokens are at most 1,000 a nanosecond: below 2^31 where `times` is above 1.
     let tokens = tokens.saturating_mul(times);
+    // No burst is larger than 2^40: that many tokens, in a shorter period.
+    let down = tokens.div_ceil(1 << 40).max(1);
+    let parts = u128::from(share.0.max(1)) * u128::from(down);
     // Below 2^63 and 2^95.
-    let nanos = ((u128::from(nanos) * u128::from(times)) << 32).div_ceil(u128::from(share.0.max(1)));
+    let nanos = ((u128::from(nanos) * u128::from(times)) << 32).div_ceil(parts);
     let burst = (u128::from(ceiling.capacity()) * u128::from(share.0)).div_ceil(1 << 32).max(1);
     let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
     // At most the ceiling's burst.
-    Quota::try_per(tokens, Duration::from_nanos(nanos), burst as u64)
+    Quota::try_per(tokens / down, Duration::from_nanos(nanos))?.try_burst(burst as u64)
 }
 
 /// Returns the rate of a quota in parts of the ceiling's rate, rounded down, at most all of them.

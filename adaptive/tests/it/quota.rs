@@ -276,7 +276,7 @@ fn a_latency_of_the_target_is_in_time() {
 #[test]
 fn a_half_of_a_short_period_is_half_of_the_rate() {
     let (clock, mock) = Clock::mock();
-    let ceiling = Quota::try_per(1_000, Duration::from_micros(100), 50_000).unwrap();
+    let ceiling = Quota::per(1_000, Duration::from_micros(100)).burst(50_000);
     let limiter = RateLimiter::<u64>::builder(ceiling).clock(clock.clone()).build();
     let half = Hostile { verdicts: vec![Next::Set(Fraction::HALF)], at: 0, said: Arc::default() };
     let adaptive = Adaptive::new(&limiter, ceiling).unwrap().by(half).clock(clock).build().unwrap();

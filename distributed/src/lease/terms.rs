@@ -76,7 +76,7 @@ impl Terms {
                 let spec = Spec::new(quota, debt)?;
                 let room = quota.capacity() + debt;
                 // A burst beyond the bound of the core leaves no room for debt.
-                let lease = Quota::try_per(quota.tokens(), quota.period(), room).unwrap_or(quota);
+                let lease = quota.try_burst(room).unwrap_or(quota);
                 let horizon = horizon.min(Duration::from_nanos((debt as f64 / rate) as u64));
                 let without_debt = spec.without_debt();
                 (TermsKind::Bucket(BucketTerms { spec, without_debt, lease }), horizon)

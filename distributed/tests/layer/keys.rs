@@ -87,7 +87,7 @@ async fn a_plan_is_another_quota_for_some_keys() {
     let world = World::new(RTT);
     let limiter = world.process(Quota::per_hour(2)).exact().build().unwrap();
     let gold = LayerPlan::from(limiter.plan(Quota::per_hour(5)).unwrap());
-    let odd = Quota::try_per(1_000_003, Duration::from_nanos(7_919_000_003), 1 << 40).unwrap();
+    let odd = Quota::per(1_000_003, Duration::from_nanos(7_919_000_003)).burst(1 << 40);
     let impossible = LayerPlan::from(AnyRule::from(odd));
     let layer = RateLimitLayer::builder(limiter)
         .key(by_number())

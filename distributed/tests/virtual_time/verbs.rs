@@ -163,7 +163,7 @@ async fn plans_and_another_quota() {
     assert_eq!(limiter.ask(&2).await.unwrap().remaining(), 2);
     assert_eq!(limiter.rule(), Quota::per_second(1).burst(3));
     let period = Duration::from_nanos(86_399_999_999_999);
-    let uneven = Quota::try_per(999_999_937, period, 1 << 40).unwrap();
+    let uneven = Quota::per(999_999_937, period).burst(1 << 40);
     let error = limiter.set_rule(uneven).unwrap_err().to_string();
     assert!(error.contains("999999937/86399999999999ns") && error.contains("9007199254740991"), "{error}");
 }

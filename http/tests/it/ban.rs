@@ -107,7 +107,7 @@ fn a_ban_ends_to_the_nanosecond() {
         30 * 24 * HOUR + 7 * nano,
         365 * 24 * HOUR,
     ] {
-        let (limiter, mock) = limiter::<IpAddr>(Quota::try_per(1, MS / 2, 1).unwrap());
+        let (limiter, mock) = limiter::<IpAddr>(Quota::every(MS / 2));
         let layer = RateLimitLayer::builder(limiter)
             .key(ClientIp::peer())
             .ban_after(1, SECOND)

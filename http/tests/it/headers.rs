@@ -15,7 +15,7 @@ use tollgate::{
 };
 use tollgate_http::{Bare, Check, Headers, Policy, Problem, Refusal, Reject};
 
-use tollgate_testing::{Random, cases, ns, quota_numbers, size};
+use tollgate_testing::{Random, cases, quota_numbers, quota_text, size};
 
 fn policy(quota: &str) -> (Quota, Policy) {
     let quota = quota.parse().unwrap();
@@ -41,9 +41,7 @@ fn number_of(policy: &Policy, parameter: &str) -> u64 {
 
 /// Returns any quota that can be held, over all magnitudes.
 fn quotas() -> impl Strategy<Value = Quota> {
-    quota_numbers().prop_filter_map("cannot be held", |(tokens, nanos, burst)| {
-        Quota::try_per(tokens, ns(nanos), burst).ok()
-    })
+    quota_numbers().prop_filter_map("cannot be held", |numbers| quota_text(numbers).parse().ok())
 }
 
 #[test]

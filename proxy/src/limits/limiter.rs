@@ -216,7 +216,8 @@ fn larger_windows(window: Window) -> impl Iterator<Item = Window> {
 fn larger(quota: Quota) -> impl Iterator<Item = Quota> {
     HEADROOM.iter().filter_map(move |times| {
         let tokens = quota.tokens().checked_mul(*times)?;
-        Quota::try_per(tokens, quota.period(), quota.capacity().checked_mul(*times)?).ok()
+        let burst = quota.capacity().checked_mul(*times)?;
+        Quota::try_per(tokens, quota.period()).and_then(|rate| rate.try_burst(burst)).ok()
     })
 }
 

@@ -151,7 +151,8 @@ fn multiples(rule: AnyRule, clock: &Clock) -> Vec<(AnyRule, TextLimiter, u64)> {
         let times = |tokens: u64| (tokens.saturating_mul(up) / down).max(1);
         let multiple = match rule {
             AnyRule::Quota(quota) => {
-                Quota::try_per(times(quota.tokens()), quota.period(), times(quota.capacity())).ok()?.into()
+                let rate = Quota::try_per(times(quota.tokens()), quota.period()).ok()?;
+                rate.try_burst(times(quota.capacity())).ok()?.into()
             }
             AnyRule::Window(window) => window.with_limit(times(window.limit())).ok()?.into(),
         };

@@ -254,7 +254,7 @@ impl LimitCounts {
             // No bucket holds 0 tokens. A number that fits no bucket is counted in windows.
             (Amount::Window { unit, requests: requests @ 1.. }, Algorithm::TokenBucket) => {
                 let (tokens, period) = (u64::from(*requests), Duration::from_secs(unit.seconds().into()));
-                Quota::try_per(tokens, period, tokens).ok().map(AnyRule::Quota)
+                Quota::try_per(tokens, period).ok().map(AnyRule::Quota)
             }
             _ => None,
         }

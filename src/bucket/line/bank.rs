@@ -1,6 +1,7 @@
 //! The bucket of a line, as the line sees it: readings, takes, and the end that goes back.
 
 use crate::fault::{Fault, injected};
+use crate::word::decision::{Denied, Granted};
 use crate::word::state::{Left, Reading, Refill, State};
 use crate::word::terms::Terms;
 use crate::word::verb::Give;
@@ -44,7 +45,7 @@ pub(crate) struct Sight {
     pub(crate) tick: u64,
     /// Position of the reading.
     pub(crate) now: i64,
-    /// Position at which the next place of the word begins, and the word; `None` if the bucket is
+    /// Position at which the next stretch of the word begins, and the word; `None` if the bucket is
     /// lost.
     pub(crate) mark: Option<(i64, Mark)>,
     /// Units of a burst.
@@ -60,14 +61,14 @@ pub(crate) struct Sight {
     pub(crate) far: bool,
 }
 
-/// The outcome of a take for a place.
+/// The outcome of a take for a position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Credit {
     /// The position at which the tokens are earned, and the word after the take.
-    Place { end: i64, mark: Mark },
+    Stretch { end: i64, mark: Mark },
     /// The debt has no room now.
     NoRoom,
-    /// The place would be longer than a burst.
+    /// The stretch would be longer than a burst.
     TooLong,
     /// The bucket is lost.
     Lost,
@@ -78,10 +79,18 @@ pub(crate) trait Bank {
     /// Reads the bucket and the clock. Positions count from the tick `base`, or without it from the
     /// reading.
     fn sight(&mut self, base: Option<u64>) -> Sight;
+    /// Takes `n` tokens that are there, for a line without callers; `None` if the bucket is lost.
+    fn take_now(&mut self, n: u64) -> Option<Result<Granted, Denied>>;
     /// Takes `units` on credit.
     fn take(&mut self, base: u64, units: u64) -> Credit;
     /// Gives back `units` if the word still stands at `mark`, and returns the word after that.
     fn give_back(&mut self, units: u64, mark: Mark) -> Option<Mark>;
+    /// Returns the grant of `n` tokens to a caller that has waited for them. It takes nothing.
+    fn granted(&self, n: u64) -> Granted;
+    /// Returns the number of the version of the terms.
+    fn version(&self) -> u64;
+    /// Returns the units of `n` tokens, by the latest reading.
+    fn units(&self, n: u64) -> u64;
     /// Returns the nanoseconds until `units` are earned, from the latest reading on.
     fn nanos(&self, units: i64) -> u64;
 }

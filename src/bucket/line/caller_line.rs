@@ -1,36 +1,50 @@
-//! A line, and the touches of its callers. Pure: no atomics, no clock.
+//! A line, and the touches of its callers. Pure, but for the count that numbers them: no clock.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use super::bank::{Bank, Credit, Mark, Sight};
 use super::queue::{Queue, UNSET};
 use crate::fault::{Fault, injected};
+use crate::word::decision::{Denied, Granted, Reason};
 
-/// A caller that joins a line.
-pub(crate) struct Caller<'a> {
-    /// Its number, above those of all callers before it.
-    pub(crate) id: u64,
-    pub(crate) units: u64,
-    /// Nanoseconds that it is ready to wait.
+/// A number for each caller in a line, of all lines.
+///
+/// Relaxed: it is taken under the mutex of a line, so the numbers of that line are in its order.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The wish of a caller that joins a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) n: u64,
+    /// Nanoseconds that the caller is ready to wait.
     pub(crate) max_wait: u64,
     /// Most callers in line.
     pub(crate) max_waiting: usize,
     pub(crate) waker: &'a Waker,
 }
 
-/// The outcome of joining. Waits are in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joined {
-    /// The tokens are there.
-    Served,
-    /// The caller waits, and sets its timer to `wait`. Its tokens come after `told` at the latest.
-    Waits { wait: u64, told: u64 },
-    /// The tokens would come after `wait`, which is more than the caller is ready for.
-    Late { wait: u64 },
-    /// The line is full. The head's turn is after `wait`.
-    Full { wait: u64 },
-    /// The bucket is lost.
+/// A caller in line: its number, and its timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InLine {
+    pub(crate) id: u64,
+    /// The version of the terms for which the timer was set.
+    pub(crate) version: u64,
+    /// Nanoseconds until its timer is over.
+    pub(crate) wait: u64,
+    /// Nanoseconds after which its tokens come at the latest.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is of the tests"))]
+    pub(crate) told: u64,
+}
+
+/// The outcome of joining a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Entered {
+    Granted(Granted),
+    Waits(InLine),
+    /// The bucket is lost: the caller looks it up again.
     Lost,
 }
 
@@ -45,16 +59,16 @@ pub(crate) enum LineTurn {
     Sets { wait: u64 },
     /// The caller waits on until the rule is changed, and is woken then: the bucket is blocked.
     Paused,
-    /// The caller has no place here. It joins again, and then leaves.
+    /// The caller is turned away. It joins again, and then leaves.
     Joins,
-    /// The caller has no place here, and others before it have not joined again. It waits to be
+    /// The caller is turned away, and others before it have not joined again. It waits to be
     /// woken, but at most a second.
     Behind,
 }
 
 /// The event for which a caller looks at its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+enum Event {
     /// Its timer is over, and was set under the terms in force.
     Due,
     /// The terms have changed since its timer was set.
@@ -86,7 +100,7 @@ impl Wakes {
     }
 }
 
-/// Shortest wait of a caller without a place whose time has come, in nanoseconds.
+/// Shortest wait of a caller without a position whose time has come, in nanoseconds.
 const MIN_WAIT: u64 = 1_000_000;
 
 /// The callers that wait for tokens of one bucket.
@@ -97,6 +111,8 @@ pub(crate) struct CallerLine {
     queue: Queue,
     /// The word as the line left it, at the end of the last run.
     mark: Option<Mark>,
+    /// Whether the key of the bucket has another one now.
+    is_closed: bool,
     /// Callers that have to join again, one after the other.
     turned_away: BTreeMap<u64, Option<Waker>>,
 }
@@ -112,41 +128,78 @@ impl CallerLine {
         self.waiting() == 0 && self.turned_away.is_empty()
     }
 
-    /// Adds a caller at the end, unless it is served at once or refused.
-    pub(crate) fn join(&mut self, bank: &mut impl Bank, caller: &Caller<'_>, wakes: &mut Wakes) -> Joined {
-        let Caller { id, units, max_wait, max_waiting, waker } = *caller;
+    /// Adds a caller at the end, unless the tokens are there or it is refused.
+    pub(crate) fn join(
+        &mut self,
+        bank: &mut impl Bank,
+        wish: &Wish<'_>,
+        wakes: &mut Wakes,
+    ) -> Result<Entered, Denied> {
+        let Wish { n, max_wait, max_waiting, waker } = *wish;
+        if self.waiting() == 0 {
+            match bank.take_now(n) {
+                None => return Ok(Entered::Lost),
+                Some(Err(denied)) if denied.reason() == Reason::Empty => {}
+                Some(decision) => return decision.map(Entered::Granted),
+            }
+        }
+        // Before the reading: a change in between is noticed when the timer is over.
+        let version = bank.version();
+        let (id, units) = (NEXT.fetch_add(1, Relaxed), bank.units(n));
+        let late = |wait: u64| Denied::late(n, wait - max_wait.min(wait));
         let sight = self.sight(bank, wakes);
         self.pump(bank, sight, None, wakes);
         let sight = self.sight(bank, wakes);
-        let Some((mark, _)) = sight.mark else { return Joined::Lost };
+        let Some((mark, _)) = sight.mark else { return Ok(Entered::Lost) };
         if self.waiting() >= max_waiting {
             let turn = self.queue.runs.head().map_or(sight.now, |head| self.queue.runs.turn_of(head, &sight));
             let wait = bank.nanos(turn - sight.now);
-            return Joined::Full { wait };
+            return Err(Denied::in_full_line(n, self.waiting(), wait));
         }
         let told = bank.nanos(self.queue.runs.end_of_next(mark, units) - sight.now);
         if told > max_wait {
-            return Joined::Late { wait: told };
+            return Err(late(told));
         }
         self.queue.push(id, units);
         self.pump(bank, sight, None, wakes);
         let Some(slot) = self.queue.find(id) else {
-            return if self.turned_away.remove(&id).is_some() { Joined::Lost } else { Joined::Served };
+            let is_lost = self.turned_away.remove(&id).is_some();
+            return Ok(if is_lost { Entered::Lost } else { Entered::Granted(bank.granted(n)) });
         };
         let turn = self.queue.runs.turn_of(slot, &sight);
         let wait = self.wait(bank, slot, turn - sight.now);
         // Another thread may have charged the bucket since the look.
         if self.queue.runs.is_placed(slot) && wait > max_wait {
             self.leave(bank, id, wakes);
-            return Joined::Late { wait };
+            return Err(late(wait));
         }
         let node = self.queue.node(slot);
         (node.armed, node.waker) = (turn, Some(waker.clone()));
-        Joined::Waits { wait, told }
+        Ok(Entered::Waits(InLine { id, version, wait, told }))
     }
 
-    /// Serves all callers that are due, and returns the turn of one of them.
+    /// Serves all callers that are due, and returns the turn of one of them, and the version of the
+    /// terms.
+    ///
+    /// `fired`: its timer is over.
     pub(crate) fn look(
+        &mut self,
+        bank: &mut impl Bank,
+        caller: &InLine,
+        fired: bool,
+        waker: &Waker,
+        wakes: &mut Wakes,
+    ) -> (LineTurn, u64) {
+        let version = bank.version();
+        let event = match (version == caller.version, fired) {
+            (false, _) => Event::Changed,
+            (true, true) => Event::Due,
+            (true, false) => Event::Woken,
+        };
+        (self.turn(bank, caller.id, event, waker, wakes), version)
+    }
+
+    fn turn(
         &mut self,
         bank: &mut impl Bank,
         id: u64,
@@ -161,8 +214,8 @@ impl CallerLine {
             let node = self.queue.node(slot);
             wakes.dropped = node.waker.take();
             let armed = node.armed;
-            let had_place = self.queue.runs.is_placed(slot) && armed != UNSET;
-            due = (event == Event::Due && had_place && self.queue.runs.turn_of(slot, &sight) <= armed)
+            let had_position = self.queue.runs.is_placed(slot) && armed != UNSET;
+            due = (event == Event::Due && had_position && self.queue.runs.turn_of(slot, &sight) <= armed)
                 .then_some(id);
         }
         self.pump(bank, sight, due, wakes);
@@ -215,7 +268,7 @@ impl CallerLine {
         self.pump(bank, sight, None, wakes);
     }
 
-    /// Serves all that are due. Returns the units that callers without a place wait for.
+    /// Serves all that are due. Returns the units that callers without a position wait for.
     pub(crate) fn serve(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> u64 {
         if self.waiting() == 0 {
             return 0;
@@ -231,6 +284,16 @@ impl CallerLine {
         wakes.extend(self.queue.nodes().next().and_then(|node| node.waker.take()));
     }
 
+    /// Closes the line, since the key of the bucket has another one now. What the callers hold of
+    /// this one goes back, and at the next touch all of them join again.
+    pub(crate) fn close(&mut self, bank: &mut impl Bank) {
+        let units = self.queue.runs.displace();
+        if let Some(mark) = self.mark.take() {
+            bank.give_back(units, mark);
+        }
+        self.is_closed = self.waiting() > 0;
+    }
+
     /// Looks at the bucket. Without it, all callers that are not due join again.
     fn sight(&mut self, bank: &mut impl Bank, wakes: &mut Wakes) -> Sight {
         if self.waiting() == 0 {
@@ -242,10 +305,10 @@ impl CallerLine {
         if sight.far {
             self.count_from(&mut sight);
         }
-        match sight.mark {
-            None => self.lose(sight.now, sight.is_gone, wakes),
+        match sight.mark.filter(|_| !self.is_closed) {
+            None => self.lose(sight.now, sight.is_gone || self.is_closed, wakes),
             Some((end, mark)) => {
-                // A rest of more than a burst ago must not join the places that tokens move up.
+                // A rest of more than a burst ago must not join the stretches that tokens move up.
                 self.serve_due(sight.now, None, wakes);
                 if !injected(Fault::PlacesUnclamped) {
                     self.queue.runs.forget(sight.now - sight.burst);
@@ -268,8 +331,8 @@ impl CallerLine {
     }
 
     /// Turns away all callers that are not due, since the bucket is lost. If it is gone, the first
-    /// one of the next bucket is the first one here, so a place in this one counts no more. Else
-    /// the callers with a place keep it: its tokens are taken from a bucket that is there.
+    /// one of the next bucket is the first one here, so a position in this one counts no more. Else
+    /// the callers with a position keep it: its tokens are taken from a bucket that is there.
     fn lose(&mut self, now: i64, is_gone: bool, wakes: &mut Wakes) {
         self.serve_due(now, None, wakes);
         self.mark = None;
@@ -279,7 +342,7 @@ impl CallerLine {
         while self.turn_away(wakes) {}
     }
 
-    /// Takes the first caller without a place out of the line, and wakes it to join again.
+    /// Takes the first caller without a position out of the line, and wakes it to join again.
     fn turn_away(&mut self, wakes: &mut Wakes) -> bool {
         let Some((id, waker)) = self.queue.pop_of_tail() else { return false };
         self.turned_away.insert(id, None);
@@ -293,12 +356,12 @@ impl CallerLine {
         }
     }
 
-    /// Serves the callers that are due, places others, and gives back the rest.
+    /// Serves the callers that are due, gives others a position, and gives back the rest.
     fn pump(&mut self, bank: &mut impl Bank, sight: Sight, due: Option<u64>, wakes: &mut Wakes) {
         self.queue.runs.pack();
         loop {
             self.serve_due(sight.now, due, wakes);
-            if !self.queue.runs.has_places() {
+            if !self.queue.runs.has_positions() {
                 self.clamp(&sight);
             }
             if !self.place_next(bank, sight.now, wakes) {
@@ -322,12 +385,12 @@ impl CallerLine {
         }
     }
 
-    /// Gives a place to the first caller that has none. Returns whether another may get one.
+    /// Gives a position to the first caller that has none. Returns whether another may get one.
     fn place_next(&mut self, bank: &mut impl Bank, now: i64, wakes: &mut Wakes) -> bool {
         let Some(units) = self.queue.runs.first_of_tail() else { return false };
         if !self.queue.runs.fits(units) {
             match bank.take(self.base, units) {
-                Credit::Place { end, mark } => {
+                Credit::Stretch { end, mark } => {
                     self.queue.runs.extend(end - units.cast_signed(), end);
                     self.mark = Some(mark);
                 }
@@ -375,12 +438,12 @@ impl CallerLine {
         if self.queue.runs.is_placed(slot) || wait > 0 { wait } else { MIN_WAIT }
     }
 
-    /// Returns the callers that wait, in order, with their costs and the ends of their places, as
+    /// Returns the callers that wait, in order, with their costs and their positions, as
     /// positions from tick 0; for tests.
     #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(crate) fn places(&self) -> Vec<(u64, u64, Option<i64>)> {
+    pub(crate) fn positions(&self) -> Vec<(u64, u64, Option<i64>)> {
         let base = self.base.cast_signed();
-        let places = self.queue.places().into_iter();
-        places.map(|(id, units, end)| (id, units, end.map(|end| end + base))).collect()
+        let positions = self.queue.positions().into_iter();
+        positions.map(|(id, units, end)| (id, units, end.map(|end| end + base))).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! The line of callers that wait for tokens of one bucket.
 //!
-//! Each caller has its place in the word's debt, in order of arrival. The line is a list of the
+//! Each caller has its position in the word's debt, in order of arrival. The line is a list of the
 //! callers beside it, under a mutex that only verbs touch which wait or give back. When a caller
 //! leaves, all behind it move up, and the tokens at the end go back to the word. When tokens come
 //! back, all move up.
@@ -9,10 +9,10 @@
 //! each leaves here once it has joined there, and that wakes the next one.
 //!
 //! A *position* is a virtual time in units, from the line's base tick on: the bucket earns one unit
-//! at each. A caller's *place* is a stretch of positions as long as its cost, and is due at its
-//! end. The stretches of the line are its *runs*: more than one only where a reservation or a
-//! charge came in between. A caller for whom the debt has no room stands in the *tail*, without a
-//! place.
+//! at each. A caller has a stretch of them as long as its cost, and is due at the end: that is its
+//! own position. The stretches of the line are its *runs*: more than one only where a reservation
+//! or a charge came in between. A caller for whom the debt has no room stands in the *tail*,
+//! without a position.
 //!
 //! ```text
 //!            now                          mark of the word
@@ -23,18 +23,18 @@
 //!
 //! # Invariants
 //!
-//! * *Invariant:* the law holds, because places are disjoint, and each lies within one burst before
-//!   its grant. The head is not due, so its place begins less than its cost ago. Where no caller
-//!   has a place, or one leaves, the runs are clamped to one burst before now.
-//! * *Invariant:* the places are in the order of the callers, because a run ends where the next
+//! * *Invariant:* the law holds, because stretches are disjoint, and each lies within one burst
+//!   before its grant. The head is not due, so its stretch begins less than its cost ago. Where no
+//!   caller has a position, or one leaves, the runs are clamped to one burst before now.
+//! * *Invariant:* the positions are in the order of the callers, because a run ends where the next
 //!   begins or before, also if tokens came back since it was taken (`Runs::pull`).
-//! * *Invariant:* no place moves to a later position, because with fewer callers each takes the
+//! * *Invariant:* no caller moves to a later position, because with fewer callers each takes the
 //!   same stretch or an earlier one. A lower burst is the exception.
-//! * *Invariant:* a place lies in one run, because across two it could be longer than a burst.
+//! * *Invariant:* a stretch lies in one run, because across two it could be longer than a burst.
 //! * *Invariant:* when the mutex is free, the timer of the head is at its turn or a wake-up is on
 //!   its way, because each change of the head's turn ends with `CallerLine::wake_head`.
-//! * *Invariant:* no plain take passes a caller with a place that is not due, because the word is
-//!   then in debt. So a plain take needs no look at the line. If tokens come back, the verb that
+//! * *Invariant:* no plain take passes a caller with a position that is not due, because the word
+//!   is then in debt. So a plain take needs no look at the line. If tokens come back, the verb that
 //!   gave them serves the line: a plain take may come just before it.
 //!
 //! # Orderings

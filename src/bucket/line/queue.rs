@@ -21,7 +21,7 @@ pub(super) struct Node {
     pub(super) waker: Option<Waker>,
 }
 
-/// The callers of a line, and the runs with their places.
+/// The callers of a line, and the runs with their positions.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     nodes: Vec<Node>,
@@ -49,7 +49,7 @@ impl Queue {
         self.nodes.iter_mut().filter(|node| !node.is_gone)
     }
 
-    /// Adds a caller at the end, without a place.
+    /// Adds a caller at the end, without a position.
     pub(crate) fn push(&mut self, id: u64, units: u64) {
         // On the average each caller is numbered anew once.
         if self.nodes.len() > 2 * self.waiting + self.runs.count() + AT_ONCE {
@@ -72,10 +72,10 @@ impl Queue {
         self.runs.number_anew(&slots);
     }
 
-    /// Removes the head, if it has a place that is due at `now`, or its number is at most `due`.
+    /// Removes the head, if it has a position that is due at `now`, or its number is at most `due`.
     pub(crate) fn pop_due(&mut self, now: i64, due: Option<u64>) -> Option<(u64, Option<Waker>)> {
         let slot = self.runs.head().filter(|slot| self.runs.is_placed(*slot))?;
-        let (_, end) = self.runs.place_of(slot);
+        let (_, end) = self.runs.stretch_of(slot);
         if end > now && due.is_none_or(|due| self.nodes[slot].id > due) {
             return None;
         }
@@ -83,7 +83,7 @@ impl Queue {
         Some(self.vacate(slot))
     }
 
-    /// Removes the first caller without a place.
+    /// Removes the first caller without a position.
     pub(crate) fn pop_of_tail(&mut self) -> Option<(u64, Option<Waker>)> {
         let slot = self.runs.head_of_tail()?;
         let waker = self.take_out(slot);
@@ -112,11 +112,11 @@ impl Queue {
         }
     }
 
-    /// Returns the callers that wait, in order, with their costs and the ends of their places.
+    /// Returns the callers that wait, in order, with their costs and their positions.
     #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(crate) fn places(&self) -> Vec<(u64, u64, Option<i64>)> {
+    pub(crate) fn positions(&self) -> Vec<(u64, u64, Option<i64>)> {
         let live = self.nodes.iter().enumerate().filter(|(_, node)| !node.is_gone);
-        let place = |slot| self.runs.is_placed(slot).then(|| self.runs.place_of(slot).1);
-        live.map(|(slot, node)| (node.id, self.runs.units_of(slot), place(slot))).collect()
+        let position = |slot| self.runs.is_placed(slot).then(|| self.runs.stretch_of(slot).1);
+        live.map(|(slot, node)| (node.id, self.runs.units_of(slot), position(slot))).collect()
     }
 }

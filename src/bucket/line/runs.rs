@@ -1,4 +1,4 @@
-//! The stretches in which the callers of a line have their places.
+//! The stretches in which the callers of a line have their positions.
 //!
 //! Each question takes a number of steps that is logarithmic in the callers and the runs.
 //!
@@ -20,7 +20,7 @@ use crate::fault::{Fault, injected};
 /// Runs that one step packs.
 pub(crate) const AT_ONCE: usize = 4;
 
-/// Rests that a place skips, with the one in which it lies.
+/// Rests that a stretch skips, with the one in which it lies.
 const SKIPPED: usize = 8;
 
 /// A stretch of positions that the line holds.
@@ -28,7 +28,7 @@ const SKIPPED: usize = 8;
 struct Run {
     start: i64,
     end: i64,
-    /// Slot from which on callers have their places here.
+    /// Slot from which on callers have their positions here.
     first: usize,
 }
 
@@ -45,10 +45,10 @@ type Cursor = (usize, i64);
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     units: Sums,
-    /// Slots of the head, and of the first caller without a place; the next slot if there is none.
+    /// Slots of the head, and of the first caller without a position; the next slot if none is.
     head: usize,
     tail: usize,
-    /// Units of the callers with a place, and of those without.
+    /// Units of the callers with a position, and of those without.
     placed_units: u64,
     tail_units: u64,
     runs: VecDeque<Run>,
@@ -66,17 +66,17 @@ impl Runs {
         self.runs.len()
     }
 
-    /// Returns the units of the callers without a place.
+    /// Returns the units of the callers without a position.
     pub(crate) fn tail_units(&self) -> u64 {
         self.tail_units
     }
 
-    /// Returns whether a caller has a place.
-    pub(crate) fn has_places(&self) -> bool {
+    /// Returns whether a caller has a position.
+    pub(crate) fn has_positions(&self) -> bool {
         self.used > 0
     }
 
-    /// Returns whether the caller of a slot has a place.
+    /// Returns whether the caller of a slot has a position.
     pub(crate) fn is_placed(&self, slot: usize) -> bool {
         slot < self.tail
     }
@@ -86,7 +86,7 @@ impl Runs {
         self.caller(self.head)
     }
 
-    /// Returns the slot of the first caller without a place.
+    /// Returns the slot of the first caller without a position.
     pub(super) fn head_of_tail(&self) -> Option<usize> {
         self.caller(self.tail)
     }
@@ -95,7 +95,7 @@ impl Runs {
         (slot < self.units.len()).then_some(slot)
     }
 
-    /// Adds a caller at the end, without a place.
+    /// Adds a caller at the end, without a position.
     pub(super) fn push(&mut self, units: u64) {
         self.units.push(units);
         self.tail_units += units;
@@ -118,9 +118,9 @@ impl Runs {
         self.subtract(slot);
     }
 
-    /// Takes out the head, which has a place, and all positions up to its end.
+    /// Takes out the head, which has a position, and all positions up to its end.
     pub(super) fn serve(&mut self, slot: usize) {
-        let (run, end) = self.place_of(slot);
+        let (run, end) = self.stretch_of(slot);
         self.drop_runs(run);
         self.runs[0].start = end;
         self.subtract(slot);
@@ -145,14 +145,14 @@ impl Runs {
         }
     }
 
-    /// Drops the first `count` runs, in which no caller has a place.
+    /// Drops the first `count` runs, in which no caller has a position.
     fn drop_runs(&mut self, count: usize) {
         self.runs.drain(..count);
         self.used = self.used.saturating_sub(count);
         self.packed = self.packed.saturating_sub(count);
     }
 
-    /// Looks for the last run with a caller: one has left, or has no place any more.
+    /// Looks for the last run with a caller: one has left, or has no position any more.
     fn end_runs(&mut self) {
         self.used = match (self.placed_units, self.used) {
             (0, _) => 0,
@@ -201,12 +201,12 @@ impl Runs {
         self.end_turn();
     }
 
-    /// Returns the units of the first caller without a place.
+    /// Returns the units of the first caller without a position.
     pub(crate) fn first_of_tail(&self) -> Option<u64> {
         self.head_of_tail().map(|slot| self.units.of(slot))
     }
 
-    /// Returns the end of the first stretch of `units` behind all places that lies in one run.
+    /// Returns the end of the first stretch of `units` behind all others that lies in one run.
     ///
     /// A rest of a run that is too small is skipped. `None` if none of the next runs has room.
     fn next_fit(&self, units: u64) -> Option<Cursor> {
@@ -223,12 +223,12 @@ impl Runs {
         None
     }
 
-    /// Returns whether a further place of `units` fits behind those of all others.
+    /// Returns whether a further stretch of `units` fits behind those of all others.
     pub(crate) fn fits(&self, units: u64) -> bool {
         self.next_fit(units).is_some()
     }
 
-    /// Gives the first caller without a place the next stretch that fits.
+    /// Gives the first caller without a position the next stretch that fits.
     pub(crate) fn place(&mut self, units: u64) {
         let (Some(slot), Some((run, _))) = (self.head_of_tail(), self.next_fit(units)) else { return };
         for next in self.used..=run {
@@ -240,12 +240,14 @@ impl Runs {
         self.tail = self.units.reach(self.placed_units);
     }
 
-    /// Takes their places from all callers.
-    pub(crate) fn displace(&mut self) {
+    /// Takes their positions from all callers. Returns the units of the last run.
+    pub(crate) fn displace(&mut self) -> u64 {
+        let last = self.runs.back().map_or(0, |run| run.len());
         self.runs.clear();
         (self.used, self.packed, self.upto) = (0, 0, 0);
         self.tail_units += std::mem::take(&mut self.placed_units);
         self.tail = self.head;
+        last
     }
 
     /// Adds a stretch that was taken from the word, where all others end.
@@ -256,7 +258,7 @@ impl Runs {
             Some(last) if last.end == start => last.end = end,
             _ => self.runs.push_back(Run { start, end, first: 0 }),
         }
-        // Rests that are too small: a caller that looks for its place would have to skip them all.
+        // Rests that are too small: a caller that looks for a position would skip them all.
         let last = self.runs.len() - 1;
         if last + 1 >= self.used + SKIPPED {
             self.runs.drain(self.used..last);
@@ -286,9 +288,9 @@ impl Runs {
     }
 
     /// Gives up all positions before `from`. Under a lower burst, the last callers may have no
-    /// place any more.
+    /// position any more.
     pub(crate) fn clamp(&mut self, from: i64) {
-        // A burst is lower than the place of the head, which begins less than its cost ago.
+        // A burst is lower than the stretch of the head, which begins less than its cost ago.
         if self.forget(from) {
             self.place_anew(from);
         }
@@ -316,7 +318,7 @@ impl Runs {
         }
     }
 
-    /// Computes all places from `from` on.
+    /// Computes all positions from `from` on.
     #[cold]
     fn place_anew(&mut self, from: i64) {
         for run in &mut self.runs {
@@ -374,13 +376,13 @@ impl Runs {
         }
     }
 
-    /// Returns the slot from which on callers have their places in a run.
+    /// Returns the slot from which on callers have their positions in a run.
     fn first_of(&self, run: usize) -> usize {
         let first = self.runs[run].first;
         if run < self.packed { first } else { first.max(self.upto) }
     }
 
-    /// Returns the run in which a caller has its place.
+    /// Returns the run in which a caller has its position.
     fn run_of(&self, slot: usize) -> usize {
         let (mut from, mut to) = if slot < self.upto { (0, self.packed) } else { (self.packed, self.used) };
         while from + 1 < to {
@@ -391,8 +393,8 @@ impl Runs {
         from
     }
 
-    /// Returns the run and the end of a caller's place.
-    pub(super) fn place_of(&self, slot: usize) -> Cursor {
+    /// Returns the run and the position of a caller.
+    pub(super) fn stretch_of(&self, slot: usize) -> Cursor {
         let run = self.run_of(slot);
         if slot == self.head {
             return (run, self.runs[run].start + self.units.of(slot).cast_signed());
@@ -406,7 +408,7 @@ impl Runs {
         self.runs[run].start + units.cast_signed()
     }
 
-    /// Returns the end of the last caller's place.
+    /// Returns the position of the last caller.
     fn cursor(&self) -> Option<Cursor> {
         match self.used.checked_sub(1) {
             Some(run) => Some((run, self.end_in(run, self.placed_units))),
@@ -414,7 +416,7 @@ impl Runs {
         }
     }
 
-    /// Returns the end of the place that a further caller would have. The next place of the word
+    /// Returns the position that a further caller would have. The next stretch of the word
     /// begins at `mark`.
     pub(crate) fn end_of_next(&self, mark: i64, units: u64) -> i64 {
         match self.next_fit(units) {
@@ -433,15 +435,15 @@ impl Runs {
         mark - rest + self.tail_units.cast_signed()
     }
 
-    /// Returns the position of a caller's turn: to be served, or at the head to get a place.
+    /// Returns the position of a caller's turn: to be served, or at the head to get a position.
     pub(super) fn turn_of(&self, slot: usize, sight: &Sight) -> i64 {
         if self.is_placed(slot) {
-            return self.place_of(slot).1;
+            return self.stretch_of(slot).1;
         }
         let Some((mark, _)) = sight.mark else { return sight.now };
         let after = self.placed_units + self.tail_units - self.units.before(slot + 1);
         let end = self.end_of_tail(mark) - after.cast_signed();
-        // The head gets a place as soon as the debt has room for it.
+        // The head gets a position as soon as the debt has room for it.
         let room = mark + self.units.of(slot).cast_signed() - sight.debt;
         if self.head() == Some(slot) { room.min(end) } else { end }
     }

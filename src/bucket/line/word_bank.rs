@@ -1,18 +1,15 @@
 //! The bucket of a line: its word, by the engine.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::task::Waker;
+use std::sync::atomic::Ordering::Acquire;
 
 use crate::bucket::atomic::BucketRef;
 use crate::bucket::engine::{At, Done, Engine, Now};
 use crate::bucket::lease::Mode;
 use crate::bucket::line::bank::{Bank, Credit, Mark, Sight};
-use crate::bucket::line::caller_line::{Caller, CallerLine, Event, Joined, LineTurn, Wakes};
 use crate::fault::{Fault, injected};
 use crate::rule::gate::Gate;
 use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Granted, Reason};
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, Reserve, Take, by_refill};
@@ -51,85 +48,14 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         (charged || self.initial.is_some()).then_some(done)
     }
 
-    /// Returns the number of the version of the terms.
-    fn version(&self) -> u64 {
-        self.engine.source.active_version.load(Acquire)
-    }
-
-    /// Returns the units of `n` tokens.
-    pub(crate) fn units(&self, n: u64) -> u64 {
-        self.reading.refill.units(n)
-    }
-
-    /// Returns the grant of `n` tokens to a caller that has waited for them.
-    pub(crate) fn granted(&self, n: u64) -> Granted {
-        let call = Call { take: Take::Exactly(n), plan: self.plan };
-        let seen = self.look().map(|Done { outcome, reading, .. }| call.granted(outcome, &reading));
-        seen.unwrap_or_else(|| Granted::anyway(0, 0)).of_tokens(n)
-    }
-
-    /// Takes `n` tokens of a bucket whose line is empty; `None` if the bucket is lost.
-    fn take_now(&self, n: u64) -> Option<Result<Granted, Denied>> {
-        let call = Call { take: Take::Exactly(n), plan: self.plan };
-        let done = self.mode?.charge(self.engine, self.initial, Now(self.engine), call)?;
-        Some(call.decision(done.outcome, done.reading))
-    }
-
-    /// Adds a caller for `n` tokens to the line, unless they are there.
-    pub(crate) fn join(
-        &mut self,
-        line: &mut CallerLine,
-        wish: &Wish<'_>,
-        wakes: &mut Wakes,
-    ) -> Result<Entered, Denied> {
-        let Wish { n, max_wait, max_waiting, waker } = *wish;
-        if line.waiting() == 0 {
-            match self.take_now(n) {
-                None => return Ok(Entered::Lost),
-                Some(Err(denied)) if denied.reason() == Reason::Empty => {}
-                Some(decision) => return decision.map(Entered::Granted),
-            }
-        }
-        // Before the reading: a change in between is noticed when the timer is over.
-        let version = self.version();
-        let id = NEXT.fetch_add(1, Relaxed);
-        let caller = Caller { id, units: self.units(n), max_wait, max_waiting, waker };
-        match line.join(self, &caller, wakes) {
-            Joined::Served => Ok(Entered::Granted(self.granted(n))),
-            Joined::Waits { wait, told } => Ok(Entered::Waits(Waits { id, version, wait, told })),
-            Joined::Late { wait } => Err(Denied::late(n, wait - max_wait.min(wait))),
-            Joined::Full { wait } => Err(Denied::in_full_line(n, line.waiting(), wait)),
-            Joined::Lost => Ok(Entered::Lost),
-        }
-    }
-
-    /// Serves all callers of a line that are due, and returns the turn of one of them.
-    pub(crate) fn look_at_turn(
-        &mut self,
-        line: &mut CallerLine,
-        place: &Waits,
-        fired: bool,
-        waker: &Waker,
-        wakes: &mut Wakes,
-    ) -> (LineTurn, u64) {
-        let version = self.version();
-        let event = match (version == place.version, fired) {
-            (false, _) => Event::Changed,
-            (true, true) => Event::Due,
-            (true, false) => Event::Woken,
-        };
-        (line.look(self, place.id, event, waker, wakes), version)
-    }
-
     /// Reserves tokens behind a line, at an earlier reading if there is one. It is refused while
-    /// callers in line have no place.
+    /// callers in line wait for the `tail` units without a position. `None` if the bucket is lost.
     pub(crate) fn reserve(
         &mut self,
-        line: Option<&mut CallerLine>,
-        (wanted, at): (Reserve, Option<Moment>),
-        wakes: &mut Wakes,
+        tail: u64,
+        wanted: Reserve,
+        at: Option<Moment>,
     ) -> Option<Result<Done, Denied>> {
-        let tail = line.map_or(0, |line| line.serve(self, wakes));
         let n = wanted.n;
         // No limit and a pause decide whatever the line is.
         let counted = gate_of(&self.reading, self.plan) == Gate::Counted;
@@ -146,43 +72,6 @@ impl<'a, W: BucketRef> WordBank<'a, W> {
         };
         done.map(Ok)
     }
-}
-
-/// A number for each caller in a line, of all lines.
-///
-/// Relaxed: it is taken under the mutex of a line, so the numbers of that line are in its order.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
-/// The wish of a caller that joins a line.
-#[derive(Clone, Copy)]
-pub(crate) struct Wish<'a> {
-    pub(crate) n: u64,
-    /// Nanoseconds that the caller is ready to wait.
-    pub(crate) max_wait: u64,
-    pub(crate) max_waiting: usize,
-    pub(crate) waker: &'a Waker,
-}
-
-/// A caller in line: its number, and its timer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
-    pub(crate) id: u64,
-    /// The version of the terms for which the timer was set.
-    pub(crate) version: u64,
-    /// Nanoseconds until its timer is over.
-    pub(crate) wait: u64,
-    /// Nanoseconds after which its tokens come at the latest.
-    #[cfg_attr(not(all(test, any(loom, shuttle))), expect(dead_code, reason = "it is of the models"))]
-    pub(crate) told: u64,
-}
-
-/// The outcome of joining a line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Entered {
-    Granted(Granted),
-    Waits(Waits),
-    /// The bucket is lost: the caller looks it up again.
-    Lost,
 }
 
 impl<W: BucketRef> Bank for WordBank<'_, W> {
@@ -207,6 +96,12 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
         })
     }
 
+    fn take_now(&mut self, n: u64) -> Option<Result<Granted, Denied>> {
+        let call = Call { take: Take::Exactly(n), plan: self.plan };
+        let done = self.mode?.charge(self.engine, self.initial, Now(self.engine), call)?;
+        Some(call.decision(done.outcome, done.reading))
+    }
+
     fn take(&mut self, base: u64, units: u64) -> Credit {
         let Some(mode) = self.mode else { return Credit::Lost };
         if gate_of(&self.engine.read(), self.plan) == Gate::Open {
@@ -228,7 +123,7 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
                 return if by.refill.is_over_the_burst(n) { Credit::TooLong } else { Credit::NoRoom };
             }
             let (end, mark) = mark_of(&by, base, &outcome);
-            Credit::Place { end, mark }
+            Credit::Stretch { end, mark }
         })
     }
 
@@ -236,6 +131,20 @@ impl<W: BucketRef> Bank for WordBank<'_, W> {
         let left = self.mode?.give_back(self.engine, self.plan, units, mark);
         self.was_given |= left.is_some();
         left
+    }
+
+    fn granted(&self, n: u64) -> Granted {
+        let call = Call { take: Take::Exactly(n), plan: self.plan };
+        let seen = self.look().map(|Done { outcome, reading, .. }| call.granted(outcome, &reading));
+        seen.unwrap_or_else(|| Granted::anyway(0, 0)).of_tokens(n)
+    }
+
+    fn version(&self) -> u64 {
+        self.engine.source.active_version.load(Acquire)
+    }
+
+    fn units(&self, n: u64) -> u64 {
+        self.reading.refill.units(n)
     }
 
     fn nanos(&self, units: i64) -> u64 {
@@ -260,7 +169,7 @@ fn position<P: Refill>(by: &Reading<P>, base: u64, tick: u64) -> i64 {
     }
 }
 
-/// Returns the position at which the next place begins after an outcome, and the word.
+/// Returns the position at which the next stretch begins after an outcome, and the word.
 fn mark_of<P: Refill>(by: &Reading<P>, base: u64, outcome: &TakeOutcome) -> (i64, Mark) {
     let (terms, stamp) = (by.refill.terms(), by.tick.wrapping_add(outcome.lag));
     let above = outcome.level.cast_signed() - terms.empty_level.cast_signed();

@@ -20,8 +20,8 @@ use crate::word::verb::Call;
 /// Free slots of the primary set below which a key goes to its secondary set, if that has more.
 pub(super) const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
 
-/// Tries for a latch: for some hundred nanoseconds at once, then for some time slices.
-const TRIES: usize = if MODEL { 1 } else { 128 };
+/// Tries for a latch: for some hundred nanoseconds at once, then for many time slices.
+const TRIES: usize = if MODEL { 1 } else { 1 << 14 };
 const TRIES_AT_ONCE: usize = 64;
 
 impl Table {
@@ -55,34 +55,43 @@ impl Table {
         no_room: impl FnOnce() -> Option<Result<Done, Denied>>,
     ) -> Option<Result<Done, Denied>> {
         let early = stop(Fault::ClockBeforeLatch, read);
-        if self.is_open()
-            && let Some(claim) = self.claim_seen(hash, look, engine)
-            && let Some(_latch) = self.latch(hash)
-        {
-            if self.search(hash).is_some() {
-                return None;
-            }
-            let enter = || {
-                claim.enter(hash);
-                Some(())
-            };
-            let ((), initial_state) = protocol::insert_uncharged(entry, enter)?;
-            let reading = early.read(State::FULL);
-            let from = match engine.initialized(initial_state, &reading, call.plan) {
-                State::FULL => claim.vacant,
-                from => from,
-            };
-            let (outcome, next) = call.apply(from, &reading);
-            claim.open(next.unwrap_or_else(|| call.view(from, &reading).initialized(&reading.refill)));
-            return Some(Ok((outcome, reading).into()));
+        // The last slot may be missing because another thread is giving it to this very key.
+        if !self.is_open() || !(look.has_vacancy() || self.is_latched(hash)) {
+            return no_room();
         }
-        no_room()
+        let Some(latch) = self.latch(hash) else { return no_room() };
+        if self.search(hash).is_some() {
+            return None;
+        }
+        let Some(claim) = self.claim_seen(hash, look, engine) else {
+            drop(latch);
+            return no_room();
+        };
+        let enter = || {
+            claim.enter(hash);
+            Some(())
+        };
+        let ((), initial_state) = protocol::insert_uncharged(entry, enter)?;
+        let reading = early.read(State::FULL);
+        let from = match engine.initialized(initial_state, &reading, call.plan) {
+            State::FULL => claim.vacant,
+            from => from,
+        };
+        let (outcome, next) = call.apply(from, &reading);
+        claim.open(next.unwrap_or_else(|| call.view(from, &reading).initialized(&reading.refill)));
+        Some(Ok((outcome, reading).into()))
+    }
+
+    /// Returns whether a thread holds the latch of the key's primary set.
+    fn is_latched(&self, hash: u64) -> bool {
+        let [primary, _] = self.choices(hash);
+        primary.latch().load(Ordering::Relaxed) & LATCH != 0
     }
 
     /// Waits a bounded time for the latch of the key's primary set.
     ///
-    /// A thread holds a latch for tens of nanoseconds. If it is descheduled meanwhile, inserting
-    /// threads of that set find no room.
+    /// A thread holds a latch for some hundred nanoseconds. If it is descheduled meanwhile, an
+    /// inserting thread of that set yields until it is back. It finds no room if it never is.
     pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
         let [primary, _] = self.choices(hash);
         let word = primary.latch();
@@ -133,6 +142,10 @@ pub(crate) struct Look<'a> {
 }
 
 impl Look<'_> {
+    fn has_vacancy(&self) -> bool {
+        self.vacancy().is_some()
+    }
+
     /// Returns the choice and the index of a slot that is empty, or whose bucket may be evicted.
     fn vacancy(&self) -> Option<(usize, usize)> {
         let primary = Room::of(&self.states[0], &self.idle);

@@ -82,11 +82,11 @@ impl Table {
         if !fills && !self.is_open() {
             return Resumed::NoRoom;
         }
-        let Some(claim) = self.claim(hash, engine) else { return Resumed::NoRoom };
         let Some(_latch) = self.latch(hash) else { return Resumed::NoRoom };
         if let Some(held) = self.search(hash) {
             return Resumed::Already(held);
         }
+        let Some(claim) = self.claim(hash, engine) else { return Resumed::NoRoom };
         Resumed::Inserted(claim.enter_with(hash, state))
     }
 }

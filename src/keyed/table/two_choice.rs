@@ -205,9 +205,9 @@ impl Table {
         self.first_of(hash, |held| held.state() != State::SEALED)
     }
 
-    /// Returns whether the key has a slot, or a thread is inserting it.
-    pub(crate) fn is_present(&self, hash: u64) -> bool {
-        self.first_of(hash, |held| held.slot.bucket.state() != State::SEALED).is_some()
+    /// Returns the slot that the key holds, or that a thread is giving to it.
+    pub(crate) fn present(&self, hash: u64) -> Option<SlotRef<'_>> {
+        self.first_of(hash, |held| held.slot.bucket.state() != State::SEALED)
     }
 
     /// Returns the first slot with the key's fingerprint that `is` one.

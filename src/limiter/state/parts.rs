@@ -52,7 +52,7 @@ pub(super) fn read_parts<'a>(
     }
     for _ in 0..reader.word()? {
         let [tokens, nanos, burst] = reader.words()?;
-        let quota = || Quota::try_per(tokens, Duration::from_nanos(nanos), burst);
+        let quota = || Quota::checked(tokens, Duration::from_nanos(nanos), burst);
         let plan = if tokens == 0 { None } else { Some(quota().map_err(|_| invalid.clone())?) };
         let buckets = reader.pairs()?;
         for [_, word] in buckets {

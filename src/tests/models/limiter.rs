@@ -143,3 +143,41 @@ fn a_hook_sees_the_decisions_on_a_limit() {
         assert_eq!(world.granted(), 2);
     });
 }
+
+/// Takes `n` tokens by reservations until one is refused.
+fn reserve_all(world: &Keys) {
+    while let Ok(reservation) = world.limiter.key(&ADA).reserve() {
+        push(&world.answers, Ok(reservation.commit()));
+    }
+}
+
+/// The cost of a hold is more than its estimate.
+fn hold_and_settle(world: &Keys) {
+    if let Ok(hold) = world.limiter.key(&ADA).hold() {
+        let lacking = hold.settle(3);
+        push(&world.answers, Ok(Granted::anyway(3 - lacking, 0)));
+    }
+}
+
+/// A caller that finds no room is charged later. By then its key may have entered the table.
+#[test]
+fn a_hold_of_a_key_that_enters_the_table_is_charged_to_the_key() {
+    explore("a hold without room, its key enters", || {
+        let world = keys(OWN.burst(2), false);
+        run(&world, &[hold_and_settle, TAKE]);
+        reserve_all(&world);
+        assert!(world.granted() <= 4, "a burst and a debt of 2: {}", world.granted());
+    });
+}
+
+/// A caller that finds no room reserves. By then its key may have entered the table.
+#[test]
+#[cfg_attr(loom, ignore = "200,000 executions: in the full run")]
+fn a_reservation_of_a_key_that_enters_the_table_is_that_of_the_key() {
+    explore("a reservation without room, its key enters", || {
+        let world = keys(OWN.burst(1), false);
+        run(&world, &[reserve_all, TAKE]);
+        reserve_all(&world);
+        assert!(world.granted() <= 2, "a burst and a debt of 1: {}", world.granted());
+    });
+}

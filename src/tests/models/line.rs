@@ -13,8 +13,8 @@ use super::run;
 use super::world::{SECOND, World, assert_law};
 use crate::bucket::atomic::Bucket;
 use crate::bucket::lease::Mode;
-use crate::bucket::line::caller_line::{CallerLine, LineTurn, Wakes};
-use crate::bucket::line::word_bank::{Entered, Waits, Wish, WordBank};
+use crate::bucket::line::caller_line::{CallerLine, Entered, InLine, LineTurn, Wakes, Wish};
+use crate::bucket::line::word_bank::WordBank;
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::keyed::idle;
 use crate::keyed::lines::LineId;
@@ -39,7 +39,7 @@ impl Wake for Woken {
 /// A caller in line, as its task knows it.
 #[derive(Clone, Default)]
 struct Caller {
-    waits: Option<Waits>,
+    waits: Option<InLine>,
     /// The time at which its timer is over.
     timer: u64,
     woken: Arc<Woken>,
@@ -100,7 +100,7 @@ impl LineWorld {
         let mut caller = locked(&self.callers[index]);
         let waker = Waker::from(caller.woken.clone());
         let wish = Wish { n, max_wait: u64::MAX, max_waiting: usize::MAX, waker: &waker };
-        match self.touch(|line, bank, wakes| bank.join(line, &wish, wakes)) {
+        match self.touch(|line, bank, wakes| line.join(bank, &wish, wakes)) {
             Ok(Entered::Waits(waits)) => {
                 caller.timer = self.now() + waits.wait;
                 caller.waits = Some(waits);
@@ -116,7 +116,7 @@ impl LineWorld {
         let Some(waits) = caller.waits else { return false };
         let (fired, waker) = (caller.timer <= self.now(), Waker::from(caller.woken.clone()));
         caller.woken.0.store(false, Ordering::Relaxed);
-        let looked = self.touch(|line, bank, wakes| bank.look_at_turn(line, &waits, fired, &waker, wakes).0);
+        let looked = self.touch(|line, bank, wakes| line.look(bank, &waits, fired, &waker, wakes).0);
         match looked {
             LineTurn::Served => {
                 caller.waits = None;
@@ -138,7 +138,10 @@ impl LineWorld {
     /// Reserves `n` tokens, and returns whether they were reserved.
     fn reserve(&self, n: u64) -> bool {
         let wanted = Reserve { n, keep: 0, max_wait: u64::MAX };
-        let done = self.touch(|line, bank, wakes| bank.reserve(Some(line), (wanted, None), wakes));
+        let done = self.touch(|line, bank, wakes| {
+            let tail = line.serve(bank, wakes);
+            bank.reserve(tail, wanted, None)
+        });
         let Some(Ok(done)) = done else { return false };
         if done.outcome.granted {
             let receipt = Receipt::new(done.outcome, &done.reading, None);

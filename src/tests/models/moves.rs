@@ -50,7 +50,9 @@ impl World {
 fn a_move_is_ended_by_somebody() {
     explore("a move is ended by somebody", || {
         let world = Arc::new(World { moves: Moves::new(), steps: AtomicU32::new(0) });
-        run(&world, &[World::insert, World::look_up, World::insert]);
+        world.insert();
+        let two: fn(&World) = |world| (0..2).for_each(|_| world.insert());
+        run(&world, &[two, World::look_up, World::insert]);
         for _ in 0..5 {
             world.look_up();
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate::Quota;
+use tollgate_testing::quota_text;
 
 use crate::law::amount::Amount;
 use crate::law::bucket::Bucket;
@@ -31,14 +32,8 @@ fn quotas() -> impl Strategy<Value = Quota> {
     let odd = (1_u64..2_000_000, 1_u64..100_000_000_000, 1_u64..5_000_000);
     let round = (1_u64..10_000, prop::sample::select(vec![1_u64, 60, 3_600]), 1_u64..10_000);
     prop_oneof![
-        odd.prop_filter_map("a quota", |(n, nanos, burst)| Quota::try_per(
-            n,
-            Duration::from_nanos(nanos),
-            burst
-        )
-        .ok()),
-        round.prop_filter_map("a quota", |(n, s, burst)| Quota::try_per(n, Duration::from_secs(s), burst)
-            .ok()),
+        odd.prop_filter_map("a quota", |numbers| quota_text(numbers).parse().ok()),
+        round.prop_filter_map("a quota", |(n, s, burst)| format!("{n}/{s}s burst {burst}").parse().ok()),
     ]
 }
 
@@ -121,7 +116,7 @@ fn a_clock_that_goes_back_mints_nothing() {
 /// The part of a tick in which a bucket became full is not counted once more.
 #[test]
 fn a_full_bucket_keeps_no_part_of_a_tick() {
-    let quota = Quota::try_per(61_117, Duration::from_nanos(95_695_401_632), 752_936).unwrap();
+    let quota = Quota::per(61_117, Duration::from_nanos(95_695_401_632)).burst(752_936);
     let spec = Spec::new(quota, 54).unwrap();
     let (tick, now) = (spec.tick_us(), 1_800_000_000_000_000);
     assert!(tick > 2, "a tick of {tick} us");

@@ -96,7 +96,7 @@ proptest! {
         tokens in 1_u64..1_000_000, period in 1_u64..10_000_000, burst in 1_u64..100_000,
         part in 0.0_f64..1.0, n in 1_u64..1_000, sent in 0_u64..10_000_000_000,
     ) {
-        let quota = Quota::try_per(tokens, Duration::from_micros(period), burst);
+        let quota = Quota::try_per(tokens, Duration::from_micros(period)).and_then(|quota| quota.try_burst(burst));
         prop_assume!(quota.is_ok());
         let Ok(terms) = Terms::new(quota.unwrap().into(), Duration::ZERO) else { return Ok(()) };
         let n = n.min(burst);

@@ -1,10 +1,8 @@
 //! Random quotas, calls and gaps of time.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
-use tollgate::Quota;
 use tollgate_distributed::{Amount, Spec};
+use tollgate_testing::quota_text;
 
 /// The most credits of a bucket in the tests: 0.95 * 2^53.
 const MOST: u64 = (1 << 53) / 100 * 95;
@@ -70,7 +68,7 @@ fn debts() -> impl Strategy<Value = u64> {
 }
 
 fn spec(tokens: u64, nanos: u64, burst: u64, debt: u64) -> Option<Spec> {
-    Spec::new(Quota::try_per(tokens, Duration::from_nanos(nanos), burst).ok()?, debt).ok()
+    Spec::new(quota_text((tokens, nanos, burst)).parse().ok()?, debt).ok()
 }
 
 fn counts() -> impl Strategy<Value = Count> {

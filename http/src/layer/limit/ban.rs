@@ -109,7 +109,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Bans<K> {
         }
         let before = refusals.checked_sub(1).ok_or(InvalidBan(BanFlaw::NoRefusals))?;
         let builder = |quota| RateLimiter::builder(quota).clock(clock.clone());
-        let quota = Quota::try_per(1, duration, 1).map_err(|why| InvalidBan(BanFlaw::Duration(why)))?;
+        let quota = Quota::try_per(1, duration).map_err(|why| InvalidBan(BanFlaw::Duration(why)))?;
         let sliding = |window: Window| {
             let by = |parts| window.granularity(window.period() / parts);
             window.try_sliding().or_else(|_| by(2)).or_else(|_| by(1))

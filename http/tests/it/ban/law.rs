@@ -193,7 +193,7 @@ fn each_ban_begins_and_ends_by_the_law() {
     let mut sums = [0; 6];
     for (seed, (refusals, window, duration)) in rules.into_iter().enumerate() {
         let rule = Rule { refusals, window, duration };
-        let quota = Quota::try_per(1, duration.max(window) / 4, 2).unwrap();
+        let quota = Quota::every(duration.max(window) / 4).burst(2);
         let counts = walk(rule, quota, STEPS, seed as u64);
         println!("{rule:?}: {counts:?}");
         let [granted, refused, banned, begun, _, ended] = counts;

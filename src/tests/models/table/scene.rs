@@ -188,7 +188,7 @@ impl World {
             Resumed::NoRoom => {
                 _ = merge(engine, seat.overflow_bucket(), saved);
                 fence(Ordering::SeqCst);
-                while self.table.is_present(hash) {
+                while self.table.present(hash).is_some() {
                     let held = self.table.search(hash);
                     if held.is_some_and(|held| merge(engine, held, saved).is_some()) {
                         return;
@@ -218,7 +218,7 @@ impl<'a> Entry<'a> for Seat<'a> {
     }
 
     fn is_present(self) -> bool {
-        self.world.table.is_present(self.world.hashes[self.key])
+        self.world.table.present(self.world.hashes[self.key]).is_some()
     }
 
     fn insert(self, read: impl ReadClock, call: &Call) -> Option<Result<Done, Denied>> {
