@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::Lanes;
 use crate::store::op::{Op, Store};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::tokens::requester::TokenTable;
@@ -22,6 +23,15 @@ use crate::tokens::requester::TokenTable;
 /// TLS to Redis needs a TLS feature of the crate `redis`, such as `tokio-rustls-comp`, and a crypto
 /// provider of rustls. TLS to PostgreSQL needs the type of the store: a URL with `sslmode=require`
 /// is an error.
+///
+/// The query of the URL may have options of the store, beside those of its client. Times are in
+/// milliseconds, as in `redis://localhost?prefix=shop:&cold_start_guard=true`:
+///
+/// | engine | options |
+/// |---|---|
+/// | Redis | `prefix`, `cold_start_guard`, `connect_timeout_ms`, `response_timeout_ms` |
+/// | PostgreSQL | `connections`, `connect_timeout_ms`, `statement_timeout_ms`, `lock_timeout_ms`, `synchronous_commit`, `unlogged` |
+/// | MariaDB | `connections`, `connect_timeout_ms`, `call_timeout_ms` |
 ///
 /// A clone is another handle to the same store.
 #[derive(Clone, Debug)]
@@ -69,7 +79,7 @@ macro_rules! on_engine {
             #[cfg(feature = "redis")]
             AnyStore::Redis($redis) => $call_redis,
             #[cfg(not(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")))]
-            _ => Err(StoreError::new(StoreErrorKind::Permanent, "no engine is compiled in")),
+            _ => match *$any {},
         }
     };
 }
@@ -83,8 +93,8 @@ impl AnyStore {
     ///
     /// # Errors
     ///
-    /// A permanent error if the URL names no engine or one that is not compiled in, or if the file
-    /// cannot be opened or is no database.
+    /// A permanent error if the URL names no engine or one that is not compiled in, if an option
+    /// cannot be read, or if the file cannot be opened or is no database.
     pub fn open(url: &str) -> Result<AnyStore, StoreError> {
         // A password in the URL is in no error.
         let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
@@ -103,13 +113,11 @@ impl AnyStore {
             #[cfg(feature = "sqlite")]
             Some("sqlite") => crate::sqlite::store::SqliteStore::open(rest).map(AnyStore::Sqlite),
             #[cfg(feature = "redis")]
-            Some("redis") => crate::redis::store::RedisStore::builder().lazy(url).map(AnyStore::Redis),
+            Some("redis") => crate::redis::builder::open(url).map(AnyStore::Redis),
             #[cfg(feature = "mysql")]
-            Some("mysql") => {
-                crate::mysql::store::MySqlStore::connect(&format!("mysql:{rest}")).map(AnyStore::MySql)
-            }
+            Some("mysql") => crate::mysql::store::open(&format!("mysql:{rest}")).map(AnyStore::MySql),
             #[cfg(feature = "postgres")]
-            Some("postgres") => crate::postgres::store::PostgresStore::connect(url).map(AnyStore::Postgres),
+            Some("postgres") => crate::postgres::store::open(url).map(AnyStore::Postgres),
             Some(engine) => {
                 permanent(format!("{scheme:?} needs the feature {engine:?}, which is not compiled in"))
             }
@@ -149,6 +157,25 @@ impl Store for AnyStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         let _ = &ops;
         on_engine!(self, store => store.acquire(ops).await, store => store.acquire(ops).await)
+    }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        let _ = &ops;
+        on_engine!(self, store => store.acquire_all(ops).await, store => store.acquire_all(ops).await)
+    }
+
+    fn lanes(&self) -> Lanes {
+        on_engine!(self, store => store.lanes(), store => store.lanes())
+    }
+
+    fn lane(&self, key: &[u8]) -> u32 {
+        let _ = key;
+        on_engine!(self, store => store.lane(key), store => store.lane(key))
+    }
+
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        let _ = lane;
+        on_engine!(self, store => store.probe_key(lane), store => store.probe_key(lane))
     }
 }
 

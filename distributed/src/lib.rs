@@ -38,6 +38,7 @@ pub use law::count::{Count, OutsideOfMonths};
 pub use law::count_spec::{CountSpec, Edges};
 pub use law::spec::{InvalidSpec, Spec};
 pub use limiter::all_of::{AllDenied, Request, all_of, ask_all_of};
+pub use limiter::ask::SharedAsk;
 pub use limiter::builder::{DistributedBuilder, InvalidOption};
 pub use limiter::distributed_limiter::DistributedLimiter;
 pub use limiter::plan::Plan;
@@ -47,6 +48,7 @@ pub use limiter::sourced::{Source, Sourced};
 pub use limiter::stats::DistributedStats;
 pub use outage::policy::OnOutage;
 pub use store::error::{StoreError, StoreErrorKind};
+pub use store::lanes::Lanes;
 pub use store::memory::MemoryStore;
 pub use store::op::{MAX_KEY, Op, Store};
 
@@ -54,11 +56,15 @@ pub use store::op::{MAX_KEY, Op, Store};
 #[doc = include_str!("../docs/guide.md")]
 pub mod _guide {}
 
+#[cfg(all(any(doc, doctest), feature = "sqlite"))]
+#[doc = include_str!("../docs/from-incr.md")]
+pub mod _from_incr {}
+
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use crate::redis::fuzzing as redis_fuzzing;
 #[cfg(feature = "redis")]
-pub use crate::redis::{builder::RedisStoreBuilder, log::SlidingLog, store::RedisStore};
+pub use crate::redis::{builder::RedisStoreBuilder, store::RedisStore};
 #[cfg(feature = "http")]
 pub use http::shared_key::{SharedDigest, SharedHeaderKey};
 #[cfg(feature = "mysql")]

@@ -28,18 +28,18 @@ async fn decisions_by_what_is_at_hand_allocate_nothing() {
     let store = MemoryStore::new(|| NOW_US);
     let builder = DistributedLimiter::<String, _>::builder(Quota::per_hour(1_000), store).clock(clock);
     let limiter = builder.name("alloc").build().unwrap();
-    limiter.ask_n("leased", 900).await.unwrap();
+    limiter.key("leased").n(900).ask().await.unwrap();
     limiter.refund("leased", 900);
     allocates_nothing("a grant from a lease", || {
         for _ in 0..400 {
-            assert_eq!(limiter.try_acquire("leased").unwrap().source(), Source::Lease);
+            assert_eq!(limiter.try_acquire_local("leased").unwrap().source(), Source::Lease);
         }
     });
-    limiter.ask_n("spent", 1_000).await.unwrap();
+    limiter.key("spent").n(1_000).ask().await.unwrap();
     assert!(limiter.ask("spent").await.is_err());
     allocates_nothing("a refusal", || {
         for n in (0..400).map(|number| number % 2 + 1) {
-            assert_eq!(limiter.try_acquire_n("spent", n).unwrap_err().source(), Source::Shadow);
+            assert_eq!(limiter.key("spent").n(n).try_acquire_local().unwrap_err().source(), Source::Shadow);
         }
     });
 }

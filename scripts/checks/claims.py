@@ -99,10 +99,9 @@ def of_the_fleet():
     first, last = map(int, re.search(probes, page_lines(f"{folder}/{builder}")).groups())
     claim(readme, r"after (\d+) to (\d+) ms, again", first / 2, last)
     claim(readme, r"`max_keys` \(([\d,]+)\)", constant(builder, r"max_keys: ([\d_]+)"))
-    claim(readme, r"After (\w+) failures in a row", constant("outage/breaker.rs", r"IN_A_ROW: u32 = (\d+)"))
+    claim(readme, r"After (\w+) failures in a row", constant("store/breaker.rs", r"IN_A_ROW: u32 = (\d+)"))
     claim(readme, r"Tokens of an answer that comes within (\d+) s", constant("limiter/flush.rs", r"GIVE_UP: .*from_secs\((\d+)\)"))
     claim(readme, r"a batch of up to (\d+) keys", constant("limiter/flush.rs", r"MAX_BATCH: usize = (\d+)"))
-    claim(readme, r"its limit is at most ([\d,]+)", constant("redis/log.rs", r"MAX_LIMIT: u64 = ([\d_]+)"))
     connections = [constant(f"{store}/options.rs", r"connections: (\d+)") for store in ["postgres", "mysql"]]
     claim(readme, r"connections of a store \| one \| one to each server \| (\d+) \| (\d+) \|", *connections)
     steps = [constant(f"../tests/engines/{file}", r"STEPS: u64 = ([\d_]+)") for file in ["engine.rs", "mysql/engine.rs"]]

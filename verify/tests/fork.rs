@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate::{Clock, Quota, RateLimiter, TokenBucket};
+use tokio::runtime::{Builder, Runtime};
+use tollgate::{Clock, Quota, RateLimiter, Reason, TokenBucket};
+use tollgate_distributed::{DistributedLimiter, MemoryStore, OnOutage};
 use tollgate_verify::watchdog::Watchdog;
 
 /// Sets a flag when it is dropped, also by a panic.
@@ -135,6 +137,31 @@ fn goes_on_in_the_middle(inline: bool) {
             });
         }
     });
+}
+
+/// A shared limiter has no background task in the copy: it decides by its policy, without a wait.
+#[test]
+fn a_shared_limiter_in_a_fork_does_not_wait() {
+    let _watchdog = Watchdog::of("a fork of a shared limiter", 600);
+    let runtime = || -> Runtime { Builder::new_current_thread().enable_time().build().unwrap() };
+    let parent = runtime();
+    let limiter = parent.block_on(async {
+        let store = MemoryStore::new(|| 1_000_000);
+        let limiter = DistributedLimiter::<u64, _>::builder(Quota::per_hour(5), store);
+        let limiter = limiter.name("fork").exact().deadline(Duration::from_secs(10));
+        limiter.on_outage(OnOutage::Deny).build().unwrap()
+    });
+    parent.block_on(limiter.ask(&1)).unwrap();
+    in_a_fork(|| {
+        runtime().block_on(async {
+            let begun = Instant::now();
+            let denied = limiter.ask(&1).await.unwrap_err();
+            assert_eq!(denied.reason(), Reason::Unavailable);
+            limiter.shutdown().await;
+            assert!(begun.elapsed() < Duration::from_secs(5));
+        });
+    });
+    assert_eq!(parent.block_on(limiter.ask(&1)).unwrap().remaining(), 3);
 }
 
 /// In a process that may have no more memory, a table that does not fit is an error, and no end of

@@ -5,6 +5,7 @@
 
 mod account;
 pub mod any;
+pub mod clock;
 pub mod database;
 mod guard;
 pub mod mariadb;

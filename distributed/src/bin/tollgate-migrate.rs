@@ -42,7 +42,10 @@ const MIGRATIONS: [(&str, &[Migration], Migration); 3] = [
                 include_str!("../../migrations/postgres/buckets.sql"),
                 include_str!("../../migrations/postgres/acquire.sql"),
             ],
-            [include_str!("../../migrations/postgres/counts.sql"), ""],
+            [
+                include_str!("../../migrations/postgres/counts.sql"),
+                include_str!("../../migrations/postgres/all.sql"),
+            ],
         ],
         [include_str!("../../migrations/postgres/tokens.sql"), ""],
     ),

@@ -1,11 +1,10 @@
 //! The interface of a shared limiter to a layer.
 
-use std::any::Any;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Denied, Granted, Reason, Stats};
+use tollgate::{AnyRule, Clock, Denied, Granted, Stats};
 use tollgate_http::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
 
 use crate::key::StoreKey;
@@ -36,7 +35,8 @@ where
     }
 
     fn rule(&self, plan: Option<&LayerPlan>) -> AnyRule {
-        plan.map_or_else(|| self.rule().into(), LayerPlan::rule)
+        let own = self.rule().into();
+        plan.filter(|plan| self.plan_of_any(plan.rule()).is_some()).map_or(own, LayerPlan::rule)
     }
 
     fn clock(&self) -> Clock {
@@ -55,10 +55,7 @@ where
 
     fn take(&self, request: LayerRequest<'_, K>) -> Answer {
         let n = request.n;
-        let Some(plan) = plan_of(self, &request) else {
-            // The store cannot count the rule.
-            return Answer::Now(Err(Denied::from_parts(Reason::ForeignPlan, n, 0, None)));
-        };
+        let plan = request.plan.and_then(|plan| self.plan_of_any(plan.rule()));
         match self.at_hand(request.key, n, plan.as_ref()) {
             Next::Decided(decision) => Answer::Now(without_source(decision)),
             Next::Ask(slot) => {
@@ -69,49 +66,22 @@ where
     }
 
     fn refund(&self, request: LayerRequest<'_, K>) {
-        if let Some(plan) = plan_of(self, &request) {
-            self.give_back(request.key, request.n, plan.as_ref());
-        }
+        let plan = request.plan.and_then(|plan| self.plan_of_any(plan.rule()));
+        self.give_back(request.key, request.n, plan.as_ref());
     }
 
     fn charge(&self, request: LayerRequest<'_, K>) {
-        if let Some(plan) = plan_of(self, &request) {
-            self.take_spent(request.key, request.n, plan.as_ref());
-        }
+        let plan = request.plan.and_then(|plan| self.plan_of_any(plan.rule()));
+        self.take_spent(request.key, request.n, plan.as_ref());
     }
 
     fn peek(&self, request: LayerRequest<'_, K>) -> Granted {
-        let rule = request.plan.and_then(|plan| of_kind(plan.rule())).unwrap_or_else(|| self.rule());
-        let capacity = rule.into().capacity();
+        let rule = LayerLimiter::rule(self, request.plan);
+        let capacity = rule.capacity();
         let known = self.look(request.key, rule);
         let is_full = known.remaining() >= capacity;
         let reset = if is_full { Duration::ZERO } else { known.reset_after() };
         Granted::from_parts(0, known.remaining().min(capacity), reset)
-    }
-}
-
-/// Returns a rule as one of the kind of a limiter.
-fn of_kind<R: SharedRule>(rule: AnyRule) -> Option<R> {
-    let rule: &dyn Any = match &rule {
-        AnyRule::Quota(quota) => quota,
-        AnyRule::Window(window) => window,
-    };
-    rule.downcast_ref().copied()
-}
-
-/// Returns the plan of a request, or `None` if a store cannot count its rule.
-fn plan_of<K, S, R>(
-    limiter: &DistributedLimiter<K, S, R>,
-    request: &LayerRequest<'_, K>,
-) -> Option<Option<Plan<R>>>
-where
-    K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
-    S: Store,
-    R: SharedRule,
-{
-    match request.plan {
-        None => Some(None),
-        Some(plan) => Some(Some(limiter.plan(of_kind(plan.rule())?).ok()?)),
     }
 }
 

@@ -37,8 +37,8 @@ pub struct InvalidSpec {
     rule: AnyRule,
     debt: u64,
     credits: u128,
-    /// The window of the limiter, of which the rule is no plan.
-    own: Option<Window>,
+    /// The rule of the limiter, of which the rule is no plan.
+    own: Option<AnyRule>,
 }
 
 impl InvalidSpec {
@@ -47,9 +47,9 @@ impl InvalidSpec {
         InvalidSpec { rule: window.into(), debt: 0, credits: 0, own: None }
     }
 
-    /// Returns the error of a plan whose window is not that of the limiter.
-    pub(crate) fn of_plan(plan: Window, own: Window) -> InvalidSpec {
-        InvalidSpec { rule: plan.into(), debt: 0, credits: 0, own: Some(own) }
+    /// Returns the error of a plan that is not of the limiter's kind, or another window.
+    pub(crate) fn of_plan(plan: AnyRule, own: AnyRule) -> InvalidSpec {
+        InvalidSpec { rule: plan, debt: 0, credits: 0, own: Some(own) }
     }
 }
 

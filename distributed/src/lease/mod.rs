@@ -2,6 +2,7 @@
 
 pub(crate) mod demand;
 pub(crate) mod ending;
+pub(crate) mod gate;
 pub(crate) mod lease_time;
 pub(crate) mod maturing;
 pub(crate) mod shadow;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tollgate::{AnyRule, Quota, Window};
 
+use super::gate::Gate;
 use super::lease_time::nanos;
 use crate::law::count_spec::CountSpec;
 use crate::law::spec::{InvalidSpec, Spec};
@@ -12,12 +13,15 @@ use crate::law::spec::{InvalidSpec, Spec};
 pub(crate) const LEAST_LEASE: Duration = Duration::from_millis(10);
 
 /// A rule in credits and in floating point, and the bounds of its leases.
-#[derive(Debug, PartialEq)]
+///
+/// Those of a limiter whose rule is open or shut have the numbers of its last rule that a store
+/// counts: tokens that come back, and those that are spent, go there by these.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Terms {
+    /// The rule that is counted.
     pub(crate) rule: AnyRule,
     pub(crate) kind: TermsKind,
-    /// Whether they are of a plan.
-    pub(crate) is_planned: bool,
+    pub(crate) role: Role,
     /// The time that a lease is for; zero in the exact mode.
     pub(crate) horizon: Duration,
     /// The burst of a quota, or the limit of a window.
@@ -27,15 +31,28 @@ pub(crate) struct Terms {
     pub(crate) nanos_per_token: f64,
 }
 
+/// The requests that terms are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Role {
+    /// Those without a plan.
+    Own,
+    /// Those under a plan.
+    Plan,
+    /// Refunds and charges, while the rule of the limiter is open or shut.
+    OwnGate,
+    /// None: a plan is open or shut. No slot has them.
+    PlanGate,
+}
+
 /// The part of the terms that depends on the law.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TermsKind {
     Bucket(BucketTerms),
     Window(Window),
 }
 
 /// A quota in credits.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BucketTerms {
     pub(crate) spec: Spec,
     /// The same for a call that takes no debt.
@@ -75,12 +92,31 @@ impl Terms {
         Ok(Terms {
             rule,
             kind,
-            is_planned: false,
+            role: Role::Own,
             horizon,
             capacity: rule.capacity(),
             rate,
             nanos_per_token: 1.0 / rate,
         })
+    }
+
+    /// Returns the terms of a limiter by a rule. A rule that is open or shut has the numbers of
+    /// those before it.
+    pub(crate) fn of_limiter(
+        rule: AnyRule,
+        horizon: Duration,
+        before: Option<&Terms>,
+    ) -> Result<Terms, InvalidSpec> {
+        match (Gate::of(rule), before) {
+            (Gate::Counted, _) => Terms::new(rule, horizon),
+            (_, Some(before)) => Ok(before.as_role(Role::OwnGate)),
+            (_, None) => Ok(Terms::new(Gate::usual(rule), horizon)?.as_role(Role::OwnGate)),
+        }
+    }
+
+    /// Returns the terms for other requests.
+    pub(crate) fn as_role(&self, role: Role) -> Terms {
+        Terms { role, ..self.clone() }
     }
 
     /// Returns the debt that leases may take, in tokens. That of a window is 0.

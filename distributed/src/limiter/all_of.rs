@@ -9,20 +9,38 @@ use std::sync::Arc;
 
 use tollgate::{Denied, Granted, ToKey};
 
-use super::distributed_limiter::DistributedLimiter;
+use super::distributed_limiter::{DistributedLimiter, Next};
+use super::joint::{Joint, JointAnswer, JointPart};
 use super::shared::Decision;
 use super::shared_rule::SharedRule;
-use super::sourced::Sourced;
+use super::slot::Slot;
+use super::sourced::{Source, Sourced};
 use crate::key::StoreKey;
+use crate::store::lanes::Lanes;
 use crate::store::op::Store;
 
 /// A request for tokens of one shared limit, for [`all_of`]; from [`DistributedLimiter::request`].
 #[derive(Clone)]
 pub struct Request(Arc<dyn Ask>);
 
+/// A request of any limiter.
 trait Ask: Send + Sync {
+    /// Decides from the tokens at hand.
     fn take(&self) -> Decision;
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Decision> + Send + '_>>;
+    /// Decides from the tokens at hand, or returns the slot that is to ask the store.
+    fn begin(&self) -> Next;
+    /// Decides by a call of the slot.
+    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
+    /// Decides by the policy of an outage.
+    fn without_store(&self, slot: &Slot) -> Decision;
+    /// Returns the lanes of the store, and the number of the lane of a slot.
+    fn lane(&self, slot: &Slot) -> (&Lanes, u32);
+    /// Takes some of the tokens at hand, and returns the part of a joint call for the others.
+    fn part(&self, slot: &Arc<Slot>) -> Option<JointPart>;
+    /// Starts a joint call on the store of this request.
+    fn call(&self, parts: Vec<JointPart>) -> Option<JointAnswer>;
+    /// Counts the decision of a joint call.
+    fn decided(&self, decided: Result<Granted, Denied>) -> Decision;
     fn give_back(&self);
 }
 
@@ -39,11 +57,42 @@ where
     R: SharedRule,
 {
     fn take(&self) -> Decision {
-        self.limiter.try_acquire_n(&self.key, self.n)
+        self.limiter.key(&self.key).n(self.n).try_acquire_local()
     }
 
-    fn ask(&self) -> Pin<Box<dyn Future<Output = Decision> + Send + '_>> {
-        Box::pin(self.limiter.ask_n(&self.key, self.n))
+    fn begin(&self) -> Next {
+        self.limiter.at_hand(Some(&self.key), self.n, None)
+    }
+
+    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        Box::pin(self.limiter.inner.ask(slot, self.n))
+    }
+
+    fn without_store(&self, slot: &Slot) -> Decision {
+        self.limiter.inner.shared.without_store(slot, self.n)
+    }
+
+    fn lane(&self, slot: &Slot) -> (&Lanes, u32) {
+        let shared = &self.limiter.inner.shared;
+        (&shared.lanes, shared.store.lane(&slot.key.stored))
+    }
+
+    fn part(&self, slot: &Arc<Slot>) -> Option<JointPart> {
+        let inner = &self.limiter.inner;
+        let count = slot.terms.window().and_then(|window| inner.shared.spec_of(window));
+        JointPart::new(slot, inner.queue.clone(), slot.law_of_one(count)?, self.n)
+    }
+
+    fn call(&self, parts: Vec<JointPart>) -> Option<JointAnswer> {
+        self.limiter.inner.shared.call_jointly(parts)
+    }
+
+    fn decided(&self, decided: Result<Granted, Denied>) -> Decision {
+        let shared = &self.limiter.inner.shared;
+        match decided {
+            Ok(granted) => shared.granted(granted, Source::Store),
+            Err(denied) => shared.denied(denied, Source::Store),
+        }
     }
 
     fn give_back(&self) {
@@ -103,55 +152,126 @@ impl Error for AllDenied {}
 ///
 /// [`AllDenied`] names the request that was refused.
 pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
-    let mut taken = Taken { requests, count: 0, tightest: None };
-    for request in requests {
-        taken.note(request.0.take())?;
+    let mut taken = Taken::new(requests);
+    for (which, request) in requests.iter().enumerate() {
+        taken.note(which, request.0.take())?;
     }
     Ok(taken.keep())
 }
 
-/// Takes the tokens of all requests, or of none, by calls of the store where they are not at hand;
-/// see [`all_of`]. The calls follow one after the other. A future that is dropped before its end
-/// gives back the tokens that it has taken.
+/// Takes the tokens of all requests, or of none, by one call of the store for those that are not at
+/// hand; see [`all_of`].
+///
+/// Requests of limiters on one handle of a store are one call, with one deadline: the store takes
+/// the tokens of all or of none. Those of several stores, or of several nodes of a cluster, are
+/// calls at the same time, and a refusal gives the tokens of the others back. If a call has no
+/// answer, the policy of each limit decides. A future that is dropped before its end gives back the
+/// tokens that it has taken.
 ///
 /// # Errors
 ///
-/// [`AllDenied`] names the request that was refused.
+/// [`AllDenied`] names a request that was refused.
 pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
-    let mut taken = Taken { requests, count: 0, tightest: None };
-    for request in requests {
-        taken.note(request.0.ask().await)?;
+    let mut taken = Taken::new(requests);
+    let mut missing = Vec::new();
+    for (which, request) in requests.iter().enumerate() {
+        match request.0.begin() {
+            Next::Decided(decision) => taken.note(which, decision)?,
+            Next::Ask(slot) => missing.push((which, slot)),
+        }
+    }
+    if let [(which, slot)] = &missing[..] {
+        taken.note(*which, requests[*which].0.ask(slot).await)?;
+        return Ok(taken.keep());
+    }
+    let calls: Vec<_> = groups(requests, missing).into_iter().map(|of| (call(requests, &of), of)).collect();
+    for (call, of) in calls {
+        let answer = match call {
+            Some(call) => call.answer().await,
+            None => None,
+        };
+        taken.note_answer(&of, answer)?;
     }
     Ok(taken.keep())
 }
 
-/// The first `count` requests, which were granted. A drop gives their tokens back.
+/// The requests of a joint call, with their slots.
+type Group = Vec<(usize, Arc<Slot>)>;
+
+/// Returns the requests of each joint call: those of one lane, and of a key one at most.
+fn groups(requests: &[Request], missing: Group) -> Vec<Group> {
+    let lane = |(which, slot): &(usize, Arc<Slot>)| requests[*which].0.lane(slot);
+    let mut groups: Vec<Group> = Vec::new();
+    for of in missing {
+        let (lanes, number) = lane(&of);
+        let fits = |group: &&mut Group| {
+            let (others, other) = lane(&group[0]);
+            others.is_same(lanes)
+                && other == number
+                && group.iter().all(|(_, slot)| slot.key.stored != of.1.key.stored)
+        };
+        match groups.iter_mut().find(fits) {
+            Some(group) => group.push(of),
+            None => groups.push(vec![of]),
+        }
+    }
+    groups
+}
+
+/// Starts the call of a group; `None` if none can be sent.
+fn call(requests: &[Request], of: &Group) -> Option<JointAnswer> {
+    let part = |(which, slot): &(usize, Arc<Slot>)| requests[*which].0.part(slot);
+    let parts = of.iter().map(part).collect::<Option<Vec<_>>>()?;
+    requests[of[0].0].0.call(parts)
+}
+
+/// The requests that were granted. A drop gives their tokens back.
 struct Taken<'a> {
     requests: &'a [Request],
-    count: usize,
+    granted: Vec<usize>,
     tightest: Option<Sourced<Granted>>,
 }
 
-impl Taken<'_> {
-    fn note(&mut self, decision: Decision) -> Result<(), AllDenied> {
-        let granted = decision.map_err(|denied| AllDenied { which: self.count, denied })?;
-        self.count += 1;
+impl<'a> Taken<'a> {
+    fn new(requests: &'a [Request]) -> Taken<'a> {
+        Taken { requests, granted: Vec::new(), tightest: None }
+    }
+
+    fn note(&mut self, which: usize, decision: Decision) -> Result<(), AllDenied> {
+        let granted = decision.map_err(|denied| AllDenied { which, denied })?;
+        self.granted.push(which);
         if self.tightest.is_none_or(|other| granted.remaining() < other.remaining()) {
             self.tightest = Some(granted);
         }
         Ok(())
     }
 
+    /// Notes the answer of a joint call; without one the policy of each limit decides.
+    fn note_answer(&mut self, of: &Group, answer: Option<Joint>) -> Result<(), AllDenied> {
+        match answer {
+            None => of
+                .iter()
+                .try_for_each(|(which, slot)| self.note(*which, self.requests[*which].0.without_store(slot))),
+            Some(Err((place, denied))) => {
+                let which = of[place].0;
+                self.note(which, self.requests[which].0.decided(Err(denied)))
+            }
+            Some(Ok(tokens)) => of.iter().zip(tokens.keep()).try_for_each(|((which, _), granted)| {
+                self.note(*which, self.requests[*which].0.decided(Ok(granted)))
+            }),
+        }
+    }
+
     /// Keeps the tokens. Returns the grant with the fewest tokens left.
     fn keep(mut self) -> Option<Sourced<Granted>> {
-        self.count = 0;
+        self.granted.clear();
         self.tightest
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.requests.iter().take(self.count).for_each(|request| request.0.give_back());
+        self.granted.iter().for_each(|which| self.requests[*which].0.give_back());
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tollgate::{Granted, ToKey};
+use tollgate::{AnyRule, Granted, ToKey};
 
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::plan::Plan;
@@ -15,6 +15,7 @@ use super::slot::key_state::KeyState;
 use super::slots::Lookup;
 use super::sourced::Source;
 use crate::key::{StoreKey, stored};
+use crate::lease::gate::Gate;
 use crate::store::op::Store;
 
 impl<K, S, R> DistributedLimiter<K, S, R>
@@ -42,6 +43,9 @@ where
             return self.inner.decide(slot, n);
         }
         drop(slots);
+        if let Some(decided) = self.inner.gate_under(plan).decide(n) {
+            return Next::Decided(self.inner.shared.at_gate(decided));
+        }
         match self.slot(key, plan) {
             Ok(slot) => self.inner.decide(&slot, n),
             Err(slot) => Next::Ask(slot),
@@ -74,10 +78,10 @@ where
         let owned = || key.map(ToKey::to_key);
         loop {
             // Each time anew: a slot that is added beside a change of the quota has the later one.
-            let terms = inner.terms_under(plan.map(|plan| &plan.terms));
+            let terms = inner.terms_under(plan);
             match slots.get(&lookup) {
                 Some(slot) if slot.terms == terms => return Ok(slot.clone()),
-                Some(slot) => inner.replace(owned(), slot, plan.map(|plan| &plan.terms)),
+                Some(slot) => inner.replace(owned(), slot, plan),
                 None => {
                     let new = || Arc::new(KeyState::new(self.stored(key)));
                     let state = inner.slots.silent(&lookup).unwrap_or_else(new);
@@ -95,8 +99,11 @@ where
 
     /// Returns the known tokens of a key; a full bucket, or an unused window, if the key has no
     /// slot.
-    pub(crate) fn look<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: Option<&Q>, rule: R) -> Granted {
-        let full = || Granted::from_parts(0, rule.into().capacity(), Duration::ZERO);
+    pub(crate) fn look<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: Option<&Q>, rule: AnyRule) -> Granted {
+        let full = || Granted::from_parts(0, rule.capacity(), Duration::ZERO);
+        if Gate::of(rule) != Gate::Counted {
+            return full();
+        }
         self.inner.slots.map.pin().get(&Lookup(key)).map_or_else(full, |slot| slot.known())
     }
 

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tollgate::{Clock, Quota, RateLimiter};
 
 use super::counters::Counters;
 use super::distributed_limiter::{DistributedLimiter, Inner};
-use super::flush::MAX_CALLS;
 use super::keeper::Keeper;
 use super::plan::Plans;
 use super::report::Reported;
@@ -25,7 +24,6 @@ use super::slots::Slots;
 use crate::key::StoreKey;
 use crate::law::spec::InvalidSpec;
 use crate::lease::terms::Terms;
-use crate::outage::breaker::Breaker;
 use crate::outage::policy::OnOutage;
 use crate::store::op::Store;
 
@@ -66,8 +64,6 @@ pub enum InvalidOption {
     Spec(InvalidSpec),
     /// The name is missing or empty, longer than 64 bytes, or has a `:`.
     Name(String),
-    /// The limit of a log is 0, or above the greatest: its value, and the greatest.
-    Limit(u64, u64),
     /// The share of [`OnOutage::Local`] is not above 0 and at most 1.
     Share(f64),
     /// A time is out of its bounds: its name, its value, and the least and the greatest time.
@@ -90,10 +86,10 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
     /// let store = MemoryStore::new(|| 1_767_225_600_000_000);
     /// let daily = DistributedLimiter::<String, _>::builder(Window::per_day(1_000).utc(), store);
     /// let daily = daily.name("daily").build()?;
-    /// assert_eq!(daily.ask_n("ada", 400).await?.remaining(), 600);
+    /// assert_eq!(daily.key("ada").n(400).ask().await?.remaining(), 600);
     /// let gold = daily.plan(Window::per_day(5_000).utc())?;
     /// // The plan has the same count.
-    /// assert_eq!(daily.ask_as("ada", 100, &gold).await?.remaining(), 4_500);
+    /// assert_eq!(daily.key("ada").n(100).under(&gold).ask().await?.remaining(), 4_500);
     /// # Ok(())
     /// # }
     /// ```
@@ -132,16 +128,16 @@ where
     /// In any interval of length `t` the fleet is granted at most `burst + rate * t` tokens. Tokens
     /// of a late answer, of a dropped request and of a refund go back to the store at once: they
     /// are not granted from here while the bucket refills. A request that does not wait
-    /// ([`try_acquire`](DistributedLimiter::try_acquire)) is granted tokens that the store granted
-    /// up to a second before: for it alone each process adds at most the tokens of one request.
+    /// ([`try_acquire_local`](DistributedLimiter::try_acquire_local)) is granted tokens that the
+    /// store granted up to a second before: for it alone each process adds at most the tokens of
+    /// one request.
     ///
     /// A request for tokens that cannot be there is refused without a call, for up to a second.
     ///
     /// A [window](tollgate::Window) grants the fleet at most its limit in each window by the clock
     /// of the store: with late and lost answers, and through a change of the limit. A request of
     /// more than the tokens left is refused without a call until the window ends. But one request
-    /// asks the store again after a second, after two more and so on up to a minute, as another
-    /// process may have given tokens back.
+    /// asks the store again after 2 s, when the idle leases of other processes have come back.
     pub fn exact(self) -> Self {
         DistributedBuilder { horizon: None, ..self }
     }
@@ -183,7 +179,8 @@ where
 
     /// Sets the pause before the first probe of a store that does not answer, and the longest pause
     /// before a later one: 1 ms to 1 h, and `first <= last`. The defaults are 100 and 500 ms. The
-    /// pause doubles with each probe, and its jitter shortens it by up to a half.
+    /// pause doubles with each probe, and its jitter shortens it by up to a half. Limiters on one
+    /// handle of a store share its probes: the pauses are those of the limiter that sends one.
     pub fn probes(self, first: Duration, last: Duration) -> Self {
         DistributedBuilder { probes: (first, last), ..self }
     }
@@ -193,7 +190,7 @@ where
     /// bucket is full: of at most as many keys.
     ///
     /// For a key beyond them, [`ask`](DistributedLimiter::ask) calls the store for each request,
-    /// [`try_acquire`](DistributedLimiter::try_acquire) refuses with
+    /// [`try_acquire_local`](DistributedLimiter::try_acquire_local) refuses with
     /// [`Reason::Full`](tollgate::Reason::Full), and a refund is lost. During an outage all such
     /// keys share one bucket of [`OnOutage::Local`].
     pub fn max_keys(self, max_keys: usize) -> Self {
@@ -223,11 +220,12 @@ where
         let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
         self.check()?;
         let horizon = self.horizon.unwrap_or_default();
-        let terms = Terms::new(self.rule.into(), horizon).map_err(InvalidOption::Spec)?;
+        let terms = Terms::of_limiter(self.rule.into(), horizon, None).map_err(InvalidOption::Spec)?;
         let origin = self.clock.now();
         let local = self.local.map(|quota| {
             RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
         });
+        let lanes = self.store.lanes();
         let shared = Arc::new(Shared {
             store: self.store,
             name: self.name,
@@ -235,21 +233,22 @@ where
             origin,
             deadline: self.deadline,
             on_outage: self.on_outage,
-            breaker: Breaker::new(self.probes.0, self.probes.1),
+            probes: self.probes,
+            lanes,
             overflow: KeyState::default(),
             counters: Counters::default(),
-            waiting: Semaphore::new(self.max_waiting.min(Semaphore::MAX_PERMITS)),
-            rtt: AtomicU64::new(0),
-            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            waiting: Arc::new(Semaphore::new(self.max_waiting.min(Semaphore::MAX_PERMITS))),
+            process: std::process::id(),
+            runtime: runtime.clone(),
+            freed: Notify::new(),
             closed: Semaphore::new(0),
-            suspected: AtomicU64::new(0),
             reported: Reported::default(),
             store_ahead_us: AtomicU64::new(0),
         });
         let slots = Arc::new(Slots::new(self.max_keys));
         let (queue, waiting) = mpsc::unbounded_channel();
         let idle = (horizon * 2).max(Duration::from_secs(1));
-        let keeper = Keeper { shared: shared.clone(), slots: slots.clone(), queue: waiting, idle };
+        let keeper = Keeper::new(shared.clone(), slots.clone(), waiting, idle);
         let inner = Inner {
             shared,
             slots,
@@ -297,9 +296,6 @@ impl fmt::Display for InvalidOption {
             }
             InvalidOption::Name(name) => {
                 write!(f, "the name {name:?} is not of 1 to {MAX_NAME} bytes without a \":\"")
-            }
-            InvalidOption::Limit(limit, most) => {
-                write!(f, "a log of {limit} calls is not between 1 and {most}")
             }
             InvalidOption::Share(share) => write!(f, "a share of {share} is not above 0 and at most 1"),
             InvalidOption::Time(name, time, least, most) => {

@@ -21,6 +21,8 @@ pub(crate) struct Counters {
     pub(crate) latencies: [AtomicU64; LATENCIES],
     /// Tokens of retired slots: granted, used, returned.
     pub(crate) gone: [AtomicU64; 3],
+    /// Requests beyond the deadline whose store answers in time.
+    pub(crate) overdue: AtomicU64,
     /// Tokens of calls without an answer, which the store may have granted.
     pub(crate) lost: AtomicU64,
 }

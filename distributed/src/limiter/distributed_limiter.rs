@@ -1,4 +1,4 @@
-//! The verbs of a limiter.
+//! A limiter, and the steps of its requests.
 
 use std::fmt;
 use std::hash::Hash;
@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
-use tollgate::{AnyRule, Denied, Granted, Quota, RateLimiter, Reason, Snapshot, ToKey};
+use tollgate::{Denied, Quota, RateLimiter, Reason};
 
 use super::plan::{Plan, Plans};
 use super::report::Report;
@@ -21,11 +20,8 @@ use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiting::Waiting;
 use crate::key::StoreKey;
-use crate::law::amount::Amount;
-use crate::law::any_law::Law;
-use crate::law::spec::InvalidSpec;
-use crate::lease::terms::{Terms, TermsKind};
-use crate::store::op::{Op, Store};
+use crate::lease::terms::Terms;
+use crate::store::op::Store;
 
 /// A limit for each key, shared by all processes of a fleet.
 ///
@@ -70,229 +66,18 @@ where
     S: Store,
     R: SharedRule,
 {
-    /// Takes one of the tokens at hand, without a wait; see [`try_acquire_n`](Self::try_acquire_n).
-    /// The first request of a key is refused, as no token is at hand: [`ask`](Self::ask) asks the
-    /// store.
-    #[inline]
-    pub fn try_acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
-        self.try_acquire_n(key, 1)
-    }
-
-    /// Takes `n` of the tokens that this process holds, all or none, without a wait.
-    ///
-    /// A request of a key without a lease is refused, and a background call asks the store for `n`
-    /// tokens. A later request finds them, about a round trip later, if the store has them. Tokens
-    /// without a request are given back after a second, or after two horizons if that is longer. A
-    /// new key beyond `max_keys` is refused with [`Reason::Full`].
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`], with the place of the decision.
-    #[inline]
-    pub fn try_acquire_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
-        match self.at_hand(Some(key), n, None) {
-            Next::Decided(decision) => decision,
-            Next::Ask(slot) => self.inner.want(&slot, n),
-        }
-    }
-
-    /// Takes one token, by one call of the store if it is not at hand; see [`ask_n`](Self::ask_n).
-    pub async fn ask<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
-        self.ask_n(key, 1).await
-    }
-
-    /// Takes `n` tokens, all or none, by one call of the store if they are not at hand.
-    ///
-    /// The request waits for the answer, up to the [deadline](crate::DistributedBuilder::deadline),
-    /// and never for tokens to be earned. Requests of one process for one key share a call. A
-    /// future that is dropped gives its tokens back, as [`refund`](Self::refund) does.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`], with the place of the decision.
-    pub async fn ask_n<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Decision {
-        match self.at_hand(Some(key), n, None) {
-            Next::Decided(decision) => decision,
-            Next::Ask(slot) => self.inner.ask(&slot, n).await,
-        }
-    }
-
-    /// Waits for a token, and takes it; see [`acquire_n_within`](Self::acquire_n_within).
-    pub async fn acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
-        self.acquire_n_within(key, 1, Duration::MAX).await
-    }
-
-    /// Waits for `n` tokens, and takes them, if they are there within `max_wait`. [`Duration::MAX`]
-    /// is a wait without an end.
-    ///
-    /// A refused request sleeps for its `retry_after`, at least 1 ms, and asks again. Requests are
-    /// served in no order: a later one of any process may be first.
-    ///
-    /// # Errors
-    ///
-    /// [`Denied`] as soon as the tokens would come later than `max_wait`, and at once for a request
-    /// of more than the burst, and when the limiter is closed.
-    pub async fn acquire_n_within<Q>(&self, key: &Q, n: u64, max_wait: Duration) -> Decision
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
-        let begun = self.inner.shared.now();
-        loop {
-            let denied = match self.ask_n(key, n).await {
-                Ok(granted) => return Ok(granted),
-                Err(denied) => denied,
-            };
-            let shared = &self.inner.shared;
-            let waited = Duration::from_nanos(shared.now().saturating_sub(begun));
-            match denied.retry_after() {
-                Some(wait) if wait <= max_wait.saturating_sub(waited) && !shared.closed.is_closed() => {
-                    // The wait, or the end of the limiter.
-                    let _ = timeout(wait.max(Duration::from_millis(1)), shared.closed.acquire()).await;
-                }
-                _ => return Err(denied),
-            }
-        }
-    }
-
-    /// Takes `n` tokens as [`try_acquire_n`](Self::try_acquire_n) does, under a plan.
-    pub fn try_acquire_as<Q: ToKey<K> + StoreKey + ?Sized>(
-        &self,
-        key: &Q,
-        n: u64,
-        plan: &Plan<R>,
-    ) -> Decision {
-        match self.at_hand(Some(key), n, Some(plan)) {
-            Next::Decided(decision) => decision,
-            Next::Ask(slot) => self.inner.want(&slot, n),
-        }
-    }
-
-    /// Takes `n` tokens as [`ask_n`](Self::ask_n) does, under a plan.
-    pub async fn ask_as<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64, plan: &Plan<R>) -> Decision {
-        match self.at_hand(Some(key), n, Some(plan)) {
-            Next::Decided(decision) => decision,
-            Next::Ask(slot) => self.inner.ask(&slot, n).await,
-        }
-    }
-
-    /// Gives back tokens that were granted and not used.
-    ///
-    /// They are at hand for the next requests of this process, up to the burst and the debt
-    /// together. After a second without a request they go to the store; in the exact mode they go
-    /// there at once. Of a window come back at most as many as the process was granted in it and
-    /// has used: those of a window that is over are lost.
-    pub fn refund<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
-        self.give_back(Some(key), n, None);
-    }
-
-    /// Takes tokens that are already spent, such as those of a request that cost more than it took.
-    ///
-    /// Tokens at hand are taken at once, and the others from the store by a call in the background.
-    /// The bucket may go into debt for them, by one burst at most; a charge beyond that is lost. A
-    /// window may count up to its limit more; a charge that no call has told the store before the
-    /// window ends is dropped.
-    pub fn charge<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) {
-        self.take_spent(Some(key), n, None);
-    }
-
-    /// Returns the tokens of a key as this process knows them, without a call: those at hand, and
-    /// those that the store had at its last answer.
-    ///
-    /// A key that this process does not keep has a full bucket.
-    pub fn known<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Snapshot {
-        Snapshot::from(self.look(Some(key), self.rule()))
-    }
-
-    /// Reads the bucket of a key by a call of the store, and takes nothing.
-    ///
-    /// Tokens that processes hold count as taken. The bucket is read under the rule of the limiter,
-    /// not under a plan.
-    ///
-    /// # Errors
-    ///
-    /// [`Reason::Unavailable`] if the call fails or has no answer within the deadline, and at once
-    /// while the breaker is open.
-    pub async fn peek<Q>(&self, key: &Q) -> Result<Sourced<Snapshot>, Sourced<Denied>>
-    where
-        Q: ToKey<K> + StoreKey + ?Sized,
-    {
-        let shared = &self.inner.shared;
-        let (key, terms) = (self.stored(Some(key)), self.inner.terms());
-        let unavailable = || {
-            let denied = Denied::from_parts(Reason::Unavailable, 0, 0, Some(shared.rtt()));
-            Sourced::new(denied, Source::Store)
-        };
-        let law: Law = match &terms.kind {
-            TermsKind::Bucket(bucket) => bucket.spec.into(),
-            TermsKind::Window(window) => shared.spec_of(*window).ok_or_else(unavailable)?.into(),
-        };
-        let mut ops = [Op::new(&key, law, Amount::default())];
-        let called = match shared.breaker.is_open() {
-            true => None,
-            false => timeout(shared.deadline, shared.store.acquire(&mut ops)).await.ok(),
-        };
-        if let Some(Err(error)) = &called {
-            shared.report_permanent(error);
-        }
-        if !matches!(called, Some(Ok(()))) {
-            return Err(unavailable());
-        }
-        let (left, reset) = law.level(ops[0].answer);
-        Ok(Sourced::new(Snapshot::from(Granted::from_parts(0, left, reset)), Source::Store))
-    }
-
-    /// Returns the rule in force.
-    #[must_use]
-    pub fn rule(&self) -> R {
-        self.inner.rule.lock().unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Sets the rule of all keys without a plan, in this process.
-    ///
-    /// Call it in each process of the fleet. While processes have different rules, a bucket keeps
-    /// its whole tokens at each change from one to the other, and a window its count. A window of
-    /// another period or with other edges takes the whole count into its present window. Tokens at
-    /// hand are given back. The spent tokens of a key and its tokens of an outage stay as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSpec`] if a store cannot count the rule.
-    pub fn set_rule(&self, rule: R) -> Result<(), InvalidSpec> {
-        let terms = Arc::new(Terms::new(rule.into(), self.inner.horizon)?);
-        *self.inner.rule.lock().unwrap_or_else(PoisonError::into_inner) = (rule, terms);
-        let slots = self.inner.slots.map.pin();
-        for (key, slot) in slots.iter().filter(|(_, slot)| !slot.terms.is_planned) {
-            self.inner.replace(key.clone(), slot, None);
-        }
-        Ok(())
-    }
-
-    /// Returns a plan: another rule, for some of the keys.
-    ///
-    /// All plans of a key share its bucket, or its count: a plan of a window is the window of the
-    /// limiter with another limit.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSpec`] if a store cannot count the rule, or if it is a window of another period, of
-    /// another kind or with other edges.
-    pub fn plan(&self, rule: R) -> Result<Plan<R>, InvalidSpec> {
-        if let (AnyRule::Window(plan), AnyRule::Window(own)) = (rule.into(), self.rule().into())
-            && own.with_limit(plan.limit()) != Ok(plan)
-        {
-            return Err(InvalidSpec::of_plan(plan, own));
-        }
-        self.inner.plans.of(rule, self.inner.horizon)
-    }
-
     /// Gives all tokens back, and ends the background task. Later requests are decided by the
     /// policy of an outage.
     ///
     /// This takes up to four rounds of calls, and the pauses between them are half a second
     /// together, or one horizon if that is longer. Tokens that mature later, or while the store
-    /// does not answer, are lost. A drop of the last handle does the same in the background.
+    /// does not answer, are lost. A drop of the last handle does the same in the background. After
+    /// a `fork`, the child does nothing: the tokens are those of its parent.
     pub async fn shutdown(&self) {
         self.inner.shared.closed.close();
+        if self.inner.shared.has_forked() {
+            return;
+        }
         let keeper = self.inner.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
             let _ = keeper.await;
@@ -316,25 +101,16 @@ where
         // More may be refunded than was granted.
         stats.tokens_used = u64::try_from(stats.tokens_used as i64).unwrap_or(0);
         stats.without_room = self.inner.without_room.load(Relaxed);
-        stats.breaker_open = shared.breaker.is_open() || self.inner.is_closed();
-        stats.breaker_opened = shared.breaker.opened();
+        stats.breaker_open = shared.lanes.is_any_open() || self.inner.is_closed();
+        stats.breaker_opened = shared.lanes.opened();
         stats
     }
 }
 
 impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
-    pub(crate) fn terms(&self) -> Arc<Terms> {
-        self.rule.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
-    }
-
-    /// Returns the terms of a plan, or those of the limiter.
-    pub(crate) fn terms_under(&self, plan: Option<&Arc<Terms>>) -> Arc<Terms> {
-        plan.map_or_else(|| self.terms(), Arc::clone)
-    }
-
     /// Puts a slot under other terms in the place of this one, which gives its tokens back. The
     /// state of the key stays.
-    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Arc<Terms>>) {
+    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Plan<R>>) {
         let terms = self.terms_under(plan);
         let by = self.shared.slot(slot.key.clone(), true, terms.clone());
         if self.slots.replace(key, slot, by) {
@@ -366,7 +142,7 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
             let denied = Denied::from_parts(Reason::TooMany, n, 0, None);
             return Next::Decided(self.shared.denied(denied, Source::Shadow));
         }
-        if self.shared.breaker.is_open() || self.is_closed() {
+        if self.shared.is_away(&slot.key.stored) || self.is_closed() {
             return Next::Decided(self.shared.without_store(slot, n));
         }
         match slot.refusal(n, denied) {
@@ -391,27 +167,57 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
     }
 
     #[cold]
-    fn want(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+    pub(crate) fn want(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+        if self.shared.has_forked() {
+            return self.shared.without_store(slot, n);
+        }
         if !slot.has_room {
             // No later request would find the tokens.
             return self.shared.denied(Denied::from_parts(Reason::Full, n, 0, None), Source::Lease);
         }
         slot.want(n);
         slot.enqueue_request(&self.queue);
-        let wait = self.shared.rtt().max(Duration::from_millis(1));
+        let wait = self.shared.lane(&slot.key.stored).rtt().max(Duration::from_millis(1));
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
 
     pub(crate) async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+        if self.shared.has_forked() {
+            return self.shared.without_store(slot, n);
+        }
         let Ok(_place) = self.shared.waiting.try_acquire() else {
             return self.shared.without_store(slot, n);
         };
         let waiting = Waiting::new(slot, n, &self.queue);
         slot.enqueue_request(&self.queue);
+        if self.queue.is_closed() {
+            // The background task has ended since.
+            slot.give_up();
+        }
         match waiting.wait(self.shared.deadline).await {
             Some(Ok(granted)) => self.shared.granted(granted, Source::Store),
             Some(Err(denied)) => self.shared.denied(denied, Source::Store),
-            None => self.shared.without_store(slot, n),
+            None => {
+                self.note_overdue(slot);
+                self.shared.without_store(slot, n)
+            }
+        }
+    }
+
+    /// Counts a request without an answer whose lane answers in time: it waited for the end of
+    /// another call of its key before its own began.
+    fn note_overdue(&self, slot: &Slot) {
+        let shared = &self.shared;
+        let rtt = shared.lane(&slot.key.stored).rtt();
+        if rtt * 2 > shared.deadline && !shared.is_away(&slot.key.stored) && !self.is_closed() {
+            shared.counters.overdue.fetch_add(1, Relaxed);
+            let why =
+                "a request that comes during a call of its key waits for two, and the policy decides it";
+            let deadline = shared.deadline;
+            shared.report(
+                Report::Slow,
+                format_args!("an answer takes {rtt:?} of the deadline of {deadline:?}: {why}"),
+            );
         }
     }
 }

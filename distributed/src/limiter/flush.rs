@@ -16,8 +16,8 @@ use super::slot::Slot;
 use super::slot::calls::Part;
 use crate::law::amount::{Amount, Answer};
 use crate::law::spec::Spec;
-use crate::lease::lease_time::nanos;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::Lane;
 use crate::store::op::{Op, Store};
 
 /// The most keys of a call.
@@ -29,25 +29,24 @@ pub(crate) const MAX_CALLS: usize = 4;
 /// The longest wait for an answer after the deadline.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// The key of the bucket of probes. No limiter has an empty name, so it is no bucket of a limiter.
-const PROBED: &[u8] = b":probe";
-
 /// The keys of a call that has begun, with their parts of it. A drop before the answer ends the
 /// call with an unknown effect.
 pub(crate) struct Batch<S> {
     shared: Arc<Shared<S>>,
+    lane: Arc<Lane>,
     slots: Vec<(Arc<Slot>, Part)>,
 }
 
 impl<S: Store> Batch<S> {
-    /// Begins a call for the keys that have something to ask for; `None` if there are none.
-    pub(crate) fn begin(shared: &Arc<Shared<S>>, slots: Vec<Arc<Slot>>) -> Option<Batch<S>> {
+    /// Begins a call for the keys of a lane that have something to ask for; `None` if there are
+    /// none.
+    pub(crate) fn begin(shared: &Arc<Shared<S>>, lane: Arc<Lane>, slots: Vec<Arc<Slot>>) -> Option<Batch<S>> {
         let begun = |slot: Arc<Slot>| {
             let count = slot.terms.window().and_then(|window| shared.spec_of(window));
             slot.begin(count).map(|part| (slot, part))
         };
         let slots: Vec<_> = slots.into_iter().filter_map(begun).collect();
-        (!slots.is_empty()).then(|| Batch { shared: shared.clone(), slots })
+        (!slots.is_empty()).then(|| Batch { shared: shared.clone(), lane, slots })
     }
 
     /// Calls the store. Returns the keys that have more to ask for.
@@ -55,38 +54,35 @@ impl<S: Store> Batch<S> {
     /// At the deadline the requests stop waiting, and the call gives its `permit` back. The call
     /// goes on: tokens of a late answer are kept or given back.
     pub(crate) async fn call(mut self, permit: OwnedSemaphorePermit) -> Vec<Arc<Slot>> {
-        let shared = self.shared.clone();
+        let (shared, lane) = (self.shared.clone(), self.lane.clone());
         let keys = self.slots.clone();
         let mut ops: Vec<Op<'_>> =
             keys.iter().map(|(slot, part)| Op::new(&slot.key.stored, part.law, part.amount)).collect();
         let sent = shared.now();
-        let (outcome, is_late) = within(&shared, &keys, &mut ops, permit).await;
-        let took = Duration::from_nanos(shared.now().saturating_sub(sent));
-        shared.counters.ops.fetch_add(ops.len() as u64, Relaxed);
-        let failed = outcome.as_ref().err().map(StoreError::kind);
-        let of_a_key = failed == Some(StoreErrorKind::Permanent);
-        match &outcome {
-            Err(error) if of_a_key => shared.report_permanent(error),
-            Ok(Outcome::Answered) => shared.note_answer(took),
-            // A call that the store did not answer is a failure. A late one has been noted.
-            Err(error) if !is_late && !is_answered(&ops) => shared.note(false, error),
-            _ => {}
-        }
-        shared.count_call(outcome.unwrap_or_else(|error| Outcome::of(error.kind())), took);
+        let call = async {
+            let called = acquire(&shared.store, &mut ops).await;
+            (called, is_answered(&ops))
+        };
+        let on_late = || {
+            keys.iter().for_each(|(slot, _)| slot.give_up());
+            drop(permit);
+            shared.freed.notify_one();
+        };
+        let failed = shared.run(&lane, keys.len() as u64, call, on_late).await;
         let answers: Vec<_> = ops.iter().map(|op| op.answer).collect();
         if let Some(answer) = answers.iter().find(|answer| answer.now_us > 0 && answer.edge_us > 0) {
             shared.note_time(*answer);
         }
         let more = self.end(answers, sent, failed);
-        if of_a_key {
-            shared.suspect().await;
+        if failed == Some(StoreErrorKind::Permanent) {
+            shared.suspect(&lane).await;
         }
         more
     }
 
     /// Ends the call. If it failed, only the keys whose answers have a time were decided.
     fn end(&mut self, answers: Vec<Answer>, sent: u64, failed: Option<StoreErrorKind>) -> Vec<Arc<Slot>> {
-        let rtt = self.shared.rtt();
+        let rtt = self.lane.rtt();
         let mut more = Vec::new();
         for ((slot, part), answer) in std::mem::take(&mut self.slots).into_iter().zip(answers) {
             let failed = failed.filter(|_| answer.now_us == 0);
@@ -117,29 +113,6 @@ impl<S> Drop for Batch<S> {
     }
 }
 
-/// Calls the store. Returns the outcome, and whether it is later than the deadline. The breaker
-/// counts one failure for a late call, and probes tell whether the store answers meanwhile.
-async fn within<S: Store>(
-    shared: &Arc<Shared<S>>,
-    keys: &[(Arc<Slot>, Part)],
-    ops: &mut [Op<'_>],
-    permit: OwnedSemaphorePermit,
-) -> (Result<Outcome, StoreError>, bool) {
-    let mut acquire = pin!(acquire(&shared.store, ops));
-    if let Ok(answered) = timeout(shared.deadline, &mut acquire).await {
-        return (answered.map(|()| Outcome::Answered), false);
-    }
-    shared.note(false, &format_args!("no answer within {:?}", shared.deadline));
-    keys.iter().for_each(|(slot, _)| slot.give_up());
-    drop(permit);
-    let silent = || StoreError::new(StoreErrorKind::Unknown, format!("no answer within {GIVE_UP:?}"));
-    let answered = tokio::select! {
-        answered = timeout(GIVE_UP, acquire) => answered.unwrap_or_else(|_| Err(silent())),
-        never = shared.suspect_on() => match never {},
-    };
-    (answered.map(|()| Outcome::Late), true)
-}
-
 /// Calls the store. A permanent error of all keys may be the fault of one, and had no effect: each
 /// key has a call of its own then.
 async fn acquire<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
@@ -159,42 +132,87 @@ async fn acquire<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreErr
 }
 
 /// Tells whether the store decided some of the calls.
-fn is_answered(ops: &[Op<'_>]) -> bool {
+pub(super) fn is_answered(ops: &[Op<'_>]) -> bool {
     ops.iter().any(|op| op.answer.now_us != 0)
 }
 
 impl<S: Store> Shared<S> {
-    /// Takes a token of a bucket of its own, and tells the breaker whether the store answers. A
-    /// locked file or a replica answers reads, so a read is no probe.
-    pub(crate) async fn probe(&self) {
+    /// Runs a call of a lane, and tells the breaker and the counts. Returns the kind of its error.
+    ///
+    /// The call returns its result, and whether the store decided some of its keys. At the deadline
+    /// it goes on, after `on_late`. The breaker counts one failure for a late call, and probes tell
+    /// whether the lane answers meanwhile.
+    pub(super) async fn run(
+        &self,
+        lane: &Lane,
+        keys: u64,
+        call: impl Future<Output = (Result<(), StoreError>, bool)>,
+        on_late: impl FnOnce(),
+    ) -> Option<StoreErrorKind> {
+        let sent = self.now();
+        let mut call = pin!(call);
+        let answered = timeout(self.deadline, &mut call).await;
+        let is_late = answered.is_err();
+        let (result, is_decided) = match answered {
+            Ok(answered) => answered,
+            Err(_) => {
+                self.note(lane, false, &format_args!("no answer within {:?}", self.deadline));
+                on_late();
+                let why = || format!("no answer within {GIVE_UP:?}");
+                let silent = |_| (Err(StoreError::new(StoreErrorKind::Unknown, why())), false);
+                tokio::select! {
+                    answered = timeout(GIVE_UP, call) => answered.unwrap_or_else(silent),
+                    never = self.suspect_on(lane) => match never {},
+                }
+            }
+        };
+        let took = Duration::from_nanos(self.now().saturating_sub(sent));
+        let failed = result.as_ref().err().map(StoreError::kind);
+        match &result {
+            Err(error) if failed == Some(StoreErrorKind::Permanent) => self.report_permanent(error),
+            Ok(()) if !is_late => {
+                self.note(lane, true, &"");
+                lane.note_latency(took);
+            }
+            // A call that the store did not answer is a failure. A late one has been noted.
+            Err(error) if !is_late && !is_decided => self.note(lane, false, error),
+            _ => {}
+        }
+        self.counters.ops.fetch_add(keys, Relaxed);
+        let in_time = if is_late { Outcome::Late } else { Outcome::Answered };
+        self.count_call(failed.map_or(in_time, Outcome::of), took);
+        failed
+    }
+
+    /// Takes a token of the lane's bucket for probes, and tells the breaker whether the lane
+    /// answers. A locked file or a replica answers reads, so a read is no probe.
+    pub(crate) async fn probe(&self, lane: &Lane) {
         let Ok(spec) = Spec::new(Quota::per_second(1_000_000), 0) else { return };
-        let mut ops = [Op::new(PROBED, spec, Amount { min: 1, max: 1, ..Amount::default() })];
+        let key = self.store.probe_key(lane.number);
+        let mut ops = [Op::new(&key, spec, Amount { min: 1, max: 1, ..Amount::default() })];
         match timeout(self.deadline, self.store.acquire(&mut ops)).await {
-            Ok(Ok(())) => self.note(true, &""),
+            Ok(Ok(())) => self.note(lane, true, &""),
             Ok(Err(error)) => {
                 self.report_permanent(&error);
-                self.note(false, &error);
+                self.note(lane, false, &error);
             }
-            Err(_) => self.note(false, &"no answer to a probe"),
+            Err(_) => self.note(lane, false, &"no answer to a probe"),
         }
     }
 
-    /// Probes the store after an error that may be that of a key, at most once in a deadline.
-    async fn suspect(&self) {
-        let (now, due) = (self.now(), self.suspected.load(Relaxed));
-        let next = now.saturating_add(nanos(self.deadline));
-        let is_due = now >= due && self.suspected.compare_exchange(due, next, Relaxed, Relaxed).is_ok();
-        if is_due && !self.breaker.is_open() {
-            self.probe().await;
+    /// Probes a lane after an error that may be that of a key, at most once in a deadline.
+    async fn suspect(&self, lane: &Lane) {
+        let is_due = lane.take_suspicion(self.lanes.now(), self.deadline);
+        if is_due && !lane.breaker.is_open() {
+            self.probe(lane).await;
         }
     }
 
-    /// Probes the store while a call is late.
-    async fn suspect_on(&self) -> Infallible {
+    /// Probes a lane while a call is late.
+    async fn suspect_on(&self, lane: &Lane) -> Infallible {
         loop {
-            self.suspect().await;
-            let due = self.suspected.load(Relaxed);
-            sleep(Duration::from_nanos(due.saturating_sub(self.now()))).await;
+            self.suspect(lane).await;
+            sleep(Duration::from_nanos(lane.suspected().saturating_sub(self.lanes.now()))).await;
         }
     }
 }

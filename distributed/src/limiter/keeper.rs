@@ -1,16 +1,18 @@
 //! The background task of a limiter: it sends calls, probes the store, and gives idle tokens back.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::flush::{Batch, MAX_BATCH};
+use super::due::Due;
+use super::flush::{Batch, MAX_BATCH, MAX_CALLS};
 use super::shared::Shared;
 use super::slot::{Slot, Sweep};
 use super::slots::Slots;
@@ -19,82 +21,134 @@ use crate::store::op::Store;
 /// The time between two sweeps for idle keys.
 const SWEEP: Duration = Duration::from_millis(500);
 
-pub(crate) struct Keeper<K, S> {
-    pub(crate) shared: Arc<Shared<S>>,
-    pub(crate) slots: Arc<Slots<K>>,
-    pub(crate) queue: UnboundedReceiver<Arc<Slot>>,
+pub(crate) struct Keeper<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> {
+    shared: Arc<Shared<S>>,
+    slots: Arc<Slots<K>>,
+    queue: UnboundedReceiver<Arc<Slot>>,
+    /// The queues of the lanes, by their numbers.
+    lanes: HashMap<u32, LaneQueue>,
     /// The time without a request after which the tokens of a key are given back.
-    pub(crate) idle: Duration,
+    idle: Duration,
 }
 
+/// The slots of a lane that are due.
+struct LaneQueue {
+    due: Due,
+    /// The calls that may be under way and not late.
+    calls: Arc<Semaphore>,
+}
+
+/// The calls and the probes under way. Each returns the keys that have more to ask for.
+type Calls = JoinSet<Vec<Arc<Slot>>>;
+
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
+    pub(crate) fn new(
+        shared: Arc<Shared<S>>,
+        slots: Arc<Slots<K>>,
+        queue: UnboundedReceiver<Arc<Slot>>,
+        idle: Duration,
+    ) -> Keeper<K, S> {
+        Keeper { shared, slots, queue, lanes: HashMap::new(), idle }
+    }
+
     /// Runs until all handles of the limiter are gone, then gives all tokens back.
     pub(crate) async fn run(mut self) {
-        let (mut calls, mut queued, mut due, mut open) = (JoinSet::new(), Vec::new(), Due::default(), true);
+        let shared = self.shared.clone();
+        let (mut calls, mut queued, mut open) = (JoinSet::new(), Vec::new(), true);
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while open && !self.shared.closed.is_closed() {
-            let probe = self.shared.breaker.until_probe(self.shared.now());
+        while open && !shared.closed.is_closed() {
+            let probe = self.probe(&mut calls);
             tokio::select! {
-                n = self.queue.recv_many(&mut queued, MAX_BATCH), if due.requests.len() < MAX_BATCH => open = n > 0,
-                _ = self.shared.closed.acquire() => {}
-                _ = self.shared.calls.acquire(), if !due.is_empty() => {}
+                n = self.queue.recv_many(&mut queued, MAX_BATCH) => open = n > 0,
+                _ = shared.closed.acquire() => {}
+                _ = shared.freed.notified() => {}
                 Some(ended) = calls.join_next() => queued.extend(ended.into_iter().flatten()),
-                _ = sleep(probe.unwrap_or_default()), if probe.is_some() => self.shared.probe().await,
-                _ = sweep.tick() => self.sweep(&mut due, self.idle),
+                _ = sleep(probe.unwrap_or_default()), if probe.is_some() => {}
+                _ = sweep.tick() => self.sweep(self.idle),
             }
-            queued.drain(..).for_each(|slot| due.push(slot));
-            self.send(&mut calls, &mut due);
+            queued.drain(..).for_each(|slot| self.push(slot));
+            self.send(&mut calls);
         }
-        self.end(calls, due).await;
+        self.end(calls).await;
     }
 
-    /// Sends calls for the keys that are due. While the breaker is open, ends the wait of their
-    /// requests instead.
-    fn send(&self, calls: &mut JoinSet<Vec<Arc<Slot>>>, due: &mut Due) {
-        while !due.is_empty()
-            && let Ok(permit) = self.shared.calls.clone().try_acquire_owned()
-        {
-            let slots = due.next_batch();
-            for slot in &slots {
-                // Before the slot's amount is read: a request after it queues the slot again.
-                slot.queued.store(false, SeqCst);
-                slot.urgent.store(false, SeqCst);
+    /// Sends the probes that are due. Returns the time until the next one of a lane.
+    fn probe(&self, calls: &mut Calls) -> Option<Duration> {
+        let (shared, now) = (&self.shared, self.shared.lanes.now());
+        let open = shared.lanes.open();
+        for lane in &open {
+            if lane.breaker.take_probe(now, &shared.pauses()) {
+                let (shared, lane) = (shared.clone(), lane.clone());
+                calls.spawn(async move {
+                    shared.probe(&lane).await;
+                    Vec::new()
+                });
             }
-            if self.shared.breaker.is_open() {
-                slots.iter().for_each(|slot| slot.give_up());
-            } else if let Some(batch) = Batch::begin(&self.shared, slots) {
-                calls.spawn(batch.call(permit));
+        }
+        open.iter().filter_map(|lane| lane.breaker.until_probe(now)).min()
+    }
+
+    /// Puts a slot into the queue of its lane.
+    fn push(&mut self, slot: Arc<Slot>) {
+        let lane = self.shared.store.lane(&slot.key.stored);
+        let new = || LaneQueue { due: Due::default(), calls: Arc::new(Semaphore::new(MAX_CALLS)) };
+        self.lanes.entry(lane).or_insert_with(new).due.push(slot);
+    }
+
+    /// Sends calls for the keys that are due. While the breaker of a lane is open, ends the wait of
+    /// its requests instead.
+    fn send(&mut self, calls: &mut Calls) {
+        for (number, queue) in &mut self.lanes {
+            while !queue.due.is_empty()
+                && let Ok(permit) = queue.calls.clone().try_acquire_owned()
+            {
+                let lane = self.shared.lanes.lane(*number);
+                let slots = queue.due.next_batch();
+                for slot in &slots {
+                    // Before the slot's amount is read: a request after it queues the slot again.
+                    slot.queued.store(false, SeqCst);
+                    slot.urgent.store(false, SeqCst);
+                }
+                if lane.breaker.is_open() {
+                    slots.iter().for_each(|slot| slot.give_up());
+                } else if let Some(batch) = Batch::begin(&self.shared, lane, slots) {
+                    calls.spawn(batch.call(permit));
+                }
             }
         }
     }
 
-    /// Queues the idle keys with tokens to give back, and removes those without.
-    fn sweep(&self, due: &mut Due, idle: Duration) {
-        if self.shared.breaker.is_open() {
-            return;
+    /// Queues the idle keys with tokens to give back, and removes those without. Keys for which the
+    /// store does not answer stay as they are.
+    fn sweep(&mut self, idle: Duration) {
+        let shared = self.shared.clone();
+        if !shared.lanes.is_any_open() {
+            self.slots.forget(shared.now());
         }
-        self.slots.forget(self.shared.now());
-        for (key, slot) in &self.slots.map.pin() {
+        let slots = self.slots.clone();
+        for (key, slot) in slots.map.pin().iter().filter(|(_, slot)| !shared.is_away(&slot.key.stored)) {
             match slot.sweep(idle) {
-                Sweep::GivesBack => due.push(slot.clone()),
-                Sweep::Empty if self.slots.silence(key, slot) => self.shared.retire(slot),
+                Sweep::GivesBack => self.push(slot.clone()),
+                Sweep::Empty if slots.silence(key, slot) => shared.retire(slot),
                 Sweep::Used | Sweep::Empty => {}
             }
         }
     }
 
     /// Gives all tokens back, with those that mature in the meantime.
-    async fn end(&mut self, mut calls: JoinSet<Vec<Arc<Slot>>>, mut due: Due) {
+    async fn end(&mut self, mut calls: Calls) {
         for _ in 0..4 {
-            std::iter::from_fn(|| self.queue.try_recv().ok()).for_each(|slot| due.push(slot));
-            self.sweep(&mut due, Duration::ZERO);
-            self.send(&mut calls, &mut due);
-            while let Some(ended) = calls.join_next().await {
-                ended.into_iter().flatten().for_each(|slot| due.push(slot));
-                self.send(&mut calls, &mut due);
+            while let Ok(slot) = self.queue.try_recv() {
+                self.push(slot);
             }
-            if self.slots.map.pin().is_empty() || self.shared.breaker.is_open() {
+            self.sweep(Duration::ZERO);
+            self.send(&mut calls);
+            while let Some(ended) = calls.join_next().await {
+                ended.into_iter().flatten().for_each(|slot| self.push(slot));
+                self.send(&mut calls);
+            }
+            if self.slots.map.pin().values().all(|slot| self.shared.is_away(&slot.key.stored)) {
                 return;
             }
             sleep(self.idle / 8).await;
@@ -102,78 +156,20 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Keeper<K, S> {
     }
 }
 
-/// The slots that are due. A key has two after a change of its quota or plan, and one for each
-/// request if it has no room: a call takes one of each key, and other keys wait for none of them.
-#[derive(Default)]
-struct Due {
-    /// The keys with a request, in the order of their next calls.
-    requests: VecDeque<Arc<Slot>>,
-    /// The keys that only give tokens back or charge some.
-    others: VecDeque<Arc<Slot>>,
-    /// The slots of each of these keys. A place in a queue that is not the key's any more is passed
-    /// over.
-    slots: HashMap<Box<[u8]>, OfKey>,
-}
-
-/// The slots of a key that are due, and whether its place is among those with a request.
-struct OfKey {
-    slots: VecDeque<Arc<Slot>>,
-    has_request: bool,
-}
-
-impl Due {
-    fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
-    fn push(&mut self, slot: Arc<Slot>) {
-        let is_urgent = slot.urgent.load(SeqCst);
-        match self.slots.get_mut(&slot.key.stored) {
-            Some(of_key) if of_key.has_request || !is_urgent => of_key.slots.push_back(slot),
-            Some(of_key) => {
-                of_key.has_request = true;
-                self.requests.push_back(slot.clone());
-                // The one with the request is first.
-                of_key.slots.push_front(slot);
-            }
-            None => {
-                self.enter(&slot, is_urgent);
-                let slots = VecDeque::from([slot.clone()]);
-                self.slots.insert(slot.key.stored.clone(), OfKey { slots, has_request: is_urgent });
+/// A runtime that ends drops the task: no request waits for it any more.
+impl<K: Hash + Eq + Clone + Send + Sync + 'static, S: Store> Drop for Keeper<K, S> {
+    fn drop(&mut self) {
+        self.queue.close();
+        // A slot without room is in a queue alone.
+        while let Ok(slot) = self.queue.try_recv() {
+            slot.give_up();
+        }
+        for queue in self.lanes.values_mut() {
+            while !queue.due.is_empty() {
+                queue.due.next_batch().iter().for_each(|slot| slot.give_up());
             }
         }
-    }
-
-    /// Gives the key of a slot a place.
-    fn enter(&mut self, slot: &Arc<Slot>, has_request: bool) {
-        let queue = if has_request { &mut self.requests } else { &mut self.others };
-        queue.push_back(slot.clone());
-    }
-
-    /// Takes the slots of the next call: those of keys with a request first.
-    fn next_batch(&mut self) -> Vec<Arc<Slot>> {
-        let mut slots: Vec<Arc<Slot>> = Vec::new();
-        let mut taken: Vec<OfKey> = Vec::new();
-        for has_request in [true, false] {
-            while slots.len() < MAX_BATCH
-                && let Some(place) =
-                    if has_request { self.requests.pop_front() } else { self.others.pop_front() }
-            {
-                let key = &place.key.stored;
-                if self.slots.get(key).is_none_or(|of_key| of_key.has_request != has_request) {
-                    continue;
-                }
-                if let Some(mut of_key) = self.slots.remove(key) {
-                    slots.extend(of_key.slots.pop_front());
-                    taken.push(of_key);
-                }
-            }
-        }
-        // The further slots of a key are due after those of other keys.
-        for OfKey { slots: further, .. } in taken {
-            further.into_iter().for_each(|slot| self.push(slot));
-        }
-        slots
+        self.slots.map.pin().values().for_each(|slot| slot.give_up());
     }
 }
 

@@ -9,20 +9,31 @@ use tollgate::{AnyRule, Quota};
 
 use super::shared_rule::SharedRule;
 use crate::law::spec::InvalidSpec;
-use crate::lease::terms::Terms;
+use crate::lease::gate::Gate;
+use crate::lease::terms::{Role, Terms};
 
 /// Another rule for some keys of a limiter, from
 /// [`DistributedLimiter::plan`](crate::DistributedLimiter::plan).
+///
+/// A plan of [`Quota::UNLIMITED`] grants each request, and one of [`Quota::BLOCKED`] or of a window
+/// that is [blocked](tollgate::Window::blocked) none. The store is not asked, and counts neither.
 ///
 /// A key that changes its plan keeps its whole tokens, up to the new burst; under a window it keeps
 /// its count. Its lease under the old plan is given back at each change.
 #[derive(Clone)]
 pub struct Plan<R = Quota> {
     pub(crate) terms: Arc<Terms>,
+    pub(crate) gate: Gate,
     rule: R,
 }
 
 impl<R: SharedRule> Plan<R> {
+    /// Returns the plan of a rule that is open or shut. Refunds and charges go by the terms of the
+    /// limiter.
+    pub(crate) fn of_gate(gate: Gate, rule: R, own: &Terms) -> Plan<R> {
+        Plan { gate, rule, terms: Arc::new(own.as_role(Role::PlanGate)) }
+    }
+
     /// Returns the rule.
     #[must_use]
     pub fn rule(&self) -> R {
@@ -32,7 +43,7 @@ impl<R: SharedRule> Plan<R> {
 
 impl<R> fmt::Debug for Plan<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Plan").field(&self.terms.rule).finish()
+        f.debug_struct("Plan").field("gate", &self.gate).field("rule", &self.terms.rule).finish()
     }
 }
 
@@ -51,13 +62,13 @@ impl Plans {
     pub(crate) fn of<R: SharedRule>(&self, rule: R, horizon: Duration) -> Result<Plan<R>, InvalidSpec> {
         let (plans, any) = (self.0.pin(), rule.into());
         if let Some(terms) = plans.get(&any) {
-            return Ok(Plan { terms: terms.clone(), rule });
+            return Ok(Plan { terms: terms.clone(), gate: Gate::Counted, rule });
         }
-        let terms = Arc::new(Terms { is_planned: true, ..Terms::new(any, horizon)? });
+        let terms = Arc::new(Terms::new(any, horizon)?.as_role(Role::Plan));
         if plans.len() >= MAX_PLANS {
             plans.clear();
         }
         plans.insert(any, terms.clone());
-        Ok(Plan { terms, rule })
+        Ok(Plan { terms, gate: Gate::Counted, rule })
     }
 }

@@ -15,6 +15,9 @@ pub(crate) enum Report {
     Outage,
     End,
     NoRuntime,
+    Slow,
+    /// A plan of a layer that is none of the limiter.
+    Plan,
 }
 
 /// The kinds of reports that a limiter has made: one bit each.
@@ -23,18 +26,21 @@ pub(crate) struct Reported(AtomicU8);
 
 impl Reported {
     /// Makes a report: an event, or without a subscriber a line on stderr for the first one of its
-    /// kind. Each request may meet a permanent error, so of these the first alone is an event, too.
+    /// kind. Each request may meet a permanent error, a wrong plan or a slow answer, so of these
+    /// the first alone is an event, too.
     #[cold]
     pub(crate) fn report(&self, kind: Report, limiter: &str, policy: OnOutage, text: Arguments<'_>) {
         let bit = 1 << kind as u8;
         let is_first = self.0.fetch_or(bit, Relaxed) & bit == 0;
-        if matches!(kind, Report::Permanent) && !is_first {
+        if matches!(kind, Report::Permanent | Report::Plan | Report::Slow) && !is_first {
             return;
         }
         let text = text.to_string().replace('\n', "; ");
         match kind {
-            Report::Permanent | Report::NoRuntime => tracing::error!(limiter, ?policy, "{text}"),
-            Report::Outage => tracing::warn!(limiter, ?policy, "{text}"),
+            Report::Permanent | Report::NoRuntime | Report::Plan => {
+                tracing::error!(limiter, ?policy, "{text}")
+            }
+            Report::Outage | Report::Slow => tracing::warn!(limiter, ?policy, "{text}"),
             Report::End => tracing::info!(limiter, "{text}"),
         }
         if is_first && tracing::dispatcher::get_default(|current| current.is::<NoSubscriber>()) {

@@ -38,6 +38,7 @@ impl DistributedStats {
         ];
         let alone = [
             ("tollgate_shared_denied_total", None, self.denied),
+            ("tollgate_shared_overdue_total", None, self.overdue),
             ("tollgate_shared_without_room_total", None, self.without_room),
             ("tollgate_store_keys_total", None, self.ops),
             ("tollgate_store_outages_total", None, self.breaker_opened),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore};
 use tollgate::{AnyRule, Clock, Denied, Granted, Moment, Reason};
 
 use super::counters::{Counters, Outcome};
@@ -18,10 +19,12 @@ use super::sourced::{Source, Sourced};
 use crate::lease::lease_time::nanos;
 use crate::lease::terms::Terms;
 use crate::lease::tokens::Lease;
-use crate::outage::breaker::{Breaker, Change};
 use crate::outage::fallback::{Fallback, FallbackBucket};
 use crate::outage::policy::OnOutage;
+use crate::store::breaker::{Change, Pauses};
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::lanes::{Lane, Lanes};
+use crate::store::op::Store;
 
 /// A decision of a shared limit, with its source.
 pub type Decision = Result<Sourced<Granted>, Sourced<Denied>>;
@@ -33,21 +36,22 @@ pub(crate) struct Shared<S> {
     pub(crate) origin: Moment,
     pub(crate) deadline: Duration,
     pub(crate) on_outage: OnOutage,
-    pub(crate) breaker: Breaker,
+    /// The pauses before the first probe of a lane that does not answer, and before the last.
+    pub(crate) probes: (Duration, Duration),
+    pub(crate) lanes: Lanes,
     /// The tokens of all keys without room, while the store does not answer.
     pub(crate) overflow: KeyState,
     pub(crate) counters: Counters,
     /// The requests that may wait for an answer.
-    pub(crate) waiting: Semaphore,
-    /// The longest latency of recent calls, in nanoseconds: each call takes an eighth off the
-    /// earlier ones.
-    pub(crate) rtt: AtomicU64,
-    /// The calls that may be under way and not late.
-    pub(crate) calls: Arc<Semaphore>,
+    pub(crate) waiting: Arc<Semaphore>,
+    /// The process that built the limiter.
+    pub(crate) process: u32,
+    /// The runtime of the background task and of the calls.
+    pub(crate) runtime: Handle,
+    /// Tells the background task that a call is late: its lane may begin another one.
+    pub(crate) freed: Notify,
     /// It has no permits, and is closed with the limiter.
     pub(crate) closed: Semaphore,
-    /// The time of the next probe after an error that may be that of a key.
-    pub(crate) suspected: AtomicU64,
     pub(crate) reported: Reported,
     /// The microseconds by which the clock of the store is ahead of the local one: its time since
     /// 1970, less the local time since the origin. It wraps, and is 0 before the first answer.
@@ -65,8 +69,23 @@ impl<S> Shared<S> {
         Slot::new(key, has_room, terms, lease)
     }
 
-    pub(crate) fn rtt(&self) -> Duration {
-        Duration::from_nanos(self.rtt.load(Relaxed))
+    /// Tells whether this process is a child of the one that built the limiter. The background task
+    /// is not in it, so the limiter is closed here.
+    pub(crate) fn has_forked(&self) -> bool {
+        let has_forked = std::process::id() != self.process;
+        if has_forked && !self.closed.is_closed() {
+            self.report(
+                Report::NoRuntime,
+                format_args!("the process has forked since the limiter was built"),
+            );
+            self.closed.close();
+        }
+        has_forked
+    }
+
+    pub(crate) fn pauses(&self) -> Pauses {
+        let (first, last) = self.probes;
+        Pauses { first, last, jitter: jitter() }
     }
 
     pub(crate) fn count_call(&self, outcome: Outcome, latency: Duration) {
@@ -79,20 +98,15 @@ impl<S> Shared<S> {
         }
     }
 
-    /// Notes a call that was answered in time.
-    pub(crate) fn note_answer(&self, latency: Duration) {
-        self.note(true, &"");
-        let faded = self.rtt.load(Relaxed) / 8 * 7;
-        self.rtt.store(nanos(latency).max(faded), Relaxed);
-    }
-
-    /// Notes the outcome of a call, and reports a change of the breaker.
-    pub(crate) fn note(&self, succeeded: bool, why: &dyn Display) {
-        match self.breaker.note(succeeded, self.now(), jitter()) {
-            Some(Change::Opened) => {
-                self.report(Report::Outage, format_args!("the store does not answer: {why}"));
-            }
-            Some(Change::Closed) => self.report(Report::End, format_args!("the store answers again")),
+    /// Notes the outcome of a call, and reports a change of its lane's breaker.
+    pub(crate) fn note(&self, lane: &Lane, succeeded: bool, why: &dyn Display) {
+        let of = match self.lanes.len() {
+            1 => "the store".to_owned(),
+            _ => format!("lane {} of the store", lane.number),
+        };
+        match self.lanes.note(lane, succeeded, &self.pauses()) {
+            Some(Change::Opened) => self.report(Report::Outage, format_args!("{of} does not answer: {why}")),
+            Some(Change::Closed) => self.report(Report::End, format_args!("{of} answers again")),
             None => {}
         }
     }
@@ -118,6 +132,28 @@ impl<S> Shared<S> {
         self.counters.denied.fetch_add(1, Relaxed);
         Err(Sourced::new(denied, source))
     }
+}
+
+impl<S: Store> Shared<S> {
+    /// Returns the present lane of a key.
+    pub(crate) fn lane(&self, key: &[u8]) -> Arc<Lane> {
+        self.lanes.lane(self.store.lane(key))
+    }
+
+    /// Tells whether the store does not answer for a key.
+    #[inline]
+    pub(crate) fn is_away(&self, key: &[u8]) -> bool {
+        self.lanes.is_any_open() && self.lane(key).breaker.is_open()
+    }
+
+    /// Notes a decision of a rule that is open or shut.
+    #[cold]
+    pub(crate) fn at_gate(&self, decided: Result<Granted, Denied>) -> Decision {
+        match decided {
+            Ok(granted) => self.granted(granted, Source::Lease),
+            Err(denied) => self.denied(denied, Source::Lease),
+        }
+    }
 
     /// Decides by the policy of an outage.
     #[cold]
@@ -128,7 +164,8 @@ impl<S> Shared<S> {
                 self.granted(Granted::from_parts(n, 0, Duration::ZERO), Source::FailOpen)
             }
             OnOutage::Deny => {
-                let wait = self.breaker.until_probe(self.now()).unwrap_or_default().max(self.rtt());
+                let lane = self.lane(&slot.key.stored);
+                let wait = lane.breaker.until_probe(self.lanes.now()).unwrap_or_default().max(lane.rtt());
                 let denied = Denied::from_parts(Reason::Unavailable, n, 0, Some(wait));
                 self.denied(denied, Source::FailOpen)
             }

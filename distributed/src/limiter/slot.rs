@@ -3,6 +3,7 @@
 pub(crate) mod calls;
 mod count_calls;
 mod in_window;
+mod joint;
 pub(crate) mod key_state;
 mod key_window;
 
@@ -18,7 +19,7 @@ use tollgate::{Denied, Granted, Reason};
 use self::key_state::KeyState;
 use crate::lease::demand::Demand;
 use crate::lease::lease_time::nanos;
-use crate::lease::terms::{Terms, TermsKind};
+use crate::lease::terms::{Role, Terms, TermsKind};
 use crate::lease::tokens::Lease;
 
 /// The lease, the calls and the waiting requests of one key under its terms. Another quota or plan
@@ -136,7 +137,9 @@ impl Slot {
     /// the limiter.
     #[inline]
     pub(crate) fn is_under(&self, plan: Option<&Arc<Terms>>) -> bool {
-        plan.map_or(!self.terms.is_planned, |plan| Arc::ptr_eq(&self.terms, plan) || self.terms == *plan)
+        plan.map_or(self.terms.role == Role::Own, |plan| {
+            Arc::ptr_eq(&self.terms, plan) || self.terms == *plan
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -10,8 +10,9 @@ use std::ops::Deref;
 pub enum Source {
     /// The local limit in front of the shared one.
     Local,
-    /// Tokens that this process holds. Also a refusal of tokens that mature later, and one of
-    /// [`try_acquire`](crate::DistributedLimiter::try_acquire) while a call for them is due.
+    /// Tokens that this process holds. Also a refusal of tokens that mature later, each decision of
+    /// a rule that is unlimited or blocked, and a refusal of
+    /// [`try_acquire_local`](crate::DistributedLimiter::try_acquire_local) while a call is due.
     Lease,
     /// A refusal by the level that the store had at its last answer, or of more tokens than the
     /// burst.

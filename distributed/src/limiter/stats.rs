@@ -18,7 +18,7 @@ pub struct DistributedStats {
     /// Requests of keys that found no room among [`max_keys`](crate::DistributedBuilder::max_keys).
     pub without_room: u64,
     /// Grants from tokens at hand, refusals of tokens that mature later, and refusals of
-    /// `try_acquire` without a lease.
+    /// `try_acquire_local` without a lease.
     pub by_lease: u64,
     /// Refusals by the level that the store had at its last answer, and of more tokens than the
     /// burst.
@@ -29,6 +29,9 @@ pub struct DistributedStats {
     pub by_fallback: u64,
     /// Decisions by the policy, while the store did not answer.
     pub by_policy: u64,
+    /// Decisions of the former two kinds though the store answers: each waited for a call of its
+    /// key and then for its own, and an answer takes more than half of the deadline.
+    pub overdue: u64,
     /// Refusals, by any source.
     pub denied: u64,
     /// Calls that the store answered in time.
@@ -55,10 +58,10 @@ pub struct DistributedStats {
     pub tokens_returned: u64,
     /// Tokens of calls without an answer: the store may have granted them.
     pub tokens_lost: u64,
-    /// Whether no call is sent but probes: the breaker is open, or the limiter is closed or without
-    /// its runtime.
+    /// Whether no call is sent but probes, at least to one lane of the store: its breaker is open,
+    /// or the limiter is closed or without its runtime.
     pub breaker_open: bool,
-    /// Outages so far: the times that the breaker opened.
+    /// Outages so far, of all lanes: the times that a breaker of the store's handle opened.
     pub breaker_opened: u64,
 }
 
@@ -76,6 +79,7 @@ impl DistributedStats {
             by_store: by(Source::Store),
             by_fallback: by(Source::Fallback),
             by_policy: by(Source::FailOpen),
+            overdue: counters.overdue.load(Relaxed),
             denied: counters.denied.load(Relaxed),
             calls_answered: calls[0],
             calls_late: calls[1],

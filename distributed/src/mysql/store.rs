@@ -10,11 +10,14 @@ use tokio::time::timeout;
 use super::fault::of_connect;
 use super::options::MySqlOptions;
 use super::session::MySqlSession;
-use super::statements::{Statements, acquire, answer, order, push_bytes};
+use super::statements::{ALL, Statements, acquire, order, push_bytes};
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
+use crate::sql::text::answer;
 use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::op::{Op, Store};
+use crate::store::lanes::Lanes;
+use crate::store::op::{Op, Store, settle};
+use crate::store::url_options::UrlOptions;
 
 const BUCKETS: &str = include_str!("../../migrations/mysql/buckets.sql");
 const ACQUIRE: &str = include_str!("../../migrations/mysql/acquire.sql");
@@ -39,6 +42,7 @@ const COUNT: &str = include_str!("../../migrations/mysql/count.sql");
 #[derive(Clone, Debug)]
 pub struct MySqlStore {
     sessions: Arc<Sessions<MySqlSession>>,
+    lanes: Lanes,
 }
 
 impl MySqlStore {
@@ -50,13 +54,17 @@ impl MySqlStore {
     ///
     /// A permanent error if the URL is wrong, or if it asks for TLS without such a feature.
     pub fn connect(url: &str) -> Result<MySqlStore, StoreError> {
+        MySqlStore::connect_to(url, MySqlOptions::default())
+    }
+
+    fn connect_to(url: &str, options: MySqlOptions) -> Result<MySqlStore, StoreError> {
         let opts = Opts::from_url(url).map_err(|error| StoreError::new(StoreErrorKind::Permanent, error))?;
         if opts.ssl_opts().is_some() && lacks_tls() {
             let why =
                 "require_ssl=true needs a feature of the crate mysql_async: native-tls-tls or rustls-tls";
             return Err(StoreError::new(StoreErrorKind::Permanent, why));
         }
-        Ok(MySqlStore::connect_with(opts, MySqlOptions::default()))
+        Ok(MySqlStore::connect_with(opts, options))
     }
 
     /// Returns a store with options. It connects at its first call.
@@ -91,7 +99,7 @@ impl MySqlStore {
                 timeout(options.connect_timeout, session).await.map_err(late)?
             })
         });
-        MySqlStore { sessions: Arc::new(Sessions::new(connections, connect)) }
+        MySqlStore { sessions: Arc::new(Sessions::new(connections, connect)), lanes: Lanes::default() }
     }
 
     /// Creates the tables and the procedures if they are missing, which needs the right to create
@@ -164,9 +172,27 @@ impl MySqlStore {
         }
     }
 
+    /// Decides calls in a transaction with this end.
+    async fn decide(&self, ops: &mut [Op<'_>], end: &str) -> Result<(), StoreError> {
+        let order = order(ops);
+        let rows = self.ask(acquire(ops, &order, end)).await?;
+        answer(ops, &order, &cell::<String>(&rows, 0)?)
+    }
+
     pub(super) async fn ask(&self, statements: Statements) -> Result<Vec<Row>, StoreError> {
         Ok(self.sessions.session().await?.ask(statements).await?)
     }
+}
+
+/// Returns a store at a URL with options, which connects at its first call.
+pub(crate) fn open(url: &str) -> Result<MySqlStore, StoreError> {
+    let names = ["connections", "connect_timeout_ms", "call_timeout_ms"];
+    let (url, given) = UrlOptions::split(url, &names);
+    let mut options = MySqlOptions::default();
+    given.set("connections", &mut options.connections)?;
+    given.set_time("connect_timeout_ms", &mut options.connect_timeout)?;
+    given.set_time("call_timeout_ms", &mut options.call_timeout)?;
+    MySqlStore::connect_to(&url, options)
 }
 
 /// A type that the client has as well if it is compiled with TLS.
@@ -185,9 +211,16 @@ impl Store for MySqlStore {
         if ops.is_empty() {
             return Ok(());
         }
-        let order = order(ops);
-        let rows = self.ask(acquire(ops, &order)).await?;
-        answer(ops, &order, &cell::<String>(&rows, 0)?)
+        self.decide(ops, "COMMIT").await
+    }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        self.decide(ops, ALL).await?;
+        Ok(settle(ops))
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }
 

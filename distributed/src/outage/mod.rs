@@ -1,5 +1,4 @@
 //! Decisions without the store.
 
-pub(crate) mod breaker;
 pub(crate) mod fallback;
 pub(crate) mod policy;

@@ -19,9 +19,20 @@ use crate::store::op::Op;
 pub(super) fn acquire(ops: &[Op<'_>]) -> String {
     let mut sql = String::new();
     for (function, is_of) in FUNCTIONS {
-        push_call(&mut sql, function, ops.iter().filter(|op| is_of(&op.law)));
+        let of: Vec<_> = ops.iter().filter(|op| is_of(&op.law)).collect();
+        if !of.is_empty() {
+            let _ = write!(sql, "SELECT * FROM {function}({});", arguments(&of));
+        }
     }
     sql
+}
+
+/// Returns the statement that decides calls, all or none, and the order of its answers.
+pub(super) fn acquire_all(ops: &[Op<'_>]) -> (String, Vec<usize>) {
+    let of = FUNCTIONS.map(|(_, is_of)| ops.iter().filter(|op| is_of(&op.law)).collect::<Vec<_>>());
+    let sql = format!("SELECT tollgate_all_1({}, {})", arguments(&of[0]), arguments(&of[1]));
+    let places = |is_of: fn(&Law) -> bool| (0..ops.len()).filter(move |&place| is_of(&ops[place].law));
+    (sql, FUNCTIONS.into_iter().flat_map(|(_, is_of)| places(is_of)).collect())
 }
 
 /// A function of the server, and whether it decides a call of a law.
@@ -38,21 +49,12 @@ fn is_count(law: &Law) -> bool {
     matches!(law, Law::Count(_))
 }
 
-/// Appends a call of a function, if it has a key.
-fn push_call<'o, 'a: 'o>(sql: &mut String, function: &str, ops: impl Iterator<Item = &'o Op<'a>>) {
-    let (mut keys, mut numbers) = (String::new(), String::new());
-    for op in ops {
-        let comma = if keys.is_empty() { "" } else { "," };
-        // Writing to a string does not fail. An empty key is in quotes.
-        let _ = write!(keys, "{comma}\"{}\"", hex(op.key));
-        for number in parameters(op) {
-            let comma = if numbers.is_empty() { "" } else { "," };
-            let _ = write!(numbers, "{comma}{number}");
-        }
-    }
-    if !keys.is_empty() {
-        let _ = write!(sql, "SELECT * FROM {function}('{{{keys}}}', '{{{numbers}}}');");
-    }
+/// Returns the keys and the numbers of calls, as the arguments of a function.
+fn arguments(ops: &[&Op<'_>]) -> String {
+    // An empty key is in quotes.
+    let keys: Vec<String> = ops.iter().map(|op| format!("\"{}\"", hex(op.key))).collect();
+    let numbers: Vec<String> = ops.iter().flat_map(|op| parameters(op)).map(|of| of.to_string()).collect();
+    format!("'{{{}}}', '{{{}}}'", keys.join(","), numbers.join(","))
 }
 
 /// Returns bytes in hexadecimal digits.

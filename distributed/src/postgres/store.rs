@@ -11,14 +11,18 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryRow, Socket};
 use super::fault;
 use super::options::PostgresOptions;
 use super::session::PostgresSession;
-use super::statement::{acquire, answer, bytes, clean_up};
+use super::statement::{acquire, acquire_all, answer, bytes, clean_up};
 use crate::sql::fault::Fault;
 use crate::sql::sessions::{Connect, Sessions};
+use crate::sql::text;
 use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::op::{Op, Store};
+use crate::store::lanes::Lanes;
+use crate::store::op::{Op, Store, settle};
+use crate::store::url_options::UrlOptions;
 
 const BUCKETS: &str = include_str!("../../migrations/postgres/buckets.sql");
 const COUNTS: &str = include_str!("../../migrations/postgres/counts.sql");
+const ALL: &str = include_str!("../../migrations/postgres/all.sql");
 const ACQUIRE: &str = include_str!("../../migrations/postgres/acquire.sql");
 const UNLOGGED: &str = include_str!("../../migrations/postgres/unlogged.sql");
 
@@ -50,6 +54,7 @@ const ALONE: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0
 pub struct PostgresStore {
     sessions: Arc<Sessions<PostgresSession>>,
     options: PostgresOptions,
+    lanes: Lanes,
 }
 
 impl PostgresStore {
@@ -60,13 +65,17 @@ impl PostgresStore {
     ///
     /// A permanent error if the URL is wrong, or if it has `sslmode=require`.
     pub fn connect(url: &str) -> Result<PostgresStore, StoreError> {
+        PostgresStore::connect_to(url, PostgresOptions::default())
+    }
+
+    fn connect_to(url: &str, options: PostgresOptions) -> Result<PostgresStore, StoreError> {
         let wrong = |why: String| StoreError::new(StoreErrorKind::Permanent, why);
         let config: Config = url.parse().map_err(|error| wrong(fault::text(&error)))?;
         if config.get_ssl_mode() == SslMode::Require {
             let why = "sslmode=require needs TLS, which a store of a URL has not: sslmode=disable and sslmode=prefer go without";
             return Err(wrong(why.to_owned()));
         }
-        Ok(PostgresStore::connect_with(config, NoTls, PostgresOptions::default()))
+        Ok(PostgresStore::connect_with(config, NoTls, options))
     }
 
     /// Returns a store with options, and with TLS unless `tls` is `NoTls`. It connects at its first
@@ -88,7 +97,8 @@ impl PostgresStore {
                 })
             })
         });
-        PostgresStore { sessions: Arc::new(Sessions::new(options.connections, connect)), options }
+        let sessions = Arc::new(Sessions::new(options.connections, connect));
+        PostgresStore { sessions, options, lanes: Lanes::default() }
     }
 
     /// Returns a store on a connection of the caller. Another task must poll its
@@ -103,7 +113,7 @@ impl PostgresStore {
             let ended = || Fault::new(StoreErrorKind::Permanent, "the connection of the store has ended");
             Box::pin(async move { session.ok_or_else(ended) })
         });
-        PostgresStore { sessions: Arc::new(Sessions::new(1, connect)), options }
+        PostgresStore { sessions: Arc::new(Sessions::new(1, connect)), options, lanes: Lanes::default() }
     }
 
     /// Creates the tables and the functions if they are missing, which needs the right to create
@@ -114,7 +124,7 @@ impl PostgresStore {
     /// [`StoreError`] if the server refuses, or if a call cannot use the table.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         let unlogged = if self.options.unlogged { UNLOGGED } else { "" };
-        self.run(&format!("{BUCKETS}{ACQUIRE}{COUNTS}{unlogged}{USABLE}")).await
+        self.run(&format!("{BUCKETS}{ACQUIRE}{COUNTS}{ALL}{unlogged}{USABLE}")).await
     }
 
     /// Deletes the rows of buckets that have been full for at least `full_for`, and of counts whose
@@ -160,6 +170,21 @@ impl PostgresStore {
     }
 }
 
+/// Returns a store at a URL with options, which connects at its first call.
+pub(crate) fn open(url: &str) -> Result<PostgresStore, StoreError> {
+    let times = ["connect_timeout_ms", "statement_timeout_ms", "lock_timeout_ms"];
+    let names = [&times[..], &["connections", "synchronous_commit", "unlogged"]].concat();
+    let (url, given) = UrlOptions::split(url, &names);
+    let mut options = PostgresOptions::default();
+    given.set("connections", &mut options.connections)?;
+    given.set_time("connect_timeout_ms", &mut options.connect_timeout)?;
+    given.set_time("statement_timeout_ms", &mut options.statement_timeout)?;
+    given.set_time("lock_timeout_ms", &mut options.lock_timeout)?;
+    given.set("synchronous_commit", &mut options.synchronous_commit)?;
+    given.set("unlogged", &mut options.unlogged)?;
+    PostgresStore::connect_to(&url, options)
+}
+
 impl Store for PostgresStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         if ops.is_empty() {
@@ -167,6 +192,18 @@ impl Store for PostgresStore {
         }
         let rows = self.ask(acquire(ops)).await?;
         answer(ops, &rows)
+    }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        let (statement, order) = acquire_all(ops);
+        let rows = self.ask(statement).await?;
+        let text = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+        text::answer(ops, &order, text)?;
+        Ok(settle(ops))
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }
 

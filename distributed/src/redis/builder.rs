@@ -11,6 +11,7 @@ use super::link::{Limits, Link};
 use super::server::Server;
 use super::store::RedisStore;
 use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::url_options::UrlOptions;
 
 /// The settings of a [`RedisStore`].
 ///
@@ -64,6 +65,19 @@ impl RedisStore {
     }
 }
 
+/// Returns a store at a URL with options, which connects at its first call.
+pub(crate) fn open(url: &str) -> Result<RedisStore, StoreError> {
+    let names = ["prefix", "cold_start_guard", "connect_timeout_ms", "response_timeout_ms"];
+    let (url, options) = UrlOptions::split(url, &names);
+    let mut builder = RedisStore::builder();
+    let mut prefix = String::from_utf8_lossy(&builder.prefix).into_owned();
+    options.set("prefix", &mut prefix)?;
+    options.set("cold_start_guard", &mut builder.guard)?;
+    options.set_time("connect_timeout_ms", &mut builder.limits.connect)?;
+    options.set_time("response_timeout_ms", &mut builder.limits.response)?;
+    builder.prefix(prefix).lazy(&url)
+}
+
 impl RedisStoreBuilder {
     /// Sets the bytes before each key, `tollgate:` by default. They end with their only `:`, so two
     /// prefixes share no key. On a cluster, braces in the prefix or in a key make a hash tag.
@@ -72,14 +86,16 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets whether a missing bucket counts as one that was empty when the server started. By
-    /// default it is full.
+    /// Sets whether a missing bucket counts as one that was empty when the server started, and a
+    /// missing count as one that was used up then. By default the bucket is full, and the count is
+    /// empty.
     ///
-    /// A server that restarts without its data has lost all buckets. Without the guard each restart
+    /// A server that restarts without its data has lost all of them. Without the guard each restart
     /// adds a burst to the tokens of a key; with it none does. The price: after any start of a
     /// server, also with its data or as a replica, new keys have less than their burst until the
-    /// server has run for the time in which a bucket fills. The time of the start is known to a
-    /// second, and the guard takes the later end.
+    /// server has run for the time in which a bucket fills. A new key has no token of a window
+    /// until the one that ran at the start is over, or for a period from the first use. The time of
+    /// the start is known to a second, and the guard takes the later end.
     ///
     /// The guard costs the server some 5 µs for each script with a missing bucket. The account
     /// needs permission for `INFO`.

@@ -41,6 +41,8 @@ struct Map {
     members: HashMap<Address, Arc<Member>>,
     /// The master of each slot. Empty before the first look.
     masters: Vec<Option<Arc<Member>>>,
+    /// The first slot of each slot's master. Empty before the first look.
+    lanes: Vec<u16>,
     look: Single<(), RedisError>,
     looked: Option<Instant>,
     /// The index of the first node that the next look asks.
@@ -98,6 +100,12 @@ impl Cluster {
             member = self.redirected(slot, address, asking).map_err(Failure::not_sent)?;
         }
         Err(Failure::not_sent((ErrorKind::ClusterConnectionNotFound, "each node names another one").into()))
+    }
+
+    /// Returns the lane of a slot: the first slot of the same master, as of the last look. So a
+    /// replica that takes the place of a master has its lane. Slots without a master are one lane.
+    pub(crate) fn lane(&self, slot: u16) -> u16 {
+        self.map().lanes.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
     fn map(&self) -> MutexGuard<'_, Map> {
@@ -175,6 +183,11 @@ impl Cluster {
             let master = self.member(&mut map, resolved(range.master, &asked))?;
             masters[usize::from(range.first)..=usize::from(range.last)].fill(Some(master));
         }
+        let mut firsts = HashMap::new();
+        let first = |(slot, master): (u16, &Option<Arc<Member>>)| {
+            *firsts.entry(master.as_ref().map(Arc::as_ptr)).or_insert(slot)
+        };
+        map.lanes = (0..SLOTS).zip(&masters).map(first).collect();
         map.masters = masters;
         // A call under way keeps its node by an `Arc`.
         let used: HashSet<Address> = map

@@ -4,6 +4,7 @@
 -- ARGV[1]  the calls, 66 bytes each: the limit, how many numbers are counted, the kind of the edges
 --          and their three numbers, whether it is a lease, the tokens spent, those that go back and
 --          their window, and the fewest and the most tokens to grant
+-- ARGV[2]  if given, a missing key is a count that was used up when the server started
 --
 -- Returns granted, the tokens left, the edge, and the tokens freed there, of each call, then the
 -- server's time in microseconds since 1970. The edge of a call whose months are not those of the
@@ -68,8 +69,15 @@ local function shifted(used, passed)
   return later
 end
 
+-- The time of the server's start. It is known to a second, of which the end is taken.
+local function boot(now, second)
+  local uptime = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+  return min(now, (second - uptime + 1) * 1000000)
+end
+
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local booted = nil
 local reply, writes = {}, {}
 
 for i, key in ipairs(KEYS) do
@@ -83,13 +91,20 @@ for i, key in ipairs(KEYS) do
   elseif state then
     start, ends, used = read(state)
     if not start then return redis.error_reply('BADSTATE ' .. i) end
+  elseif ARGV[2] then
+    booted = booted or boot(now, time[1])
+    start, ends = window_at(booted, kind, first, second, third)
+    if start then
+      used = none(counts)
+      used[1], ends = limit, start + (ends - start) * counts
+    end
   end
   local began, edge = window_at(now, kind, first, second, third)
   if not began then
     for n = i * 4 - 3, i * 4 do reply[n] = 0 end
   else
     local went_back = false
-    if not state or now >= ends then
+    if not used or now >= ends then
       used = none(counts)
     else
       went_back = start - now > SKEW_US

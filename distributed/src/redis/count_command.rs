@@ -4,6 +4,7 @@ use redis::RedisResult;
 
 use super::command::{invalid, read_time};
 use super::script::{COUNT, ScriptCall};
+use super::slots::tag;
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::law::spec::MAX_CREDITS;
@@ -13,18 +14,27 @@ use crate::store::op::Op;
 /// colon: no limiter has an empty name.
 const COUNTS: &[u8] = b":count:";
 
-/// Returns the name of a count in a server.
-fn name(prefix: &[u8], key: &[u8]) -> Vec<u8> {
-    [prefix, COUNTS, key].concat()
+/// Returns the name of a count in a server. Its slot is that of the key's bucket: that of the tag
+/// in the bucket's name, or else of the whole name. Other braces in the key may change that.
+pub(super) fn name(prefix: &[u8], key: &[u8]) -> Vec<u8> {
+    let bucket = [prefix, key].concat();
+    match tag(&bucket) {
+        Some(_) => [prefix, COUNTS, key].concat(),
+        None => [prefix, COUNTS, b"{", &bucket, b"}"].concat(),
+    }
 }
 
-/// Returns the script call of a batch, each on a count: another one is left out.
-pub(crate) fn counts(prefix: &[u8], ops: &[Op<'_>]) -> ScriptCall {
+/// Returns the script call of a batch, each on a count: another one is left out. With `guard`, a
+/// missing count was used up when the server started.
+pub(crate) fn counts(prefix: &[u8], ops: &[Op<'_>], guard: bool) -> ScriptCall {
     let mut command = COUNT.command(ops.len());
     for op in ops {
         command.arg(name(prefix, op.key));
     }
-    command.arg(pack(ops));
+    command.arg(pack_counts(ops));
+    if guard {
+        command.arg(1);
+    }
     let first = ops.first().map(|op| name(prefix, op.key)).unwrap_or_default();
     ScriptCall { key: first, script: &COUNT, command, length: ops.len() * 4 + 1 }
 }
@@ -32,7 +42,8 @@ pub(crate) fn counts(prefix: &[u8], ops: &[Op<'_>]) -> ScriptCall {
 /// The bytes of each number of a call, in their order.
 const WIDTHS: [usize; 12] = [7, 1, 1, 7, 7, 7, 1, 7, 7, 7, 7, 7];
 
-fn pack(ops: &[Op<'_>]) -> Vec<u8> {
+/// Packs the calls on counts, as `count.lua` reads them.
+pub(super) fn pack_counts(ops: &[Op<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for op in ops {
         let Law::Count(spec) = &op.law else { continue };
@@ -72,4 +83,19 @@ pub(crate) fn read_counts(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()
         op.answer = answer;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+    use crate::redis::slots::slot_of;
+
+    #[test]
+    fn a_count_is_in_the_slot_of_its_bucket() {
+        for key in [&b"day:ada"[..], b"day:{ada}", b"day:{}ada", b"", b"{", b"{a}}"] {
+            let bucket = [b"tollgate:", key].concat();
+            let is_odd = key == b"day:{}ada";
+            assert_eq!(slot_of(&name(b"tollgate:", key)) == slot_of(&bucket), !is_odd, "{key:?}");
+        }
+    }
 }

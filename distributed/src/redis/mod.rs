@@ -3,6 +3,7 @@
 //! A script on the server runs the steps of many buckets in one round trip. A bucket is a string of
 //! 21 bytes that expires when it is full.
 
+mod all_command;
 pub(crate) mod builder;
 mod cluster;
 mod command;
@@ -11,7 +12,6 @@ mod count_command;
 mod errors;
 pub mod fuzzing;
 mod link;
-pub(crate) mod log;
 mod node;
 mod script;
 mod server;

@@ -10,19 +10,25 @@ pub(crate) static STEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_
 /// The script of the steps of counts.
 pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("count.lua")));
 
-/// The script of a sliding log.
-pub(crate) static LOG: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("log.lua")));
+/// The script of the steps of buckets and of counts, all or none: it has the texts of both.
+pub(crate) static ALL: LazyLock<Script> = LazyLock::new(|| {
+    let function = |name, text| format!("local function {name}(KEYS, ARGV, redis)\n{text}end\n");
+    let steps = function("buckets", include_str!("step.lua"));
+    let counts = function("counts", include_str!("count.lua"));
+    Script::new(steps + &counts + include_str!("all.lua"))
+});
 
 /// The text of a script, and the digest by which servers call it.
 #[derive(Debug)]
 pub(crate) struct Script {
-    text: &'static str,
+    text: String,
     digest: String,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Script {
-        Script { text, digest: redis::Script::new(text).get_hash().to_owned() }
+    fn new(text: impl Into<String>) -> Script {
+        let text = text.into();
+        Script { digest: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 
     /// Returns the start of a command: the keys and the arguments follow.
@@ -35,7 +41,7 @@ impl Script {
     /// Returns the command that loads the script into a server.
     pub(crate) fn load(&self) -> Cmd {
         let mut command = redis::cmd("SCRIPT");
-        command.arg("LOAD").arg(self.text);
+        command.arg("LOAD").arg(&self.text);
         command
     }
 }

@@ -12,7 +12,7 @@ use super::errors::Failure;
 use super::link::{Limits, Link};
 use super::node::Node;
 use super::script::ScriptCall;
-use super::slots::slot_of;
+use super::slots::{SLOTS, slot_of, tag_of};
 
 /// A server or a cluster.
 pub(crate) struct Server {
@@ -61,6 +61,22 @@ impl Server {
     /// Lets each later call have one key only.
     pub(crate) fn set_single(&self) {
         self.single.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the lane of a key: the node of its slot. One server is one lane.
+    pub(crate) fn lane(&self, key: &[u8]) -> u32 {
+        match &self.nodes {
+            Nodes::One(_) => 0,
+            Nodes::Cluster(cluster) => u32::from(cluster.lane(slot_of(key))),
+        }
+    }
+
+    /// Returns the end of a key that belongs to a lane.
+    pub(crate) fn tag(&self, lane: u32) -> String {
+        match (&self.nodes, u16::try_from(lane)) {
+            (Nodes::Cluster(_), Ok(slot)) if slot < SLOTS => format!("{{{}}}", tag_of(slot)),
+            _ => String::new(),
+        }
     }
 
     /// Runs a script in a task. So the silence of a server is noticed

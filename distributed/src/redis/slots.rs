@@ -10,11 +10,20 @@ pub(crate) type Address = (String, u16);
 
 /// Returns the slot of a key: a digest of its first part in braces, or of the whole key.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
-        let rest = key.get(open + 1..)?;
-        rest.get(..rest.iter().position(|&byte| byte == b'}')?)
-    });
-    crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key)) % SLOTS
+    crc16(tag(key).unwrap_or(key)) % SLOTS
+}
+
+/// Returns the first part of a key in braces, unless it is empty.
+pub(crate) fn tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|&byte| byte == b'{')?;
+    let rest = key.get(open + 1..)?;
+    rest.get(..rest.iter().position(|&byte| byte == b'}')?).filter(|tag| !tag.is_empty())
+}
+
+/// Returns a tag whose slot is this one: the first number that has it.
+pub(crate) fn tag_of(slot: u16) -> String {
+    let tags = (0_u32..).map(|number| number.to_string());
+    tags.into_iter().find(|tag| slot_of(tag.as_bytes()) == slot).expect("some number has each slot")
 }
 
 /// CRC-16 of XMODEM.
@@ -76,5 +85,8 @@ mod tests {
         assert_ne!(slot_of(b"{}a"), slot_of(b"{}b"));
         assert_ne!(slot_of(b"{a"), slot_of(b"a"));
         assert_eq!(slot_of(b""), 0);
+        for slot in [0, 1, 5_461, SLOTS - 1] {
+            assert_eq!(slot_of(format!("tollgate::probe{{{}}}", tag_of(slot)).as_bytes()), slot);
+        }
     }
 }

@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use redis::RedisResult;
 
+use super::all_command::{all, names, read_all};
 use super::command::{read_steps, steps};
 use super::count_command::{counts, read_counts};
 use super::errors::Failure;
 use super::script::ScriptCall;
 use super::server::Server;
+use super::slots::slot_of;
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::op::{Op, Store};
+use crate::store::lanes::Lanes;
+use crate::store::op::{Op, Store, in_turn, settle};
 
 /// The most keys of a command.
 const BATCH: usize = 64;
@@ -53,30 +56,29 @@ const BATCH: usize = 64;
 /// a failover). A call whose future is dropped may still have its effect.
 ///
 /// If a batch fails in part, the decided calls have their answers, `now_us` of the others is 0, and
-/// the error is theirs. The calls of one command are decided together or not at all. A node of a
-/// cluster that hangs delays the batches with its keys.
+/// the error is theirs. The calls of one command are decided together or not at all.
+///
+/// Each node of a cluster is a lane: a limiter calls it alone, so a node that fails or hangs takes
+/// nothing from the keys of the others.
 #[derive(Clone)]
 pub struct RedisStore {
     server: Arc<Server>,
     prefix: Arc<[u8]>,
     guard: bool,
+    lanes: Lanes,
 }
 
 impl RedisStore {
     pub(crate) fn new(server: Arc<Server>, prefix: Vec<u8>, guard: bool) -> RedisStore {
-        RedisStore { server, prefix: prefix.into(), guard }
+        RedisStore { server, prefix: prefix.into(), guard, lanes: Lanes::default() }
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
-    pub(crate) fn prefix(&self) -> &[u8] {
-        &self.prefix
-    }
-
     /// Sends each group as one command, all at once. Returns the groups that failed.
-    pub(super) async fn send<'g, 'k>(
+    async fn send<'g, 'k>(
         &self,
         groups: impl Iterator<Item = &'g mut [Op<'k>]>,
         call: impl Fn(&[Op<'k>]) -> ScriptCall,
@@ -103,7 +105,7 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         let call = |group: &[Op<'_>]| match group {
-            [Op { law: Law::Count(_), .. }, ..] => counts(&self.prefix, group),
+            [Op { law: Law::Count(_), .. }, ..] => counts(&self.prefix, group, self.guard),
             _ => steps(&self.prefix, group, self.guard),
         };
         let read = |numbers: &[i64], group: &mut [Op<'_>]| match group {
@@ -123,20 +125,57 @@ impl Store for RedisStore {
             let calls = split.into_iter().flat_map(|failed| failed.group.chunks_mut(1));
             failed.extend(self.send(calls, call, read).await);
         }
-        match error_of(failed) {
-            Some(error) => Err(error),
-            // The others are decided.
-            None if ops.iter().any(|op| op.answer.now_us == 0) => {
-                Err(StoreError::new(StoreErrorKind::Permanent, OUTSIDE))
-            }
-            None => Ok(()),
+        error_of(failed).map_or(Ok(()), Err)?;
+        check_months(ops)
+    }
+
+    /// Runs one script. On a cluster the calls whose keys are in several slots are decided one by
+    /// one, and given back after a refusal.
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        let mut slots: Vec<u16> = names(&self.prefix, ops).iter().map(|name| slot_of(name)).collect();
+        slots.dedup();
+        if ops.len() > BATCH || slots.len() > 1 && self.server.is_single() {
+            return in_turn(self, ops).await;
         }
+        let ended = |ended| Err(Failure::sent(io::Error::other(ended).into()));
+        let answer = self.server.run(all(&self.prefix, ops, self.guard)).await.unwrap_or_else(ended);
+        match answer.and_then(|numbers| read_all(&numbers, ops).map_err(Failure::sent)) {
+            Err(failure) if failure.is_cross_slot() => {
+                self.server.set_single();
+                in_turn(self, ops).await
+            }
+            Err(failure) => {
+                ops.iter_mut().for_each(|op| op.answer = Answer::default());
+                Err(failure.into())
+            }
+            Ok(()) => {
+                let refused = settle(ops);
+                check_months(ops).map(|()| refused)
+            }
+        }
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
+    }
+
+    /// Returns the lane of a key: on a cluster the node of its bucket's slot.
+    fn lane(&self, key: &[u8]) -> u32 {
+        self.server.lane(&[&self.prefix, key].concat())
+    }
+
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        [b":probe", self.server.tag(lane).as_bytes()].concat()
     }
 }
 
-/// The error of a call on a count of civil months.
-const OUTSIDE: &str =
-    "the clock of the store is in none of the months of the call: the clocks are weeks apart";
+/// Returns the error of the calls whose months are not those of the server's clock. The others are
+/// decided.
+fn check_months(ops: &[Op<'_>]) -> Result<(), StoreError> {
+    let why = "the clock of the store is in none of the months of the call: the clocks are weeks apart";
+    let is_outside = ops.iter().any(|op| op.answer.now_us == 0);
+    if is_outside { Err(StoreError::new(StoreErrorKind::Permanent, why)) } else { Ok(()) }
+}
 
 fn is_count(op: &Op<'_>) -> bool {
     matches!(op.law, Law::Count(_))
@@ -153,13 +192,13 @@ impl fmt::Debug for RedisStore {
 }
 
 /// The calls of a command that failed.
-pub(super) struct Failed<'g, 'k> {
-    pub(super) group: &'g mut [Op<'k>],
-    pub(super) failure: Failure,
+struct Failed<'g, 'k> {
+    group: &'g mut [Op<'k>],
+    failure: Failure,
 }
 
 /// Returns the first error, with the kind that all have, or unknown if they differ.
-pub(super) fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
+fn error_of(failed: Vec<Failed<'_, '_>>) -> Option<StoreError> {
     let same = failed.windows(2).all(|pair| pair[0].failure.kind() == pair[1].failure.kind());
     let Failed { group, failure } = failed.into_iter().next()?;
     let kind = if same { failure.kind() } else { StoreErrorKind::Unknown };

@@ -9,3 +9,5 @@ pub(crate) mod reply;
 pub(crate) mod row;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod sessions;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod text;

@@ -27,7 +27,7 @@ pub(super) struct Acquire {
 }
 
 /// A call on one key, which it owns, as it may outlive its caller.
-struct OwnedOp {
+pub(super) struct OwnedOp {
     key: Box<[u8]>,
     law: Law,
     amount: Amount,
@@ -50,12 +50,15 @@ struct Work {
 
 impl Acquire {
     pub(super) fn new(ops: &[Op<'_>], reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>) -> Acquire {
-        let ops = ops.iter().map(|op| OwnedOp { key: op.key.into(), law: op.law, amount: op.amount });
-        Acquire { ops: ops.collect(), reply }
+        Acquire { ops: ops.iter().map(OwnedOp::new).collect(), reply }
     }
 }
 
 impl OwnedOp {
+    pub(super) fn new(op: &Op<'_>) -> OwnedOp {
+        OwnedOp { key: op.key.into(), law: op.law, amount: op.amount }
+    }
+
     fn step(&self, connection: &Connection) -> Result<(Option<Changed>, Answer), Unread> {
         match &self.law {
             Law::Bucket(spec) => {
@@ -163,6 +166,40 @@ fn write_all(connection: &Connection, works: &mut [Work]) -> Result<(), Fault> {
         let mut waiting = works.iter_mut().filter(|work| !work.call.reply.is_closed());
         waiting.try_for_each(|work| work.write(connection))
     })
+}
+
+/// Decides calls that are granted together or not at all, and returns their answers, also those of
+/// granted calls beside a refused one. It takes the write lock if no call is refused without it.
+pub(super) fn decide_all(connection: &Connection, ops: &[OwnedOp]) -> Result<Vec<Answer>, Fault> {
+    let mut answers = Vec::new();
+    for begin in ["BEGIN", "BEGIN IMMEDIATE"] {
+        answers.clear();
+        let decided = transaction(connection, begin, || {
+            for op in ops {
+                let (changed, answer) = op.step(connection)?;
+                if let Some(changed) = changed.filter(|_| begin == "BEGIN IMMEDIATE") {
+                    op.write(connection, &changed)?;
+                }
+                answers.push(answer);
+            }
+            // An error undoes the transaction.
+            match is_any_refused(ops, &answers) {
+                true => Err(Fault::new(StoreErrorKind::Refused, "a call is refused")),
+                false => Ok(()),
+            }
+        });
+        match decided {
+            Err(_) if is_any_refused(ops, &answers) => return Ok(answers),
+            decided => decided?,
+        }
+    }
+    Ok(answers)
+}
+
+/// Tells whether all calls are decided, and one of them is refused.
+fn is_any_refused(ops: &[OwnedOp], answers: &[Answer]) -> bool {
+    let refused = ops.iter().zip(answers).any(|(op, answer)| answer.granted < op.amount.min);
+    ops.len() == answers.len() && refused
 }
 
 /// Runs a body in a transaction. An error undoes all of it, unless the commit itself failed.

@@ -9,12 +9,13 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::clean_up::{Table, page};
-use super::decide::Acquire;
+use super::decide::{Acquire, OwnedOp, decide_all};
 use super::table::set_up;
 use super::thread::{Message, run};
 use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::op::{Op, Store};
+use crate::store::lanes::Lanes;
+use crate::store::op::{Op, Store, settle};
 
 /// The most calls in the queue of the thread. A further one waits for room.
 const QUEUE: usize = 4_096;
@@ -39,6 +40,7 @@ const TABLES: &str = concat!(
 #[derive(Clone)]
 pub struct SqliteStore {
     thread: mpsc::Sender<Message>,
+    lanes: Lanes,
 }
 
 impl SqliteStore {
@@ -76,7 +78,7 @@ impl SqliteStore {
             .name("tollgate-sqlite".into())
             .spawn(move || run(&connection, receiver))
             .map_err(|error| StoreError::new(StoreErrorKind::Refused, error))?;
-        Ok(SqliteStore { thread: sender })
+        Ok(SqliteStore { thread: sender, lanes: Lanes::default() })
     }
 
     /// Creates the tables if they are missing. The constructors do so as well.
@@ -153,5 +155,18 @@ impl Store for SqliteStore {
             op.answer = answer;
         }
         Ok(())
+    }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        let owned: Vec<OwnedOp> = ops.iter().map(OwnedOp::new).collect();
+        let answers = self.run(move |connection| decide_all(connection, &owned)).await??;
+        for (op, answer) in ops.iter_mut().zip(answers) {
+            op.answer = answer;
+        }
+        Ok(settle(ops))
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{StoreError, StoreErrorKind};
-use super::op::{Op, Store};
+use super::lanes::Lanes;
+use super::op::{Op, Store, settle};
 use crate::law::amount::Answer;
 use crate::law::any_law::Law;
 use crate::law::bucket::Bucket;
@@ -19,6 +20,7 @@ use crate::law::count::Count;
 pub struct MemoryStore<C> {
     now_us: C,
     kept: Arc<Mutex<Kept>>,
+    lanes: Lanes,
 }
 
 /// The buckets and the counts, by their keys.
@@ -51,7 +53,7 @@ impl Kept {
 impl<C: Fn() -> u64 + Send + Sync + 'static> MemoryStore<C> {
     /// Returns an empty store. `now_us` returns the time in microseconds.
     pub fn new(now_us: C) -> MemoryStore<C> {
-        MemoryStore { now_us, kept: Arc::default() }
+        MemoryStore { now_us, kept: Arc::default(), lanes: Lanes::default() }
     }
 }
 
@@ -72,5 +74,28 @@ impl<C: Fn() -> u64 + Send + Sync + 'static> Store for MemoryStore<C> {
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // The values of these keys alone.
+        let mut tried = Kept::default();
+        for op in &*ops {
+            kept.buckets.get(op.key).map(|bucket| tried.buckets.insert(op.key.to_vec(), *bucket));
+            kept.counts.get(op.key).map(|count| tried.counts.insert(op.key.to_vec(), count.clone()));
+        }
+        for op in &mut *ops {
+            op.answer = tried.decide(op, (self.now_us)())?;
+        }
+        let refused = settle(ops);
+        if refused.is_none() {
+            kept.buckets.extend(tried.buckets);
+            kept.counts.extend(tried.counts);
+        }
+        Ok(refused)
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.lanes.clone()
     }
 }

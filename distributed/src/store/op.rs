@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use super::error::StoreError;
+use super::lanes::Lanes;
 use crate::law::amount::{Amount, Answer};
 use crate::law::any_law::Law;
 
@@ -35,7 +36,7 @@ impl<'a> Op<'a> {
 /// A store decides by [`Bucket::step`](crate::Bucket::step) and by
 /// [`Count::step`](crate::Count::step) on its own clock. A key that is not stored has a full
 /// bucket, and a count of no token.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Sized + Send + Sync + 'static {
     /// Decides all calls, in one round trip if it can, and writes their answers.
     ///
     /// The caller sees to it that no two calls have the same key and law. Each call is atomic. All
@@ -48,6 +49,52 @@ pub trait Store: Send + Sync + 'static {
     /// of them writes their answers all the same: those have a `now_us` that is not 0, and the
     /// error is that of the others.
     fn acquire(&self, ops: &mut [Op<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Decides calls that are granted together or not at all, in one round trip if it can. Returns
+    /// the index of the first refusal; `None` if all are granted.
+    ///
+    /// Each call asks for at least one token, and has no spent ones. If one is refused, no call
+    /// takes a token, `granted` is 0 in all answers, and the other numbers are those of a look.
+    ///
+    /// By default the calls are decided by [`acquire`](Store::acquire), and after a refusal the
+    /// granted tokens are given back by one more call. Other callers miss them in between, and they
+    /// are lost if that call fails.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`acquire`](Store::acquire).
+    fn acquire_all(
+        &self,
+        ops: &mut [Op<'_>],
+    ) -> impl Future<Output = Result<Option<usize>, StoreError>> + Send {
+        in_turn(self, ops)
+    }
+
+    /// Returns the lanes that all limiters on this handle and its clones share. By default each
+    /// limiter has lanes of its own.
+    ///
+    /// A store keeps them in a field, and returns a clone.
+    fn lanes(&self) -> Lanes {
+        Lanes::default()
+    }
+
+    /// Returns the number of a key's lane: the part of the store that decides its calls. By default
+    /// that is 0 for all keys.
+    ///
+    /// Each call has keys of one lane. Each lane has a breaker, calls and latencies of its own, so
+    /// a part that fails or hangs takes nothing from the keys of the others. The lane of a key may
+    /// change.
+    fn lane(&self, key: &[u8]) -> u32 {
+        let _ = key;
+        0
+    }
+
+    /// Returns a key of a lane whose bucket is for probes. No limiter has an empty name, so by
+    /// default `:probe` is a bucket of none.
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        let _ = lane;
+        b":probe".to_vec()
+    }
 }
 
 /// A store in an `Arc`, which several limiters may share.
@@ -55,4 +102,64 @@ impl<S: Store> Store for std::sync::Arc<S> {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         (**self).acquire(ops).await
     }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        (**self).acquire_all(ops).await
+    }
+
+    fn lanes(&self) -> Lanes {
+        (**self).lanes()
+    }
+
+    fn lane(&self, key: &[u8]) -> u32 {
+        (**self).lane(key)
+    }
+
+    fn probe_key(&self, lane: u32) -> Vec<u8> {
+        (**self).probe_key(lane)
+    }
+}
+
+/// Makes the answers of calls those of calls that took nothing, if one of them was refused. Returns
+/// the index of the first refusal.
+pub(crate) fn settle(ops: &mut [Op<'_>]) -> Option<usize> {
+    let refused = ops.iter().position(|op| op.answer.now_us != 0 && op.answer.granted < op.amount.min)?;
+    undo(ops);
+    Some(refused)
+}
+
+/// Makes the answers those of calls that took nothing. A granted number is at most that of the
+/// tokens in the answer before it.
+fn undo(ops: &mut [Op<'_>]) {
+    for Op { law, answer, .. } in ops {
+        let granted = std::mem::take(&mut answer.granted);
+        match law {
+            Law::Bucket(spec) => answer.credits += granted * spec.per_token() as i64,
+            Law::Count(spec) => {
+                answer.credits += granted;
+                // The tokens used in a fixed window are freed at its end.
+                answer.freed -= if spec.parts() == 1 { granted as u64 } else { 0 };
+            }
+        }
+    }
+}
+
+/// Decides calls, and gives the granted tokens back if one was refused or failed.
+pub(crate) async fn in_turn<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+    let called = store.acquire(ops).await;
+    let granted = ops.iter().filter(|op| op.answer.granted > 0);
+    let back = |answer: Answer| Amount { max: -answer.granted, of_us: answer.edge_us, ..Amount::default() };
+    let mut back: Vec<Op<'_>> = granted.map(|op| Op::new(op.key, op.law, back(op.answer))).collect();
+    let refused = settle(ops);
+    if refused.is_none() {
+        if called.is_ok() {
+            return Ok(None);
+        }
+        undo(ops);
+    }
+    if !back.is_empty() {
+        // Without an answer the tokens may be lost: none is granted twice.
+        let _ = store.acquire(&mut back).await;
+    }
+    called.map(|()| refused)
 }

@@ -9,6 +9,8 @@
 //! Each process is this program again: it runs the test `child`, with its task in the environment.
 
 mod child;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod edge;
 mod ideal;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod matrix;
@@ -34,6 +36,7 @@ use tempfile::TempDir;
 use tollgate::Quota;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use tollgate_test_servers::any::Engine;
+use tollgate_test_servers::clock::WrongClock;
 use tollgate_testing::size;
 
 type Failure = Box<dyn Error>;
@@ -49,16 +52,11 @@ fn seconds() -> f64 {
 }
 
 /// Starts a process, perhaps with a clock that is wrong by some hours.
-fn spawn(url: &str, mode: &str, hours: Option<i32>) -> std::io::Result<Child> {
-    let program = std::env::current_exe()?;
-    let mut command = match hours {
-        None => Command::new(program),
-        Some(hours) => {
-            let mut command = Command::new("faketime");
-            command.arg("-f").arg(format!("{hours:+}h")).arg(program);
-            command
-        }
-    };
+fn spawn(url: &str, mode: &str, clock: Option<(&WrongClock, i64)>) -> std::io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    if let Some((clock, hours)) = clock {
+        clock.set(&mut command, hours * 3_600);
+    }
     command.args(["--exact", "child", "--nocapture"]);
     command.env("FLEET_URL", url).env("FLEET_MODE", mode).env("FLEET_RUNS", seconds().to_string());
     command.stdout(Stdio::piped()).spawn()
@@ -66,9 +64,9 @@ fn spawn(url: &str, mode: &str, hours: Option<i32>) -> std::io::Result<Child> {
 
 /// Runs the processes, kills some of them in the middle, and puts all grants into one bucket. Each
 /// mode has a bucket of its own in the store.
-fn run(url: &str, mode: &str, kill: usize, skewed: bool) -> Result<Figures, Failure> {
+fn run(url: &str, mode: &str, kill: usize, clock: Option<&WrongClock>) -> Result<Figures, Failure> {
     child::migrate(url)?;
-    let hours = |index: usize| skewed.then_some(if index.is_multiple_of(2) { 1 } else { -1 });
+    let hours = |index: usize| Some((clock?, if index.is_multiple_of(2) { 1 } else { -1 }));
     let mut children =
         (0..PROCESSES).map(|index| spawn(url, mode, hours(index))).collect::<Result<Vec<_>, _>>()?;
     if kill > 0 {
@@ -87,8 +85,8 @@ fn run(url: &str, mode: &str, kill: usize, skewed: bool) -> Result<Figures, Fail
 
 /// The bounds hold in both modes, and leases save nearly all calls.
 fn compare(engine: &str, url: &str) -> Result<(), Failure> {
-    let exact = run(url, "exact", 0, false)?;
-    let leased = run(url, "leased", 0, false)?;
+    let exact = run(url, "exact", 0, None)?;
+    let leased = run(url, "leased", 0, None)?;
     for (mode, figures) in [("exact", &exact), ("leased", &leased)] {
         println!("{engine}, {mode}: {figures}");
         assert_eq!(figures.without_store, 0, "the store answered");
@@ -170,7 +168,7 @@ fn postgres_is_frozen_or_killed() -> Result<(), Failure> {
 #[test]
 fn a_killed_process_loses_its_lease() -> Result<(), Failure> {
     let folder = TempDir::with_prefix("tollgate-fleet-")?;
-    let figures = run(&file(&folder), "leased", 1, false)?;
+    let figures = run(&file(&folder), "leased", 1, None)?;
     println!("one of four is killed: {figures}");
     assert!(figures.over < 1.0, "{figures}");
     // A killed process prints no grants: the other three exceed the rate.
@@ -182,12 +180,10 @@ fn a_killed_process_loses_its_lease() -> Result<(), Failure> {
 #[cfg(feature = "redis")]
 #[test]
 fn wrong_clocks_change_nothing() -> Result<(), Failure> {
-    if !tollgate_test_servers::program::is_installed("faketime", "faketime", &[]) {
-        return Ok(());
-    }
+    let Some(clock) = WrongClock::new()? else { return Ok(()) };
     let Some(server) = Engine::Redis.start()? else { return Ok(()) };
     for mode in ["exact", "leased"] {
-        let figures = run(&server.url(), mode, 0, true)?;
+        let figures = run(&server.url(), mode, 0, Some(&clock))?;
         println!("clocks wrong by an hour, {mode}: {figures}");
         assert!(figures.over < 1.0 && figures.without_store == 0, "{figures}");
     }

@@ -155,7 +155,7 @@ pub(crate) async fn run(engine: Engine, kind: Kind) -> Result<(), Failure> {
         .on_outage(OnOutage::Local { share: SHARE })
         .build()?;
     until(Duration::from_secs(10), || {
-        limiter.stats().calls_answered > 0 || limiter.try_acquire(&KEY).is_ok()
+        limiter.stats().calls_answered > 0 || limiter.try_acquire_local(&KEY).is_ok()
     })
     .await?;
     let load = Arc::new(Load::default());

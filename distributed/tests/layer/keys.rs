@@ -1,17 +1,39 @@
 // promise: layer
 //! The buckets of requests without a key, of plans, and of values that clients send.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::Request;
-use tollgate::{AnyRule, Quota};
+use tollgate::{AnyRule, Quota, Window};
 use tollgate_distributed::{DistributedLimiter, SharedDigest, SharedHeaderKey};
-use tollgate_http::{Cost, LayerPlan, OnMissingKey, RateLimitLayer};
+use tollgate_http::{AnyLimiter, Cost, LayerPlan, OnMissingKey, RateLimitLayer};
+use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use super::serving::{by_number, call, of, status, without_key};
 use crate::world::World;
 
 const RTT: Duration = Duration::from_millis(2);
+
+/// A subscriber that counts errors.
+struct Errors(Arc<AtomicU64>);
+
+impl Subscriber for Errors {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
 
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_key_share_one_bucket_of_the_fleet() {
@@ -82,8 +104,41 @@ async fn a_plan_is_another_quota_for_some_keys() {
     assert_eq!(statuses, [(200, 200), (200, 200), (200, 429), (200, 429), (200, 429), (429, 429)]);
     let response = call(&layer, of(3, "/gold")).await;
     assert_eq!(response.headers()["ratelimit-policy"], "\"default\";q=5;w=3600");
-    // A store counts no such quota.
-    assert_eq!(status(&layer, of(4, "/impossible")).await, 429);
+    // A store counts no such quota, so that of the limiter decides. It is reported once.
+    let errors = Arc::new(AtomicU64::new(0));
+    let reports = tracing::subscriber::set_default(Errors(errors.clone()));
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(status(&layer, of(4, "/impossible")).await);
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+    let response = call(&layer, of(5, "/impossible")).await;
+    assert_eq!(response.headers()["ratelimit-policy"], "\"default\";q=2;w=3600");
+    drop(reports);
+    assert_eq!(errors.load(Relaxed), 1);
+}
+
+/// Whatever the rule of the limiter is.
+#[tokio::test(start_paused = true)]
+async fn a_plan_of_a_layer_may_be_unlimited_or_blocked() {
+    let world = World::new(RTT);
+    let quotas = world.process(Quota::per_hour(1)).exact().build().unwrap();
+    let windows = world.process(Window::per_hour(1)).name("windows").exact().build().unwrap();
+    for limiter in [AnyLimiter::from(quotas), AnyLimiter::from(windows)] {
+        let layer = RateLimitLayer::builder(limiter)
+            .key(by_number())
+            .plan(|head| match head.uri.path() {
+                "/partner" => Some(LayerPlan::from(AnyRule::from(Quota::UNLIMITED))),
+                "/banned" => Some(LayerPlan::from(AnyRule::from(Quota::BLOCKED))),
+                _ => None,
+            })
+            .build();
+        for _ in 0..3 {
+            assert_eq!(status(&layer, of(1, "/partner")).await, 200);
+            assert_eq!(status(&layer, of(1, "/banned")).await, 429);
+        }
+        assert_eq!([status(&layer, of(1, "/")).await, status(&layer, of(1, "/")).await], [200, 429]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,8 +155,8 @@ impl<S: Store> Run<S> {
 
 async fn ask<S: Store>(limiter: &DistributedLimiter<u64, S>, event: Event, plan: Option<&Plan>) -> Decision {
     match plan {
-        Some(plan) => limiter.ask_as(&event.key, event.n, plan).await,
-        None => limiter.ask_n(&event.key, event.n).await,
+        Some(plan) => limiter.key(&event.key).n(event.n).under(plan).ask().await,
+        None => limiter.key(&event.key).n(event.n).ask().await,
     }
 }
 
@@ -172,8 +172,8 @@ async fn serve<S: Store>(
     let begun = now();
     let decision = match event.end {
         End::Tries => match &plan {
-            Some(plan) => limiter.try_acquire_as(&key, n, plan),
-            None => limiter.try_acquire_n(&key, n),
+            Some(plan) => limiter.key(&key).n(n).under(plan).try_acquire_local(),
+            None => limiter.key(&key).n(n).try_acquire_local(),
         },
         End::Drops(after) => match timeout(after, ask(limiter, event, plan.as_ref())).await {
             Ok(decision) => decision,

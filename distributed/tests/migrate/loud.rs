@@ -98,7 +98,7 @@ fn child() {
     drop(runtime);
     if task == "runtime" {
         for key in 0..3 {
-            let _ = limiter.try_acquire(&key);
+            let _ = limiter.try_acquire_local(&key);
         }
     }
 }

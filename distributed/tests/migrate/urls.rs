@@ -64,6 +64,28 @@ async fn each_scheme_opens_its_store_and_no_text_of_it_has_the_password() {
     is_a_handle(&MySqlStore::connect("mysql://user:secret@host/db").unwrap());
 }
 
+/// The options of a store are taken from its URL, and those of the client stay there.
+#[tokio::test]
+async fn a_url_has_the_options_of_its_store() {
+    let url = "postgres://host/db?statement_timeout_ms=250&sslmode=disable&unlogged=true";
+    let text = format!("{:?}", AnyStore::open(url).unwrap());
+    for part in ["statement_timeout: 250ms", "unlogged: true", "lock_timeout: 500ms"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(refused("postgres://host/db?sslmode=require&connections=3").contains("sslmode=require"));
+    assert!(refused("postgres://host/db?connections=few").contains("connections=few"));
+    assert!(refused("mysql://host/db?call_timeout_ms=1s").contains("call_timeout_ms=1s"));
+    assert!(AnyStore::open("mysql://host/db?connections=2&call_timeout_ms=900").is_ok());
+    #[cfg(feature = "redis")]
+    {
+        let url = "redis://host/1?prefix=shop:&cold_start_guard=true&response_timeout_ms=90";
+        let text = format!("{:?}", AnyStore::open(url).unwrap());
+        assert!(text.contains("shop:") && text.contains("guard: true"), "{text}");
+        assert!(refused("redis://host?prefix=shop").contains("prefix"));
+        assert!(refused("redis://host?cold_start_guard=maybe").contains("cold_start_guard=maybe"));
+    }
+}
+
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn each_scheme_of_redis_opens_its_store() {
@@ -74,7 +96,6 @@ async fn each_scheme_of_redis_opens_its_store() {
         is_a_handle(&store);
         let AnyStore::Redis(store) = store else { continue };
         is_a_handle(&store);
-        is_a_handle(&tollgate_distributed::SlidingLog::new(&store));
         // A store without tables has no rows to take tokens from.
         let requester = TokenRequester::new(AnyStore::Redis(store));
         assert_eq!(requester.migrate().await.unwrap_err().kind(), StoreErrorKind::Permanent);

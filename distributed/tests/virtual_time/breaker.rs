@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{Quota, Reason};
 use tollgate_distributed::{
-    DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
+    Answer, DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
 };
 
 use crate::world::{BAD, World};
@@ -111,7 +111,7 @@ fn a_limiter_without_its_runtime_does_not_wait() {
         limiter
     });
     // A call is in the queue of the task when its runtime ends.
-    let _ = limiter.try_acquire(&8);
+    let _ = limiter.try_acquire_local(&8);
     drop(first);
     new().block_on(async {
         let begun = Instant::now();
@@ -123,4 +123,81 @@ fn a_limiter_without_its_runtime_does_not_wait() {
         assert!(limiter.stats().breaker_open);
         assert!(limiter.acquire(&7).await.is_err());
     });
+}
+
+/// Requests in the queue of a background task end with its runtime, without a wait.
+#[test]
+fn a_queued_request_does_not_outlive_the_runtime_of_its_limiter() {
+    let new =
+        || -> Runtime { Builder::new_current_thread().enable_time().start_paused(true).build().unwrap() };
+    let first = new();
+    let limiter = first.block_on(async {
+        let world = World::new(RTT);
+        world.process(QUOTA).exact().max_keys(1).on_outage(OnOutage::Deny).build().unwrap()
+    });
+    new().block_on(async {
+        // The second key has no room.
+        let requests = [7, 8].map(|key| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.ask(&key).await })
+        });
+        tokio::task::yield_now().await;
+        first.shutdown_background();
+        let begun = Instant::now();
+        for request in requests {
+            let denied = request.await.unwrap().unwrap_err();
+            assert_eq!((denied.reason(), denied.source()), (Reason::Unavailable, Source::FailOpen));
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    });
+}
+
+/// An answer that takes more than half of the deadline leaves no time for a request that waits for
+/// another call first. Such requests are counted, and none is with a faster store.
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_store_that_is_too_slow_are_counted() {
+    for (rtt, is_slow) in [(20, false), (40, true)] {
+        let world = World::new(Duration::from_millis(rtt));
+        let limiter = world.process(QUOTA).exact().on_outage(OnOutage::Deny).build().unwrap();
+        let mut requests = tokio::task::JoinSet::new();
+        for _ in 0..400 {
+            let limiter = limiter.clone();
+            requests.spawn(async move { limiter.ask(&7).await.is_ok() });
+            sleep(Duration::from_millis(7)).await;
+        }
+        let granted = requests.join_all().await.into_iter().filter(|granted| *granted).count() as u64;
+        let stats = limiter.stats();
+        assert_eq!((stats.calls_late, stats.breaker_opened), (0, 0));
+        assert_eq!((stats.overdue, stats.overdue > 100), (stats.by_policy, is_slow), "{rtt} ms: {stats:?}");
+        assert_eq!(granted + stats.overdue, 400, "{rtt} ms");
+    }
+}
+
+/// Calls that hang give their places back at the deadline, and the next call is sent at once.
+#[tokio::test(start_paused = true)]
+async fn calls_that_hang_hold_up_a_later_one_until_their_deadline() {
+    struct Hanging;
+    impl Store for Hanging {
+        async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+            let hangs =
+                |op: &Op<'_>| matches!(op.key, b"hanging:0" | b"hanging:1" | b"hanging:2" | b"hanging:3");
+            if ops.iter().any(hangs) {
+                std::future::pending::<()>().await;
+            }
+            let now_us = 1 << 50;
+            ops.iter_mut().for_each(|op| op.answer = Answer { granted: op.amount.max, now_us, ..op.answer });
+            Ok(())
+        }
+    }
+    let world = World::new(RTT);
+    let builder = DistributedLimiter::<u64, _>::builder(QUOTA, Hanging).name("hanging").clock(world.clock());
+    let limiter = builder.exact().on_outage(OnOutage::Deny).build().unwrap();
+    let ask = async |key: u64| limiter.ask(&key).await.map(|granted| granted.source()).ok();
+    let later = async |key: u64| {
+        sleep(Duration::from_millis(5 * key)).await;
+        ask(key).await
+    };
+    let sources = tokio::join!(later(0), later(1), later(2), later(3), later(4));
+    assert_eq!(sources, (None, None, None, None, Some(Source::Store)));
+    assert!(world.now() < Duration::from_millis(70), "{:?}", world.now());
 }

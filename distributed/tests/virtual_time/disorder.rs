@@ -22,7 +22,7 @@ async fn in_turns(limiter: &Limiter, key: u64, requests: u64) -> u64 {
     let plans = [10, 11].map(|tokens| limiter.plan(Quota::per_hour(tokens)).unwrap());
     let mut granted = 0;
     for request in 0..requests {
-        granted += u64::from(limiter.ask_as(&key, 1, &plans[request as usize % 2]).await.is_ok());
+        granted += u64::from(limiter.key(&key).under(&plans[request as usize % 2]).ask().await.is_ok());
     }
     granted
 }
@@ -32,7 +32,7 @@ async fn in_turns(limiter: &Limiter, key: u64, requests: u64) -> u64 {
 async fn two_plans_of_a_key_are_one_limit_in_an_outage() {
     let world = World::new(RTT);
     let limiter = with_share(&world, Quota::per_hour(10), 1.0);
-    limiter.ask_n(&7, 10).await.unwrap();
+    limiter.key(&7).n(10).ask().await.unwrap();
     world.down.store(true, Relaxed);
     open(&world, &limiter).await;
     assert_eq!(in_turns(&limiter, 7, 1_000).await, 0);
@@ -55,7 +55,7 @@ async fn two_plans_of_a_key_are_one_limit_in_an_outage() {
 async fn a_change_of_plan_costs_no_call_for_a_refused_key() {
     let world = World::new(RTT);
     let limiter = with_share(&world, Quota::per_hour(10), 1.0);
-    limiter.ask_n(&7, 10).await.unwrap();
+    limiter.key(&7).n(10).ask().await.unwrap();
     let before = world.calls.load(Relaxed);
     assert_eq!(in_turns(&limiter, 7, 1_000).await, 0);
     let calls = world.calls.load(Relaxed) - before;
@@ -71,7 +71,7 @@ async fn a_key_with_many_plans_is_not_in_the_way_of_others() {
     let flood: Vec<_> = (0..1_000)
         .map(|request| {
             let (limiter, plan) = (limiter.clone(), plans[request % 2].clone());
-            tokio::spawn(async move { limiter.ask_as(&7, 1, &plan).await })
+            tokio::spawn(async move { limiter.key(&7).under(&plan).ask().await })
         })
         .collect();
     let asking = |key| {
@@ -94,7 +94,7 @@ async fn a_shutdown_gives_back_the_tokens_of_all_keys() {
     let world = World::new(RTT);
     let limiter = world.process(LAW).exact().build().unwrap();
     for key in 0..200 {
-        limiter.ask_n(&key, 3).await.unwrap();
+        limiter.key(&key).n(3).ask().await.unwrap();
     }
     (0..200).for_each(|key| limiter.refund(&key, 2));
     limiter.shutdown().await;
@@ -108,7 +108,7 @@ async fn a_plan_that_a_key_has_left_takes_no_lease() {
     let limiter = world.process(LAW).build().unwrap();
     let plans = [100, 80].map(|rate| limiter.plan(Quota::per_second(rate)).unwrap());
     for request in 0..1_000 {
-        let _ = limiter.ask_as(&7, 1 + request % 3, &plans[request as usize % 2]).await;
+        let _ = limiter.key(&7).n(1 + request % 3).under(&plans[request as usize % 2]).ask().await;
         sleep(Duration::from_millis(5)).await;
     }
     sleep(Duration::from_secs(3)).await;
@@ -123,7 +123,7 @@ async fn another_quota_in_an_outage_fills_no_bucket_and_forgets_no_debt() {
     let world = World::new(RTT);
     let builder = world.process(Quota::per_hour(10)).exact().max_keys(2);
     let limiter = builder.on_outage(OnOutage::Local { share: 1.0 }).build().unwrap();
-    limiter.ask_n(&7, 10).await.unwrap();
+    limiter.key(&7).n(10).ask().await.unwrap();
     world.down.store(true, Relaxed);
     open(&world, &limiter).await;
     limiter.charge(&7, 10);
@@ -143,8 +143,8 @@ async fn another_quota_in_an_outage_fills_no_bucket_and_forgets_no_debt() {
 async fn a_silent_key_begins_an_outage_with_the_tokens_that_it_can_have() {
     let world = World::new(RTT);
     let limiter = with_share(&world, Quota::per_hour(3_600).burst(100), 0.5);
-    limiter.ask_n(&7, 100).await.unwrap();
-    limiter.ask_n(&8, 60).await.unwrap();
+    limiter.key(&7).n(100).ask().await.unwrap();
+    limiter.key(&8).n(60).ask().await.unwrap();
     sleep(Duration::from_secs(10)).await;
     assert_eq!(limiter.stats().keys, 0, "idle keys hold nothing");
     world.down.store(true, Relaxed);
@@ -157,7 +157,7 @@ async fn a_silent_key_begins_an_outage_with_the_tokens_that_it_can_have() {
 async fn shares_of_an_unknown_key_are_a_burst_together() {
     let world = World::new(RTT);
     let limiters: [Limiter; 4] = std::array::from_fn(|_| with_share(&world, Quota::per_hour(1_000), 0.25));
-    limiters[0].ask_n(&7, 1_000).await.unwrap();
+    limiters[0].key(&7).n(1_000).ask().await.unwrap();
     world.down.store(true, Relaxed);
     let mut by_fleet = Vec::new();
     for limiter in &limiters {
@@ -176,7 +176,7 @@ async fn a_late_answer_adds_no_burst() {
     let world = World::new(RTT);
     let limiter = world.process(LAW).exact().on_outage(OnOutage::Deny).build().unwrap();
     world.hangs.store(true, Relaxed);
-    limiter.ask_n(&7, 100).await.unwrap_err();
+    limiter.key(&7).n(100).ask().await.unwrap_err();
     sleep(Duration::from_millis(150)).await;
     world.hangs.store(false, Relaxed);
     sleep(Duration::from_millis(700)).await;
@@ -193,11 +193,11 @@ async fn refunds_of_a_fleet_add_no_burst() {
     let limiters: [Limiter; 4] = std::array::from_fn(|_| with_share(&world, LAW, 0.25));
     for (index, limiter) in limiters.iter().enumerate() {
         if index % 2 == 0 {
-            limiter.ask_n(&7, 25).await.unwrap();
+            limiter.key(&7).n(25).ask().await.unwrap();
             limiter.refund(&7, 25);
         } else {
             let dropped = limiter.clone();
-            let dropped = tokio::spawn(async move { dropped.ask_n(&7, 25).await });
+            let dropped = tokio::spawn(async move { dropped.key(&7).n(25).ask().await });
             sleep(RTT * 3 / 4).await;
             dropped.abort();
         }

@@ -107,7 +107,7 @@ async fn a_store_that_takes_no_writes_is_away() {
 async fn a_share_of_the_quota_during_an_outage() {
     let world = World::new(RTT);
     let limiter = with_policy(&world, OnOutage::Local { share: 0.25 });
-    limiter.ask_n(&7, 600).await.unwrap();
+    limiter.key(&7).n(600).ask().await.unwrap();
     world.down.store(true, Relaxed);
     open(&world, &limiter).await;
     let begun = world.now();
@@ -144,7 +144,7 @@ async fn a_share_of_the_quota_during_an_outage() {
 async fn the_share_of_a_key_goes_on_until_the_store_answers_for_it() {
     let world = World::new(RTT);
     let limiter = with_policy(&world, OnOutage::Local { share: 0.5 });
-    limiter.ask_n(&7, 1_000).await.unwrap();
+    limiter.key(&7).n(1_000).ask().await.unwrap();
     let (begun, mut granted) = (world.now(), 0);
     for _ in 0..8 {
         world.down.store(true, Relaxed);
@@ -287,7 +287,7 @@ async fn late(is_exact: bool) {
     let builder = world.process(Quota::per_hour(10)).on_outage(OnOutage::Deny);
     let limiter = if is_exact { builder.exact() } else { builder }.build().unwrap();
     world.hangs.store(true, Relaxed);
-    assert_eq!(limiter.ask_n(&7, 4).await.unwrap_err().reason(), Reason::Unavailable);
+    assert_eq!(limiter.key(&7).n(4).ask().await.unwrap_err().reason(), Reason::Unavailable);
     world.hangs.store(false, Relaxed);
     sleep(Duration::from_millis(10)).await;
     let stats = limiter.stats();
@@ -296,7 +296,7 @@ async fn late(is_exact: bool) {
     if is_exact {
         assert_eq!(limiter.peek(&7).await.unwrap().remaining(), 10);
     } else {
-        let granted = limiter.try_acquire_n(&7, 4).unwrap();
+        let granted = limiter.key(&7).n(4).try_acquire_local().unwrap();
         assert_eq!((granted.source(), granted.remaining()), (Source::Lease, 6));
     }
 }
@@ -357,7 +357,7 @@ async fn no_number_of_a_server_panics() {
         let limiter = if horizon.is_zero() { builder.exact() } else { builder.leased(horizon) };
         let limiter = limiter.build().unwrap();
         for request in 0..5_000 {
-            let _ = limiter.ask_n(&(request % 7), 1 + request % 50).await;
+            let _ = limiter.key(&(request % 7)).n(1 + request % 50).ask().await;
             let _ = limiter.peek(&(request % 7)).await;
             sleep(Duration::from_micros(request % 900)).await;
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::Clock;
 use tollgate_distributed::{
-    Amount, Answer, DistributedBuilder, DistributedLimiter, MemoryStore, Op, SharedRule, Store, StoreError,
-    StoreErrorKind,
+    Amount, Answer, DistributedBuilder, DistributedLimiter, Lanes, MemoryStore, Op, SharedRule, Store,
+    StoreError, StoreErrorKind,
 };
 
 type Central = MemoryStore<Box<dyn Fn() -> u64 + Send + Sync>>;
@@ -56,7 +56,7 @@ pub(crate) type Limiter = DistributedLimiter<u64, Network>;
 
 /// A process's way to the store.
 #[derive(Clone)]
-pub(crate) struct Network(World);
+pub(crate) struct Network(World, Lanes);
 
 impl World {
     pub(crate) fn new(rtt: Duration) -> World {
@@ -117,7 +117,7 @@ impl World {
     }
 
     pub(crate) fn network(&self) -> Network {
-        Network(self.clone())
+        Network(self.clone(), Lanes::default())
     }
 }
 
@@ -132,6 +132,21 @@ fn number(key: &[u8]) -> Option<u64> {
 
 impl Store for Network {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        self.call(ops, false).await.map(drop)
+    }
+
+    async fn acquire_all(&self, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
+        self.call(ops, true).await
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.1.clone()
+    }
+}
+
+impl Network {
+    /// Sends calls, and returns the first refusal of calls that are granted together.
+    async fn call(&self, ops: &mut [Op<'_>], together: bool) -> Result<Option<usize>, StoreError> {
         let World { rtt, down, hangs, calls, ops: keys, probes, .. } = &self.0;
         let sent = self.0.now();
         if matches!(ops, [op] if op.key == b":probe") {
@@ -166,7 +181,10 @@ impl Store for Network {
         calls.fetch_add(1, Relaxed);
         keys.fetch_add(ops.len() as u64, Relaxed);
         let central = self.0.central.lock().unwrap().clone();
-        (*central).acquire(ops).await?;
+        let refused = match together {
+            true => (*central).acquire_all(ops).await?,
+            false => (*central).acquire(ops).await.map(|()| None)?,
+        };
         let granted = ops.iter().filter(|op| op.answer.granted > 0 && op.answer.edge_us > 0);
         let windows = granted.filter_map(|op| Some((number(op.key)?, op.answer.edge_us)));
         self.0.windows.lock().unwrap().extend(windows);
@@ -183,6 +201,6 @@ impl Store for Network {
             let granted = ops.iter().filter_map(granted).map(|(key, n)| (key, now, n));
             self.0.were_late.lock().unwrap().extend(granted);
         }
-        Ok(())
+        Ok(refused)
     }
 }

@@ -69,6 +69,7 @@ fn help(name: &str) -> &'static str {
         "tollgate_shared_decisions_total" => "Decisions of a shared limit by their source.",
         "tollgate_shared_denied_total" => "Refusals of a shared limit.",
         "tollgate_shared_without_room_total" => "Decisions on keys without room for a lease.",
+        "tollgate_shared_overdue_total" => "Requests beyond the deadline while the store answers.",
         "tollgate_shared_keys" => "Keys of which this process holds tokens.",
         "tollgate_store_calls_total" => "Calls of the store by their end.",
         "tollgate_store_keys_total" => "Keys in all calls of the store.",

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate::{AnyRule, Window};
-use tollgate_distributed::{AnyStore, Spec};
+use tollgate::{AnyRule, Quota};
+use tollgate_distributed::{AnyStore, CountSpec, Spec};
 
 use super::settings::{Outage, Store, StoreUrl};
 
@@ -59,17 +59,16 @@ pub(crate) fn open(url: &StoreUrl) -> Result<AnyStore, String> {
 
 /// Returns an error if a store cannot count a rule.
 pub(crate) fn counts(rule: AnyRule, exact: bool) -> Result<(), String> {
-    match rule {
+    let counted = match rule {
+        // The store is not asked.
+        AnyRule::Quota(Quota::UNLIMITED | Quota::BLOCKED) => Ok(()),
         AnyRule::Quota(quota) => {
             // Leases are at most half of the burst.
             let debt = if exact { 0 } else { quota.capacity() / 2 };
-            Spec::new(quota, debt).map(drop).map_err(|why| why.to_string())
+            Spec::new(quota, debt).map(drop)
         }
-        AnyRule::Window(window) => Err(window_in_store(window)),
-    }
-}
-
-/// Returns the reason why a window is no limit of a fleet.
-pub(crate) fn window_in_store(window: Window) -> String {
-    format!("{window} is a window, and a store shares quotas only, such as 100/s burst 200")
+        // It does not depend on the time.
+        AnyRule::Window(window) => CountSpec::new(window, Duration::ZERO).map(drop),
+    };
+    counted.map_err(|why| why.to_string())
 }

@@ -6,7 +6,7 @@ use tollgate_http::AnyLimiter;
 use super::hasher::KeyHasher;
 use super::keys::Key;
 use super::store::{Fleet, SharedLimiter};
-use crate::config::store::{counts, window_in_store};
+use crate::config::store::counts;
 
 /// How far up a limit may go while it is in use, in rate and burst: a bucket's word is laid out for
 /// it.
@@ -20,8 +20,8 @@ type KeyLimiter<R> = RateLimiter<Key, R, KeyHasher>;
 pub(crate) enum Limiter {
     Buckets(KeyLimiter<Quota>, Room<Quota>),
     Windows(KeyLimiter<Window>, Room<Window>),
-    /// Buckets that a fleet shares.
-    Shared(SharedLimiter, Quota),
+    /// Those that a fleet shares, with the largest rule that the store counts.
+    Shared(SharedLimiter, AnyRule),
 }
 
 /// The home of the keys of a limit that no fleet shares.
@@ -69,20 +69,22 @@ impl Limiter {
                 Ok(Limiter::Buckets(limiter, room))
             }
             (AnyRule::Window(window), None) => Limiter::of_windows(window, keys).map_err(no_memory),
-            (AnyRule::Quota(quota), Some(fleet)) => {
-                let is_counted = |most: &Quota| counts((*most).into(), fleet.settings.exact).is_ok();
-                let most = larger(quota).find(is_counted).unwrap_or(quota);
-                Ok(Limiter::Shared(fleet.limiter(name, quota)?, most))
+            (_, Some(fleet)) => {
+                let larger: Vec<AnyRule> = match rule {
+                    AnyRule::Quota(quota) => larger(quota).map(Into::into).collect(),
+                    AnyRule::Window(window) => larger_windows(window).map(Into::into).collect(),
+                };
+                let is_counted = |most: &AnyRule| counts(*most, fleet.settings.exact).is_ok();
+                let most = larger.into_iter().find(is_counted).unwrap_or(rule);
+                Ok(Limiter::Shared(fleet.limiter(name, rule)?, most))
             }
-            (AnyRule::Window(window), Some(_)) => Err(window_in_store(window)),
         }
     }
 
     /// A sliding window keeps its sub-windows: room for a larger limit would make them longer.
     fn of_windows(window: Window, keys: KeyPlace) -> Result<Limiter, InvalidRule> {
-        let larger = |times: &u64| window.with_limit(window.limit().checked_mul(*times)?).ok();
         let as_fine = |most: &Window| most.sub_window() == window.sub_window();
-        let (limiter, room) = with_room(window, HEADROOM.iter().filter_map(larger).filter(as_fine), keys)?;
+        let (limiter, room) = with_room(window, larger_windows(window).filter(as_fine), keys)?;
         Ok(Limiter::Windows(limiter, room))
     }
 
@@ -90,7 +92,7 @@ impl Limiter {
         match self {
             Limiter::Buckets(limiter, _) => limiter.clone().into(),
             Limiter::Windows(limiter, _) => limiter.clone().into(),
-            Limiter::Shared(limiter, _) => limiter.clone().into(),
+            Limiter::Shared(limiter, _) => limiter.any(),
         }
     }
 
@@ -106,7 +108,7 @@ impl Limiter {
         match self {
             Limiter::Buckets(limiter, _) => limiter.rule().into(),
             Limiter::Windows(limiter, _) => limiter.rule().into(),
-            Limiter::Shared(limiter, _) => limiter.rule().into(),
+            Limiter::Shared(limiter, _) => limiter.rule(),
         }
     }
 
@@ -117,13 +119,11 @@ impl Limiter {
                 limiter.set_rule(quota).map_err(|why| why.to_string())
             }
             (Limiter::Windows(limiter, room), AnyRule::Window(window))
-                if room.most.with_limit(window.limit()) == Ok(window) =>
+                if has_places_of(room.most.into(), rule) =>
             {
                 limiter.set_rule(window).map_err(|why| why.to_string())
             }
-            (Limiter::Shared(limiter, _), AnyRule::Quota(quota)) => {
-                limiter.set_rule(quota).map_err(|why| why.to_string())
-            }
+            (Limiter::Shared(limiter, most), _) if has_places_of(*most, rule) => limiter.set_rule(rule),
             _ => Err(format!("{rule} counts in another way than {}", self.rule())),
         }
     }
@@ -131,8 +131,9 @@ impl Limiter {
     /// The largest rule that there is room for.
     pub(crate) fn most(&self) -> AnyRule {
         match self {
-            Limiter::Buckets(_, Room { most, .. }) | Limiter::Shared(_, most) => (*most).into(),
+            Limiter::Buckets(_, Room { most, .. }) => (*most).into(),
             Limiter::Windows(_, Room { most, .. }) => (*most).into(),
+            Limiter::Shared(_, most) => *most,
         }
     }
 
@@ -174,7 +175,7 @@ impl Limiter {
         match self {
             Limiter::Buckets(limiter, _) => limiter.peek(key).remaining(),
             Limiter::Windows(limiter, _) => limiter.peek(key).remaining(),
-            Limiter::Shared(limiter, _) => limiter.known(key).remaining(),
+            Limiter::Shared(limiter, _) => limiter.left(key),
         }
     }
 }
@@ -194,6 +195,21 @@ fn with_room<R: Rule>(
         None => builder,
     };
     Ok((builder.build(), Room { first: rule, most, keys: keys.most }))
+}
+
+/// Tells whether counts under a rule go on under another one: a quota, or the window with another
+/// limit.
+fn has_places_of(before: AnyRule, rule: AnyRule) -> bool {
+    match (before, rule) {
+        (AnyRule::Quota(_), AnyRule::Quota(_)) => true,
+        (AnyRule::Window(before), AnyRule::Window(window)) => before.with_limit(window.limit()) == Ok(window),
+        _ => false,
+    }
+}
+
+/// Returns the window with larger limits, the largest first.
+fn larger_windows(window: Window) -> impl Iterator<Item = Window> {
+    HEADROOM.iter().filter_map(move |times| window.with_limit(window.limit().checked_mul(*times)?).ok())
 }
 
 /// Returns larger quotas, the largest first.

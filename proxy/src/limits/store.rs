@@ -5,17 +5,69 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tollgate::Quota;
+use tollgate::{AnyRule, Quota, Window};
 use tollgate_distributed::{
-    AnyStore, DistributedLimiter, OnOutage, SharedDigest, StoreError, StoreErrorKind,
+    AnyStore, DistributedLimiter, DistributedStats, OnOutage, SharedDigest, SharedRule, StoreError,
+    StoreErrorKind,
 };
+use tollgate_http::AnyLimiter;
 
 use super::keys::Key;
 use crate::config::settings::{Outage, Store};
 use crate::config::store::open;
 
+/// A limiter on the store of a fleet.
+type StoreLimiter<R> = DistributedLimiter<Key, Arc<AnyStore>, R>;
+
 /// A limiter that the proxies of a fleet share.
-pub(crate) type SharedLimiter = DistributedLimiter<Key, Arc<AnyStore>>;
+#[derive(Clone)]
+pub(crate) enum SharedLimiter {
+    Quotas(StoreLimiter<Quota>),
+    Windows(StoreLimiter<Window>),
+}
+
+/// Does the same with a limiter of either kind.
+macro_rules! either {
+    ($shared:expr, $limiter:ident => $does:expr) => {
+        match $shared {
+            SharedLimiter::Quotas($limiter) => $does,
+            SharedLimiter::Windows($limiter) => $does,
+        }
+    };
+}
+
+impl SharedLimiter {
+    pub(super) fn any(&self) -> AnyLimiter<Key> {
+        either!(self, limiter => limiter.clone().into())
+    }
+
+    pub(super) fn rule(&self) -> AnyRule {
+        either!(self, limiter => limiter.rule().into())
+    }
+
+    /// Puts another rule of the same kind in force.
+    pub(super) fn set_rule(&self, rule: AnyRule) -> Result<(), String> {
+        let set = match (self, rule) {
+            (SharedLimiter::Quotas(limiter), AnyRule::Quota(quota)) => limiter.set_rule(quota),
+            (SharedLimiter::Windows(limiter), AnyRule::Window(window)) => limiter.set_rule(window),
+            _ => return Err(format!("{rule} is no rule of the kind of {}", self.rule())),
+        };
+        set.map_err(|why| why.to_string())
+    }
+
+    /// Returns the tokens of a key that this process knows of.
+    pub(super) fn left(&self, key: &Key) -> u64 {
+        either!(self, limiter => limiter.known(key).remaining())
+    }
+
+    pub(crate) fn stats(&self) -> DistributedStats {
+        either!(self, limiter => limiter.stats())
+    }
+
+    async fn shutdown(&self) {
+        either!(self, limiter => limiter.shutdown().await);
+    }
+}
 
 /// The longest name of a limiter.
 const LONGEST_NAME: usize = 64;
@@ -81,9 +133,16 @@ impl Fleet {
     }
 
     /// Returns the limiter of a limit of this name.
-    pub(crate) fn limiter(&self, name: &str, quota: Quota) -> Result<SharedLimiter, String> {
+    pub(crate) fn limiter(&self, name: &str, rule: AnyRule) -> Result<SharedLimiter, String> {
+        match rule {
+            AnyRule::Quota(quota) => Ok(SharedLimiter::Quotas(self.limiter_of(name, quota)?)),
+            AnyRule::Window(window) => Ok(SharedLimiter::Windows(self.limiter_of(name, window)?)),
+        }
+    }
+
+    fn limiter_of<R: SharedRule>(&self, name: &str, rule: R) -> Result<StoreLimiter<R>, String> {
         let Store { deadline, exact, on_outage, share, .. } = self.settings;
-        let builder = DistributedLimiter::builder(quota, self.store.clone());
+        let builder = DistributedLimiter::builder(rule, self.store.clone());
         let builder = if exact { builder.exact() } else { builder };
         let policy = match on_outage {
             Outage::Local => OnOutage::Local { share },
@@ -138,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_tokens_of_leases_are_given_back() {
-        let limiter = fleet().limiter("a", Quota::per_second(100_000)).expect("the store counts it");
+        let limiter = fleet().limiter_of("a", Quota::per_second(100_000)).expect("the store counts it");
         let key = Key::Address([192, 0, 2, 1].into());
         let held = || {
             let stats = limiter.stats();
@@ -147,7 +206,7 @@ mod tests {
         while held().0 < 100 {
             assert!(limiter.ask(&key).await.is_ok());
         }
-        give_back(std::iter::once(limiter.clone())).await;
+        give_back(std::iter::once(SharedLimiter::Quotas(limiter.clone()))).await;
         let (held, returned) = held();
         assert!(held == 0 && returned >= 100, "{held} held, {returned} returned");
     }

@@ -5,7 +5,6 @@ mod compare_and_set;
 mod counter;
 mod fleet;
 mod gcra;
-mod log;
 mod on_redis;
 mod ours;
 

@@ -2,12 +2,12 @@
 
 use super::fleet::{Fleet, fleet};
 use super::ours::Ours;
-use super::{check_then_count, compare_and_set, counter, gcra, log};
+use super::{check_then_count, compare_and_set, counter, gcra};
 use crate::limit::{Failure, Setup};
 
 /// The contenders on Redis. The first two are ours.
-pub const ON_REDIS: [&str; 7] =
-    ["leased", "exact", "compare-and-set", "check, then count", "sliding log", "GCRA", "counter"];
+pub const ON_REDIS: [&str; 6] =
+    ["leased", "exact", "compare-and-set", "check, then count", "GCRA", "counter"];
 
 /// Makes a contender on Redis.
 ///
@@ -18,7 +18,6 @@ pub async fn on_redis(name: &str, setup: &Setup) -> Result<Box<dyn Fleet>, Failu
     match name {
         "compare-and-set" => fleet(|| compare_and_set::CompareAndSet::new(setup)).await,
         "check, then count" => fleet(|| check_then_count::CheckThenCount::new(setup)).await,
-        "sliding log" => fleet(|| log::Log::new(setup)).await,
         "GCRA" => fleet(|| gcra::Gcra::new(setup)).await,
         "counter" => fleet(|| counter::Counter::new(setup)).await,
         _ => ours(name, setup).await,

@@ -46,7 +46,7 @@ impl Attempted {
 
     fn attempt(&mut self) {
         let begun = Instant::now();
-        let decided = self.limit.0.try_acquire(KEY);
+        let decided = self.limit.0.try_acquire_local(KEY);
         self.times.saturating_record(begun.elapsed().as_nanos() as u64);
         if decided.is_ok() {
             self.granted += 1;

@@ -139,8 +139,12 @@ impl Slot {
             state.wanted = 0;
         }
         self.serve(state, spec, answer, refused);
-        // The tokens that no later request finds go back. In the exact mode only those stay that
-        // requests without a wait ask for.
+        self.keep_wanted(state, is_late)
+    }
+
+    /// Gives back the tokens that no later request finds. In the exact mode only those stay that
+    /// requests without a wait ask for. Returns whether there is more to ask for.
+    pub(super) fn keep_wanted(&self, state: &mut State, is_late: bool) -> bool {
         let keep = match self.terms.is_leased() {
             _ if self.left.load(Relaxed) => 0,
             true => u64::MAX,
@@ -220,7 +224,7 @@ impl Slot {
 }
 
 /// Returns the nanoseconds from an answer until the store may grant `n` tokens to a call.
-fn time_until(spec: &Spec, answer: Answer, n: i64) -> u64 {
+pub(super) fn time_until(spec: &Spec, answer: Answer, n: i64) -> u64 {
     let need = n.saturating_mul(spec.per_token() as i64);
     nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need))
 }

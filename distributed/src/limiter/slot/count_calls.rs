@@ -16,9 +16,12 @@ use crate::law::count_spec::CountSpec;
 use crate::lease::lease_time::nanos;
 use crate::lease::tokens::Lease;
 
-/// The first pause between two calls of a key that the store refuses, beside two horizons: then
-/// idle processes have given their leases back.
-const FIRST_PAUSE: u64 = 1_000_000_000;
+/// The time until tokens without a request go back to the store, beside two horizons.
+const IDLE: u64 = 1_000_000_000;
+
+/// The time until the call for them has its answer: from the end of `IDLE` to the next sweep, and
+/// the way of the call.
+pub(super) const GIVEN_BACK: u64 = 1_000_000_000;
 
 impl Slot {
     /// Returns the part of the next call.
@@ -87,8 +90,7 @@ impl Slot {
         let left = u64::try_from(answer.credits).unwrap_or(0);
         self.set_low(state.demand.rate(), rtt);
         let was_refused = granted == 0 && amount.max > 0;
-        let first_pause = FIRST_PAUSE.saturating_add(nanos(self.terms.horizon * 2));
-        self.key.block_window(was_refused, first_pause, left, now);
+        self.key.block_window(was_refused, self.idle().saturating_add(GIVEN_BACK), left, now);
         if was_refused && state.wanted > left {
             state.wanted = 0;
         }
@@ -103,14 +105,7 @@ impl Slot {
             false => self.lease.put(back),
         }
         self.lease.put(pool);
-        let keep = match self.terms.is_leased() {
-            _ if self.left.load(Relaxed) => 0,
-            true => u64::MAX,
-            false if is_late => 0,
-            false => state.keep,
-        };
-        self.give_back(state, self.lease.take_up_to(self.lease.matured().saturating_sub(keep)));
-        self.has_more(state)
+        self.keep_wanted(state, is_late)
     }
 
     /// Answers the waiting requests in order, by the granted tokens and those at hand, up to the
@@ -145,7 +140,7 @@ impl Slot {
     }
 
     /// Begins the window of an answer, if it is not the present one.
-    fn enter(&self, state: &mut State, edge_us: u64, until: u64) {
+    pub(super) fn enter(&self, state: &mut State, edge_us: u64, until: u64) {
         let Lease::Window(tokens) = &self.lease else { return };
         if state.back_of == edge_us {
             return tokens.extend(until);
@@ -165,7 +160,12 @@ impl Slot {
     /// Tells whether the window ends before tokens without a request go back to the store.
     pub(super) fn ends_soon(&self) -> bool {
         let Lease::Window(tokens) = &self.lease else { return false };
-        tokens.rest() < FIRST_PAUSE.saturating_add(nanos(self.terms.horizon * 2))
+        tokens.rest() < self.idle()
+    }
+
+    /// Returns the time after which tokens without a request go back to the store, or a longer one.
+    pub(super) fn idle(&self) -> u64 {
+        IDLE.saturating_add(nanos(self.terms.horizon * 2))
     }
 
     /// Returns how many of `n` tokens that come back may be of the present window: at most as many

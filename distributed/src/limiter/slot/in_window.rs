@@ -9,16 +9,13 @@ use crate::law::amount::Answer;
 use crate::lease::lease_time::nanos;
 use crate::lease::terms::Terms;
 
-/// The longest pause between two calls of a key that the store refuses.
-const MAX_PAUSE: u64 = 60_000_000_000;
-
 impl KeyState {
     /// Notes the window of an answer to a call that was sent at `sent`.
     pub(crate) fn tell_window(&self, answer: Answer, until: u64, sent: u64) {
         self.shadow.tell_tokens(answer.credits as f64, sent);
         let mut window = self.window();
         if window.edge_us != answer.edge_us {
-            *window = KeyWindow { edge_us: answer.edge_us, until, pause: 0, ..*window };
+            *window = KeyWindow { edge_us: answer.edge_us, until, is_used_up: false, ..*window };
         }
         window.until = window.until.max(until);
         window.freed = answer.freed;
@@ -26,13 +23,14 @@ impl KeyState {
 
     /// Refuses requests of more than the tokens that are left, until the window ends.
     ///
-    /// Other processes give tokens back, and an operator may empty the count. So one request is a
-    /// call after `first` nanoseconds, and the next after twice that, up to a minute.
-    pub(crate) fn block_window(&self, was_refused: bool, first: u64, left: u64, now: u64) {
+    /// Tokens of idle leases come back within `pause` nanoseconds. So one request asks the store
+    /// again after that. If it is refused as well, none does until the window ends.
+    pub(crate) fn block_window(&self, was_refused: bool, pause: u64, left: u64, now: u64) {
         let mut window = self.window();
-        let pause = if was_refused { (window.pause * 2).clamp(first, MAX_PAUSE.max(first)) } else { first };
-        window.pause = pause;
-        self.block_until(left.saturating_add(1), window.until.min(now.saturating_add(pause)));
+        let is_over = was_refused && window.is_used_up;
+        window.is_used_up = was_refused || left == 0;
+        let until = if is_over { window.until } else { window.until.min(now.saturating_add(pause)) };
+        self.block_until(left.saturating_add(1), until);
     }
 
     /// Returns the end of the window by both clocks, while it runs.

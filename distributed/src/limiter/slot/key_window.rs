@@ -10,8 +10,8 @@ pub(super) struct KeyWindow {
     pub(super) until: u64,
     /// The tokens that are left in addition from the end on.
     pub(super) freed: u64,
-    /// The pause since the last refusal, after which the store is asked again.
-    pub(super) pause: u64,
+    /// Whether the store had no token for the last call.
+    pub(super) is_used_up: bool,
     /// The window of the spent tokens: its end by the clock of the store, or 0 for the present one.
     pub(super) spent_of: u64,
     /// The time from which they count in no window.

@@ -18,6 +18,10 @@ promises! { Postgres:
         a_row_that_is_no_bucket_fails_its_call_and_names_the_key,
     }
     count_walk { months_of_another_time_are_an_error_of_their_call, }
+    all_or_none {
+        calls_are_granted_together_or_not_at_all,
+        callers_of_the_same_keys_do_not_block_each_other,
+    }
     load {
         no_token_is_lost_or_made_under_load,
         batches_in_opposite_orders_do_not_deadlock,

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::Quota;
-use tollgate_distributed::{DistributedLimiter, OnOutage, Op, RedisStore, Source, Store, StoreErrorKind};
+use tollgate::{Quota, Window};
+use tollgate_distributed::{
+    CountSpec, DistributedLimiter, OnOutage, Op, RedisStore, Source, Store, StoreErrorKind,
+};
 use tollgate_test_servers::net::{Cut, Direction, Proxy};
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::program::wait_until;
@@ -272,4 +274,84 @@ async fn a_call_whose_answer_is_lost_is_not_sent_to_a_cluster_again() {
     assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::Unknown);
     heal_all(&store, &["{b}".to_owned()]).await;
     assert_eq!(taken(&store, "{b}", counted(10_000)).await, 3);
+}
+
+/// Requests of one node's keys, and those that the policy decided.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    requests: u64,
+    by_policy: u64,
+}
+
+/// Asks for keys of each node, one after the other, for two seconds. A node fails after a half.
+async fn beside_a_node(fail: impl FnOnce(&mut Process)) -> [Asked; 3] {
+    let mut cluster = Cluster::start(0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let store = RedisStore::connect(&url_of(&cluster)).await.unwrap();
+    let builder = DistributedLimiter::<String, _>::builder(Quota::per_second(10_000), store);
+    let limiter = builder.name("lanes").exact().on_outage(OnOutage::Deny).build().unwrap();
+    let end = Arc::new(AtomicBool::new(false));
+    // The slots 3300, 7365 and 15495.
+    let nodes = ["{b}", "{c}", "{a}"].map(|tag| {
+        let (limiter, end) = (limiter.clone(), Arc::clone(&end));
+        tokio::spawn(async move {
+            let mut asked = Asked::default();
+            while !end.load(Ordering::Relaxed) {
+                let key = format!("{tag}{}", asked.requests % 20);
+                let source = match limiter.ask(&key).await {
+                    Ok(granted) => granted.source(),
+                    Err(denied) => denied.source(),
+                };
+                asked.requests += 1;
+                asked.by_policy += u64::from(source == Source::FailOpen);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            asked
+        })
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    fail(cluster.nodes[1].process());
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    end.store(true, Ordering::Relaxed);
+    let mut asked = Vec::new();
+    for node in nodes {
+        asked.push(node.await.unwrap());
+    }
+    println!("{asked:?}");
+    asked.try_into().unwrap()
+}
+
+/// Of the requests of healthy nodes the policy decides at most one in a hundred.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_killed_or_frozen_takes_the_limits_of_its_own_keys_alone() {
+    if !redis_is_installed() {
+        return;
+    }
+    let kill: fn(&mut Process) = Process::kill;
+    for fail in [kill, |process| process.freeze().unwrap()] {
+        let [first, sick, last] = beside_a_node(fail).await;
+        let healthy = first.requests + last.requests;
+        assert!(healthy > 200 && sick.requests > 100, "{first:?}, {sick:?}, {last:?}");
+        assert!(sick.by_policy * 2 > sick.requests, "the node did not fail: {sick:?}");
+        assert!((first.by_policy + last.by_policy) * 100 <= healthy, "{first:?}, {last:?}");
+    }
+}
+
+/// Limits whose keys are in one slot are one command, and those of several slots are given back.
+#[tokio::test]
+async fn calls_of_several_slots_are_granted_together_or_given_back() {
+    if !redis_is_installed() {
+        return;
+    }
+    let cluster = Cluster::start(0, &[]).unwrap();
+    let store = RedisStore::connect(&url_of(&cluster)).await.unwrap();
+    let day = CountSpec::new(Window::per_day(2).utc(), Duration::ZERO).unwrap();
+    for (first, second) in [("{a}1", "{a}2"), ("{a}3", "{b}3")] {
+        for turn in 0..4 {
+            let mut ops = [Op::new(first.as_bytes(), counted(10), ONE), Op::new(second.as_bytes(), day, ONE)];
+            let refused = store.acquire_all(&mut ops).await.unwrap();
+            assert_eq!(refused, (turn >= 2).then_some(1), "{first}, {second}");
+        }
+        assert_eq!(taken(&store, first, counted(10)).await, 2, "{first}, {second}");
+    }
+    assert_eq!(cross_slots(&cluster), 0);
 }

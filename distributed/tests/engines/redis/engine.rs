@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use redis::Commands;
 use tollgate::Quota;
-use tollgate_distributed::{Amount, Answer, Bucket, Op, RedisStore, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{
+    Amount, Answer, Bucket, Law, Op, RedisStore, Spec, Store, StoreError, StoreErrorKind,
+};
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
 
@@ -70,7 +72,11 @@ impl Engine for Keys {
 
     /// Returns the expiry of a key as the time from which its bucket is full.
     async fn rows(&mut self) -> Rows {
-        let names: Vec<Vec<u8>> = self.other.keys("tollgate:*").unwrap();
+        let mut names: Vec<Vec<u8>> = self.other.keys("tollgate:*").unwrap();
+        names.retain(|name| !name.starts_with(b"tollgate::"));
+        if names.is_empty() {
+            return Rows::new();
+        }
         let mut read = redis::pipe();
         for name in &names {
             read.get(name).cmd("PEXPIRETIME").arg(name).cmd("PEXPIREAT").arg(name).arg(SEEN_MS).ignore();
@@ -129,7 +135,9 @@ impl Engine for Keys {
                 assert!((1_000..60_000).contains(&late_ms), "{late_ms} ms after the end");
                 let () = redis::cmd("PEXPIREAT").arg(&name).arg(SEEN_MS).query(&mut self.other).unwrap();
             }
-            counts.insert(name.strip_prefix(b"tollgate::count:").unwrap().to_vec(), count);
+            let key = name.strip_prefix(b"tollgate::count:").unwrap();
+            let tagged = key.strip_prefix(b"{tollgate:").and_then(|key| key.strip_suffix(b"}"));
+            counts.insert(tagged.unwrap_or(key).to_vec(), count);
         }
         counts
     }
@@ -168,9 +176,9 @@ impl Engine for Keys {
     }
 }
 
-/// Returns the name of a count in the server.
+/// Returns the name of a count in the server, of a key without braces.
 fn count_name(key: &[u8]) -> Vec<u8> {
-    [b"tollgate::count:".as_slice(), key].concat()
+    [b"tollgate::count:{tollgate:".as_slice(), key, b"}"].concat()
 }
 
 impl Server for Keys {
@@ -221,10 +229,10 @@ pub(crate) fn counted(burst: u64) -> Spec {
 pub(crate) async fn ask(
     store: &RedisStore,
     key: &str,
-    spec: Spec,
+    law: impl Into<Law>,
     amount: Amount,
 ) -> Result<Answer, StoreError> {
-    let mut ops = [Op::new(key.as_bytes(), spec, amount)];
+    let mut ops = [Op::new(key.as_bytes(), law, amount)];
     store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_distributed::{RedisStore, StoreErrorKind};
+use tollgate_distributed::{CountSpec, RedisStore, StoreErrorKind};
 use tollgate_test_servers::redis::{Data, Redis};
 
 use super::engine::{ALL, ask, heal, per_second, server};
@@ -101,4 +101,35 @@ async fn a_lazy_store_starts_before_its_server() {
     }
     server.restart(Data::Empty).unwrap();
     assert_eq!(ask(&store, "key", spec, ALL).await.unwrap().granted, 5);
+}
+
+/// The window of the start is used up, whatever its kind. Later ones have their limit.
+#[tokio::test]
+async fn with_the_guard_two_lives_of_a_server_grant_the_limit_of_a_window() {
+    let Some(mut server) = server() else { return };
+    let store = RedisStore::builder().cold_start_guard(true).connect(&server.url()).await.unwrap();
+    let without = RedisStore::connect(&server.url()).await.unwrap();
+    let rules = ["5/d fixed", "5/d fixed utc", "5/month fixed utc", "5/d sliding"];
+    let specs: Vec<CountSpec> = rules
+        .iter()
+        .map(|rule| CountSpec::new(rule.parse().unwrap(), Duration::from_micros(now_us())).unwrap())
+        .collect();
+    let soon = CountSpec::new("5/100ms fixed".parse().unwrap(), Duration::ZERO).unwrap();
+    server.restart(Data::Empty).unwrap();
+    heal(&store, "other", slow()).await;
+    heal(&without, "other", slow()).await;
+    for (rule, spec) in rules.iter().zip(&specs) {
+        let granted = ask(&store, rule, *spec, ALL).await.unwrap().granted;
+        assert_eq!((granted, ask(&without, rule, *spec, ALL).await.unwrap().granted), (0, 5), "{rule}");
+        // A count that is there has its own numbers.
+        let answer = ask(&store, rule, *spec, ALL).await.unwrap();
+        assert_eq!((answer.granted, answer.credits), (0, 0), "{rule}");
+    }
+    let granted = loop {
+        match ask(&store, "soon", soon, ALL).await.unwrap().granted {
+            0 => tokio::time::sleep(Duration::from_millis(5)).await,
+            granted => break granted,
+        }
+    };
+    assert_eq!(granted, 5);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::Quota;
-use tollgate_distributed::{DistributedLimiter, Op, RedisStore, Store, StoreErrorKind};
+use tollgate_distributed::{CountSpec, DistributedLimiter, Op, RedisStore, Spec, Store, StoreErrorKind};
 use tollgate_test_servers::redis::Redis;
 
 use super::engine::{ONE, ask, connection, counted, server};
@@ -123,4 +123,24 @@ async fn no_key_of_a_prefix_is_one_of_another_prefix() {
         stores += 1;
     }
     assert_eq!(stores, 3);
+}
+
+/// The bytes of a bucket and of counts: README has these figures.
+#[tokio::test]
+async fn a_bucket_takes_104_bytes_and_a_count_120_to_248() {
+    let Some(server) = server() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let mut raw = connection(&server);
+    let mut bytes = |key: &str| -> u64 { redis::cmd("MEMORY").arg(&["USAGE", key]).query(&mut raw).unwrap() };
+    ask(&store, "clients:127.0.0.1", Spec::new(Quota::per_hour(5), 0).unwrap(), ONE).await.unwrap();
+    let mut sizes = vec![bytes("tollgate:clients:127.0.0.1")];
+    for window in ["5/h fixed", "5/h sliding"] {
+        let spec = CountSpec::new(window.parse().unwrap(), Duration::ZERO).unwrap();
+        let key = format!("{}:127.0.0.1", &window[4..]);
+        ask(&store, &key, spec, ONE).await.unwrap();
+        sizes.push(bytes(&format!("tollgate::count:{{tollgate:{key}}}")));
+    }
+    println!("{sizes:?} bytes");
+    let most = [104, 120, 248];
+    assert!(sizes.iter().zip(most).all(|(size, most)| (most * 3 / 4..=most).contains(size)), "{sizes:?}");
 }

@@ -1,5 +1,6 @@
 //! The promises of all stores. Each is a function of an engine, and a test of each engine.
 
+pub(crate) mod all_or_none;
 pub(crate) mod clean;
 pub(crate) mod count_walk;
 pub(crate) mod intervals;

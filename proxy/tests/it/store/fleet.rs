@@ -30,6 +30,26 @@ fn two_proxies_on_one_store_hold_one_limit() {
     }
 }
 
+/// Windows of each kind, also of a route.
+#[test]
+fn two_proxies_on_one_store_hold_one_window() {
+    for server in servers() {
+        let text = format!(
+            "limit = \"6/h fixed\"\n[store]\nurl = {:?}\ndeadline = \"10s\"\n\
+             [[route]]\nprefix = \"/month\"\nlimit = \"4/month fixed utc\"\n\
+             [[route]]\nprefix = \"/sliding\"\nlimit = \"5/d sliding\"\n",
+            server.url()
+        );
+        let proxies = [(); 2].map(|()| Reloaded::start(&text));
+        let mut clients = proxies.each_ref().map(|proxy| proxy.connect());
+        for (path, most) in [("/", 6), ("/month", 4), ("/sliding", 5)] {
+            let statuses: Vec<_> = (0..most + 2).map(|turn| clients[turn % 2].get(path).status).collect();
+            let expected: Vec<_> = (0..most + 2).map(|turn| if turn < most { 200 } else { 429 }).collect();
+            assert_eq!(statuses, expected, "{}, {path}", server.name());
+        }
+    }
+}
+
 /// The bound is the law of one bucket.
 #[test]
 fn two_proxies_under_load_grant_the_rate_of_one_limit() {

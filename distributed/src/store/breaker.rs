@@ -14,15 +14,21 @@ const SECOND: u64 = 1_000_000_000;
 /// A breaker: while it is open no call is sent but probes.
 ///
 /// It opens after 5 failures in a row, or when half of at least 20 calls in a second failed. A
-/// failure is a call without an answer: an error of a key is none. The
-/// pause before the first probe is `first`, and each later one is twice as long, up to `last`.
-/// Jitter shortens each by up to a half.
+/// failure is a call without an answer: an error of a key is none. The pause before the first probe
+/// is the first of a limiter's [`Pauses`], and each later one is twice as long, up to the last.
+/// Jitter shortens each by up to a half. Limiters that share the breaker have each probe once.
+#[derive(Default)]
 pub(crate) struct Breaker {
     /// The time of the next probe, in nanoseconds; 0 while the breaker is closed.
     probe_at: AtomicU64,
-    first: Duration,
-    last: Duration,
     counts: Mutex<Counts>,
+}
+
+/// The pauses before the first probe and before the last, and a random number from 0 to 1.
+pub(crate) struct Pauses {
+    pub(crate) first: Duration,
+    pub(crate) last: Duration,
+    pub(crate) jitter: f64,
 }
 
 #[derive(Default)]
@@ -43,10 +49,6 @@ pub(crate) enum Change {
 }
 
 impl Breaker {
-    pub(crate) fn new(first: Duration, last: Duration) -> Breaker {
-        Breaker { probe_at: AtomicU64::new(0), first, last, counts: Mutex::default() }
-    }
-
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.probe_at.load(Ordering::Relaxed) != 0
@@ -63,11 +65,17 @@ impl Breaker {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).opened
     }
 
-    /// Notes the outcome of a call, and returns a change. `jitter` is from 0 to 1.
-    pub(crate) fn note(&self, succeeded: bool, now: u64, jitter: f64) -> Option<Change> {
+    /// Notes the outcome of a call, and returns a change.
+    ///
+    /// While the breaker is open, a failure is that of a probe, or of a call from before.
+    pub(crate) fn note(&self, succeeded: bool, now: u64, pauses: &Pauses) -> Option<Change> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_open() {
-            return self.note_probe(&mut counts, succeeded, now, jitter);
+            return succeeded.then(|| {
+                (counts.in_a_row, counts.since, counts.calls, counts.failures) = (0, now, 0, 0);
+                self.probe_at.store(0, Ordering::Relaxed);
+                Change::Closed
+            });
         }
         if now.saturating_sub(counts.since) >= SECOND {
             (counts.since, counts.calls, counts.failures) = (now, 0, 0);
@@ -83,24 +91,22 @@ impl Breaker {
         if counts.in_a_row < IN_A_ROW && !half {
             return None;
         }
-        counts.pause = self.first;
+        counts.pause = pauses.first;
         counts.opened += 1;
-        self.wait(&counts, now, jitter);
+        self.wait(&counts, now, pauses.jitter);
         Some(Change::Opened)
     }
 
-    fn note_probe(&self, counts: &mut Counts, succeeded: bool, now: u64, jitter: f64) -> Option<Change> {
-        if succeeded {
-            (counts.in_a_row, counts.since, counts.calls, counts.failures) = (0, now, 0, 0);
-            self.probe_at.store(0, Ordering::Relaxed);
-            return Some(Change::Closed);
+    /// Takes the probe that is due. Returns whether there is one: each is for one caller, and the
+    /// pause before the next one begins with it.
+    pub(crate) fn take_probe(&self, now: u64, pauses: &Pauses) -> bool {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = self.until_probe(now) == Some(Duration::ZERO);
+        if is_due {
+            counts.pause = (counts.pause * 2).min(pauses.last);
+            self.wait(&counts, now, pauses.jitter);
         }
-        // A call that was sent before the breaker opened is no probe.
-        if self.probe_at.load(Ordering::Relaxed) <= now {
-            counts.pause = (counts.pause * 2).min(self.last);
-            self.wait(counts, now, jitter);
-        }
-        None
+        is_due
     }
 
     /// Sets the time of the next probe: after half of the pause to all of it.
