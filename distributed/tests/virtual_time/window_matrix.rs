@@ -4,6 +4,12 @@
 //! ```text
 //! cargo test --test virtual_time matrix_of_windows -- --nocapture
 //! ```
+//!
+//! Each of ten faults makes it red, planted by hand on 2026-11-29. In the law: a count ends 300 ms
+//! early; the last request passes the limit; a give-back frees twice as many tokens; a sub-window
+//! is freed early. In the limiter: a lease ends 100 ms late; tokens outlive their window; an answer
+//! is used twice; a granted request gives its tokens back; each process has the whole limit in an
+//! outage; the tokens of an outage are not charged. A refund in any window is red in `windows`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
