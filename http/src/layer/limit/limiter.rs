@@ -210,7 +210,7 @@ impl<K> AnyLimiter<K> {
     ///   key that the limit has banned is not asked for.
     /// * Requests without a key that [share](crate::OnMissingKey::Share) a bucket have one of their
     ///   own.
-    /// * A plan is a [`Quota`], which the limiter gets as it is.
+    /// * A plan is a [`Quota`](tollgate::Quota), which the limiter gets as it is.
     ///
     /// # Examples
     ///
