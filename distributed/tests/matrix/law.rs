@@ -57,15 +57,17 @@ pub(crate) struct Window {
 
 impl Law {
     /// Returns the law of a key. `more` has the outages and the restarts without data.
-    pub(crate) fn of(cell: Cell, key: u64, more: &[(f64, f64)], back: &[(u64, f64, u64)]) -> Law {
+    pub(crate) fn of(cell: Cell, key: u64, more: &[(f64, f64)], record: &Record) -> Law {
         let (burst, rate) = cell.quota();
         let processes = cell.processes as f64;
-        let of_key = back.iter().filter(|(of, _, _)| *of == key).map(|(_, at, n)| (*at, *n));
+        let of_key = record.back.iter().filter(|(of, _, _)| *of == key).map(|(_, at, n)| (*at, *n));
         let is_concerned = cell.failure != Failure::OneKeyBroken || key == MOVED;
         let more = if is_concerned { more.to_vec() } else { Vec::new() };
         match cell.mode {
             Mode::Exact => {
-                let unused = processes + rate * cell.away();
+                // Behind a breaker late tokens come back when it closes.
+                let opened = if record.opened { SETTLES } else { 0.0 };
+                let unused = processes + rate * (cell.away() + opened);
                 Law { burst, rate, more, unused, forgotten: 0.0, back: Vec::new() }
             }
             _ => {
@@ -181,7 +183,7 @@ impl Figures {
         record: &Record,
         events: &[Event],
     ) -> Figures {
-        let law = Law::of(cell, key, more, &record.back);
+        let law = Law::of(cell, key, more, record);
         let mut of_key: Vec<_> = record.grants.iter().filter(|grant| grant.key == key).collect();
         let local = (cell.mode == Mode::LocalFirst).then(|| {
             let law = Law::of_local(cell);

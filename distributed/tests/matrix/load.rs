@@ -69,6 +69,8 @@ pub(crate) struct Grant {
 pub(crate) struct Record {
     pub(crate) grants: Vec<Grant>,
     pub(crate) back: Vec<(u64, f64, u64)>,
+    /// Whether a breaker has opened.
+    pub(crate) opened: bool,
     pub(crate) refunded: u64,
     pub(crate) dropped: u64,
     pub(crate) by_plan: [u64; 2],

@@ -123,9 +123,10 @@ async fn run(cell: Cell) -> (Vec<Figures>, Met, Record) {
     let (mut record, more) = tokio::join!(sent, fail(cell.failure, &world));
     sleep(DEADLINE).await;
     record.back.extend(world.were_late.lock().unwrap().iter());
+    let met = Met::of(&limiters.iter().map(|limiter| limiter.stats()).collect::<Vec<_>>());
+    record.opened = cell.failure == Failure::LateAnswers && met.opened > 0;
     let figures = KEYS.map(|key| Figures::of(cell, key, TIMES, &more, &record, &events));
-    let stats: Vec<_> = limiters.iter().map(|limiter| limiter.stats()).collect();
-    (figures.to_vec(), Met::of(&stats), record)
+    (figures.to_vec(), met, record)
 }
 
 /// Returns the part of the ideal grants that a key has at least, in the seconds without a failure.
