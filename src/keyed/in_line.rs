@@ -8,7 +8,7 @@ use crate::bucket::lease::Mode;
 use crate::bucket::line::caller_line::{CallerLine, Wakes};
 use crate::bucket::line::word_bank::WordBank;
 use crate::fault::{Fault, injected};
-use crate::keyed::keyspace::Keyspace;
+use crate::keyed::keyspace::{Keyspace, Parts};
 use crate::keyed::lines::{LineId, ShardOfLines, lock};
 use crate::keyed::removals::UnlessRemoved;
 use crate::keyed::store::{FoundBucket, StoreGuard};
@@ -83,7 +83,7 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// callers.
     pub(crate) fn close_outside(&self, hash: u64) {
         let (lines, origin) = (&self.parts().lines, Origin::Overflow(hash));
-        if lines.are_made() {
+        if self.waits_outside() {
             let mut shard = lines.of(origin);
             shard.entered += 1;
             shard.touch(origin, |id, line| {
@@ -95,7 +95,15 @@ impl<K: Hash + Eq> Keyspace<K> {
 
     /// Wakes the callers of the lines that were closed as the key entered the store.
     pub(crate) fn wake_outside(&self, pin: &StoreGuard<'_, K>, hash: u64) {
-        self.serve_lines(pin, Some(Origin::Overflow(hash)));
+        if self.waits_outside() {
+            self.serve_lines(pin, Some(Origin::Overflow(hash)));
+        }
+    }
+
+    /// Returns whether a caller may wait for an overflow bucket. Its line is made after the bucket.
+    fn waits_outside(&self) -> bool {
+        let Parts { lines, overflow, .. } = self.parts();
+        lines.are_made() && overflow.are_made()
     }
 
     /// Serves the lines of an entry, or of all entries. Once it is removed, callers that are not

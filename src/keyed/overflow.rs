@@ -147,6 +147,11 @@ impl OverflowBuckets {
         }
     }
 
+    /// Returns whether a key may have been charged outside of the store.
+    pub(crate) fn are_made(&self) -> bool {
+        self.own.get().is_some() || self.plans.get().is_some()
+    }
+
     /// Makes the set of a plan, or the limiter's own, and returns its buckets. They are none if all
     /// sets are of other plans, whose keys without room are denied.
     pub(crate) fn made_for(&self, plan: Option<Quota>) -> &[Bucket] {
