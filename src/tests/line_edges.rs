@@ -252,8 +252,8 @@ fn callers_keep_their_order_when_their_key_is_forgotten() {
     }
 }
 
-/// The callers wait for an overflow bucket until their key enters the store, and then for its own
-/// bucket: each has its token when it was told, and nobody has more.
+/// Forty callers wait for an overflow bucket until their key enters the store, and then for its own
+/// bucket. Each has its one token at the time that it was told.
 #[test]
 fn callers_keep_their_turns_when_their_key_finds_room() {
     for debt in [None, Some(3), Some(100)] {
