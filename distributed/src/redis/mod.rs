@@ -1,16 +1,21 @@
 //! Redis: one server, or a cluster.
 //!
+//! The counts of `envoyproxy/ratelimit` are another layout: `incr.rs`.
+//!
 //! A script on the server runs the steps of many buckets in one round trip. A bucket is a string of
 //! 21 bytes that expires when it is full.
 
 mod all_command;
 pub(crate) mod builder;
+mod chain;
 mod cluster;
 mod command;
 mod connection;
 mod count_command;
 mod errors;
 pub mod fuzzing;
+pub(crate) mod incr;
+mod incr_command;
 mod link;
 mod node;
 mod script;

@@ -7,6 +7,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use tokio::task::JoinHandle;
 
+use super::chain::Chain;
 use super::cluster::Cluster;
 use super::errors::Failure;
 use super::link::{Limits, Link};
@@ -88,6 +89,18 @@ impl Server {
                 let slot = slot_of(&call.key);
                 tokio::spawn(async move { cluster.run(slot, &call).await })
             }
+        }
+    }
+
+    /// Sends the commands of all chains at once, in a task as [`run`](Server::run) does: one
+    /// pipeline for each node. Returns the chains in any order.
+    pub(crate) fn send(&self, mut chains: Vec<Chain>) -> JoinHandle<Vec<Chain>> {
+        match self.nodes.clone() {
+            Nodes::One(node) => tokio::spawn(async move {
+                node.send(&mut chains, false).await;
+                chains
+            }),
+            Nodes::Cluster(cluster) => tokio::spawn(async move { cluster.send(chains).await }),
         }
     }
 }

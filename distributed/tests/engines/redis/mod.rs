@@ -6,6 +6,8 @@ mod engine;
 mod errors;
 mod failover;
 mod fake;
+mod incr;
+mod incr_failures;
 mod restart;
 mod scripts;
 mod silence;
