@@ -17,6 +17,7 @@ use crate::tokens::requester::TokenTable;
 /// | `sqlite:PATH`, `sqlite::memory:` | `sqlite` |
 /// | `redis://HOST:PORT`, with TLS `rediss://`; `redis+unix://PATH`, or `unix://` | `redis` |
 /// | `redis+cluster://HOST:PORT,HOST:PORT`, with TLS `rediss+cluster://` | `redis` |
+/// | `redis+sentinel://HOST:PORT,HOST:PORT/MASTER`, with TLS `rediss+sentinel://` | `redis` |
 /// | `postgres://USER@HOST/DATABASE`, or `postgresql://` | `postgres` |
 /// | `mysql://USER@HOST/DATABASE`, or `mariadb://` | `mysql` |
 ///
@@ -29,7 +30,7 @@ use crate::tokens::requester::TokenTable;
 ///
 /// | engine | options |
 /// |---|---|
-/// | Redis | `prefix`, `cold_start_guard`, `connect_timeout_ms`, `response_timeout_ms` |
+/// | Redis | `prefix`, `cold_start_guard`, `connect_timeout_ms`, `response_timeout_ms`; of sentinels `sentinel_user`, `sentinel_password` |
 /// | PostgreSQL | `connections`, `connect_timeout_ms`, `statement_timeout_ms`, `lock_timeout_ms`, `synchronous_commit`, `unlogged` |
 /// | MariaDB | `connections`, `connect_timeout_ms`, `call_timeout_ms` |
 ///
@@ -52,12 +53,14 @@ pub enum AnyStore {
 }
 
 /// The schemes, each with its engine.
-const SCHEMES: [(&str, &str); 11] = [
+const SCHEMES: [(&str, &str); 13] = [
     ("sqlite", "sqlite"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+cluster", "redis"),
     ("rediss+cluster", "redis"),
+    ("redis+sentinel", "redis"),
+    ("rediss+sentinel", "redis"),
     ("redis+unix", "redis"),
     ("unix", "redis"),
     ("postgres", "postgres"),

@@ -45,12 +45,19 @@ impl Default for RedisStoreBuilder {
 }
 
 impl RedisStore {
-    /// Connects to a server or a cluster, with the settings of [`RedisStoreBuilder::default`].
+    /// Connects to a server, a cluster or a master, by [`RedisStoreBuilder::default`].
     ///
-    /// The URL is `redis://user:password@host:port/database`, of which all but the host has a
-    /// default, or `redis+cluster://user:password@host:port,host:port` with some nodes of a
-    /// cluster. `rediss` and `rediss+cluster` are with TLS: enable a feature of the crate `redis`,
-    /// such as `tokio-rustls-comp`, and install a crypto provider of rustls.
+    /// The URL is one of:
+    ///
+    /// * `redis://user:password@host:port/database`, of which all but the host has a default.
+    /// * `redis+cluster://user:password@host:port,host:port`, with some nodes of a cluster.
+    /// * `redis+sentinel://user:password@host:port,host:port/master/database`, with the sentinels
+    ///   of a master and its name. Each new connection asks all of them for the master, so a call
+    ///   after a failover finds it. The user and the password are those of the master; the query
+    ///   `?sentinel_user=..&sentinel_password=..` has those of the sentinels.
+    ///
+    /// `rediss`, `rediss+cluster` and `rediss+sentinel` are with TLS: enable a feature of the crate
+    /// `redis`, such as `tokio-rustls-comp`, and install a crypto provider of rustls.
     ///
     /// # Errors
     ///
@@ -117,7 +124,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Connects to a server or a cluster at a URL as of [`RedisStore::connect`].
+    /// Connects to a server, a cluster or a master at a URL as of [`RedisStore::connect`].
     ///
     /// # Errors
     ///

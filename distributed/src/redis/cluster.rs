@@ -13,10 +13,11 @@ use tokio::time::Instant;
 
 use super::chain::Chain;
 use super::errors::{Failure, is_of_connection};
-use super::link::{Limits, Link};
+use super::link::{Limits, Link, Route};
 use super::node::Node;
 use super::script::ScriptCall;
 use super::slots::{Address, Range, SLOTS, read_slots, slot_of};
+use super::urls::at;
 use crate::store::single::{Pending, Single};
 
 /// The most nodes that one call is sent to, by redirections.
@@ -229,14 +230,8 @@ impl Cluster {
             return Err((ErrorKind::ClusterConnectionNotFound, "a cluster of too many nodes").into());
         }
         let (host, port) = address.clone();
-        let to = match self.template.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        let client = Client::open(self.template.clone().set_addr(to))?;
-        let node = Node::new(Link::new(client, self.limits));
+        let client = Client::open(at(&self.template, host, port))?;
+        let node = Node::new(Link::new(Route::Server(client), self.limits));
         let member = Arc::new(Member { address: address.clone(), node });
         map.members.insert(address, Arc::clone(&member));
         Ok(member)

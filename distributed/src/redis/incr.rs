@@ -30,8 +30,8 @@ use crate::store::random::random;
 ///   `domain_key_value_`, of any length. The store writes its prefix before the key, and behind it
 ///   the begin in seconds since 1970 by the clock of **this process**. It is a multiple of the
 ///   period, whatever the offset of the spec: a week begins on a Thursday.
-/// * All that a call asks for is counted, by an `INCRBY` and an `EXPIRE`, also what is not granted.
-///   A call for no token is a `GET`.
+/// * All tokens that a call asks for are counted, by an `INCRBY` and an `EXPIRE`, also those that
+///   are not granted. A call for no token is a `GET`.
 /// * Tokens go back by a script that leaves no count below 0. The service has no such call. With
 ///   `of_us` 0 they belong to the present window.
 /// * The commands of all calls are one pipeline for each server, and all are sent at once. No
@@ -122,8 +122,8 @@ impl IncrStore {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Permanent`] with the reason: a bucket; a sliding window; one from the first
-    /// use; a month by the calendar; one that is not of whole seconds.
+    /// [`StoreErrorKind::Permanent`] with the reason: a bucket; a sliding window; one from the
+    /// first use; a month by the calendar; one that is not of whole seconds.
     pub fn check(law: &Law) -> Result<(), StoreError> {
         spec_of(law).map(drop).map_err(unlawful)
     }

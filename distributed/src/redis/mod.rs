@@ -1,4 +1,4 @@
-//! Redis: one server, or a cluster.
+//! Redis: one server, the master of some sentinels, or a cluster.
 //!
 //! The counts of `envoyproxy/ratelimit` are another layout: `incr.rs`.
 //!
@@ -19,6 +19,8 @@ mod incr_command;
 mod link;
 mod node;
 mod script;
+mod sentinels;
 mod server;
 mod slots;
 pub(crate) mod store;
+mod urls;

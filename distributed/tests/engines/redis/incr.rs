@@ -1,4 +1,4 @@
-//! The counts of envoyproxy/ratelimit, beside a small program that writes what that service writes.
+//! The counts of envoyproxy/ratelimit, beside a small program that writes as that service does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl TestClock {
     }
 }
 
-/// What the service does for a descriptor: `src/limiter/cache_key.go` makes the key,
+/// The writes of the service for a descriptor: `src/limiter/cache_key.go` makes the key,
 /// `src/redis/fixed_cache_impl.go` sends the commands.
 pub(super) struct Reference(pub(super) Vec<Connection>);
 

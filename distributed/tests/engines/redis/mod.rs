@@ -10,6 +10,7 @@ mod incr;
 mod incr_failures;
 mod restart;
 mod scripts;
+mod sentinels;
 mod silence;
 
 use crate::engine::Engine;
