@@ -21,16 +21,18 @@ use crate::tokens::requester::TokenTable;
 /// | `postgres://USER@HOST/DATABASE`, or `postgresql://` | `postgres` |
 /// | `mysql://USER@HOST/DATABASE`, or `mariadb://` | `mysql` |
 ///
-/// TLS to Redis needs a TLS feature of the crate `redis`, such as `tokio-rustls-comp`, and a crypto
-/// provider of rustls. TLS to PostgreSQL needs the type of the store: a URL with `sslmode=require`
-/// is an error.
+/// TLS to Redis needs the feature `redis-tls`. It is that of rustls, by `ring` unless the program
+/// has installed another crypto provider. TLS to PostgreSQL needs the type of the store: a URL with
+/// `sslmode=require` is an error.
 ///
 /// The query of the URL may have options of the store, beside those of its client. Times are in
 /// milliseconds, as in `redis://localhost?prefix=shop:&cold_start_guard=true`:
 ///
 /// | engine | options |
 /// |---|---|
-/// | Redis | `prefix`, `cold_start_guard`, `connect_timeout_ms`, `response_timeout_ms`; of sentinels `sentinel_user`, `sentinel_password` |
+/// | Redis | `prefix`, `cold_start_guard`, `connect_timeout_ms`, `response_timeout_ms` |
+/// | Redis, of sentinels | `sentinel_user`, `sentinel_password` |
+/// | Redis, with TLS | `tls_ca`, `tls_cert`, `tls_key` (PEM files), `tls_skip_hostname` |
 /// | PostgreSQL | `connections`, `connect_timeout_ms`, `statement_timeout_ms`, `lock_timeout_ms`, `synchronous_commit`, `unlogged` |
 /// | MariaDB | `connections`, `connect_timeout_ms`, `call_timeout_ms` |
 ///

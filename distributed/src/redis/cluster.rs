@@ -231,7 +231,7 @@ impl Cluster {
         }
         let (host, port) = address.clone();
         let client = Client::open(at(&self.template, host, port))?;
-        let node = Node::new(Link::new(Route::Server(client), self.limits));
+        let node = Node::new(Link::new(Route::Server(Box::new(client)), self.limits));
         let member = Arc::new(Member { address: address.clone(), node });
         map.members.insert(address, Arc::clone(&member));
         Ok(member)

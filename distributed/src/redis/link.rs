@@ -21,7 +21,7 @@ pub(crate) struct Limits {
 /// The way to a server.
 #[derive(Clone)]
 pub(crate) enum Route {
-    Server(Client),
+    Server(Box<Client>),
     /// The sentinels, which each new connection asks for the master.
     Sentinels(Arc<Sentinels>),
 }

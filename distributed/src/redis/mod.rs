@@ -23,4 +23,10 @@ mod sentinels;
 mod server;
 mod slots;
 pub(crate) mod store;
+#[cfg(feature = "redis-tls")]
+mod tls;
+#[cfg(not(feature = "redis-tls"))]
+#[path = "no_tls.rs"]
+mod tls;
+mod tls_files;
 mod urls;

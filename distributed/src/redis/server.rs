@@ -14,6 +14,7 @@ use super::node::Node;
 use super::script::ScriptCall;
 use super::sentinels::Sentinels;
 use super::slots::{SLOTS, slot_of, tag_of};
+use super::tls_files::TlsFiles;
 use super::urls::Servers;
 
 /// A server or a cluster.
@@ -37,9 +38,9 @@ impl Server {
     }
 
     /// Returns the servers at a URL, to which the first call connects.
-    pub(crate) fn open(url: &str, limits: Limits) -> RedisResult<Server> {
-        Ok(match Servers::read(url)? {
-            Servers::One(info) => Server::of(Link::new(Route::Server(Client::open(info)?), limits)),
+    pub(crate) fn open(url: &str, limits: Limits, tls: &TlsFiles) -> RedisResult<Server> {
+        Ok(match Servers::read(url, tls)? {
+            Servers::One(info) => Server::of(Link::new(Route::Server(Box::new(Client::open(info)?)), limits)),
             Servers::Sentinels { sentinels, name, master } => {
                 let sentinels = Sentinels::new(sentinels, name, master)?;
                 Server::of(Link::new(Route::Sentinels(Arc::new(sentinels)), limits))

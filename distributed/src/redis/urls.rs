@@ -3,6 +3,9 @@
 use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult};
 
+use super::tls::secured;
+use super::tls_files::TlsFiles;
+
 /// The port of a sentinel without one in its URL.
 const SENTINEL_PORT: u16 = 26_379;
 
@@ -23,15 +26,15 @@ pub(crate) enum Servers {
 impl Servers {
     /// Reads an address, such as `redis://user:password@host:6379/0`, `redis+cluster://a,b,c` or
     /// `redis+sentinel://a,b,c/master/0`.
-    pub(crate) fn read(url: &str) -> RedisResult<Servers> {
+    pub(crate) fn read(url: &str, tls: &TlsFiles) -> RedisResult<Servers> {
         if let Some((scheme, rest)) = url.split_once("+cluster://") {
             let Parts { login, hosts, path, .. } = Parts::of(rest);
-            let node = |host| info(&format!("{scheme}://{login}{host}{path}"));
+            let node = |host| info(&format!("{scheme}://{login}{host}{path}"), tls);
             return hosts.split(',').map(node).collect::<RedisResult<_>>().map(Servers::Cluster);
         }
         match url.split_once("+sentinel://") {
-            Some((scheme, rest)) => sentinels(scheme, &Parts::of(rest)),
-            None => info(url).map(Servers::One),
+            Some((scheme, rest)) => sentinels(scheme, &Parts::of(rest), tls),
+            None => info(url, tls).map(Servers::One),
         }
     }
 }
@@ -53,7 +56,7 @@ impl<'u> Parts<'u> {
     }
 }
 
-fn sentinels(scheme: &str, parts: &Parts<'_>) -> RedisResult<Servers> {
+fn sentinels(scheme: &str, parts: &Parts<'_>, tls: &TlsFiles) -> RedisResult<Servers> {
     let invalid = |text| RedisError::from((ErrorKind::InvalidClientConfig, text));
     let (path, query) = parts.path.split_once('?').unwrap_or((parts.path, ""));
     let mut path = path.trim_start_matches('/').splitn(2, '/');
@@ -69,7 +72,8 @@ fn sentinels(scheme: &str, parts: &Parts<'_>) -> RedisResult<Servers> {
     }
     let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
     // The address is that which a sentinel tells.
-    let master = info(&format!("{scheme}://{}localhost/{}{query}", parts.login, path.next().unwrap_or("")))?;
+    let database = path.next().unwrap_or("");
+    let master = info(&format!("{scheme}://{}localhost/{database}{query}", parts.login), tls)?;
     let login = if password.is_empty() { String::new() } else { format!("{user}:{password}@") };
     let sentinel = |host: &str| {
         if host.is_empty() {
@@ -77,14 +81,15 @@ fn sentinels(scheme: &str, parts: &Parts<'_>) -> RedisResult<Servers> {
         }
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
-        info(&format!("{scheme}://{login}{host}{port}"))
+        info(&format!("{scheme}://{login}{host}{port}"), tls)
     };
     let sentinels = parts.hosts.split(',').map(sentinel).collect::<RedisResult<_>>()?;
     Ok(Servers::Sentinels { sentinels, name: name.to_owned(), master })
 }
 
-fn info(url: &str) -> RedisResult<ConnectionInfo> {
-    Ok(url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+fn info(url: &str, tls: &TlsFiles) -> RedisResult<ConnectionInfo> {
+    let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    secured(info, tls)
 }
 
 /// Returns the same settings at another address.
@@ -104,7 +109,7 @@ mod tests {
 
     /// Returns the addresses of the sentinels, the name, and the database and login of the master.
     fn read(url: &str) -> RedisResult<(Vec<String>, String, String)> {
-        let Servers::Sentinels { sentinels, name, master } = Servers::read(url)? else {
+        let Servers::Sentinels { sentinels, name, master } = Servers::read(url, &TlsFiles::default())? else {
             panic!("{url}");
         };
         let login = |info: &ConnectionInfo| {

@@ -12,6 +12,8 @@ mod restart;
 mod scripts;
 mod sentinels;
 mod silence;
+#[cfg(feature = "redis-tls")]
+mod tls;
 
 use crate::engine::Engine;
 use engine::Keys;
