@@ -34,8 +34,8 @@ use crate::store::random::random;
 ///   are not granted. A call for no token is a `GET`.
 /// * Tokens go back by a script that leaves no count below 0. The service has no such call. With
 ///   `of_us` 0 they belong to the present window.
-/// * The commands of all calls are one pipeline for each server, and all are sent at once. No
-///   `INCRBY` is sent twice.
+/// * The commands of all calls are one pipeline for each server, and all are sent at once. An
+///   `INCRBY` is sent again only to another node of a cluster, if the first one did not run it.
 ///
 /// The laws are fixed windows of whole seconds. Any other one is an error of its call: see
 /// [`check`](IncrStore::check).
