@@ -1,4 +1,4 @@
-//! The variables of envoyproxy/ratelimit for its Redis: the URLs, and the sentences on wrong values.
+//! The variables of the Redis of envoyproxy/ratelimit: the URLs, and the sentences on wrong values.
 
 use std::time::Duration;
 
