@@ -17,12 +17,13 @@ use crate::tokens::requester::TokenTable;
 /// | `sqlite:PATH`, `sqlite::memory:` | `sqlite` |
 /// | `redis://HOST:PORT`, with TLS `rediss://`; `redis+unix://PATH`, or `unix://` | `redis` |
 /// | `redis+cluster://HOST:PORT,HOST:PORT`, with TLS `rediss+cluster://` | `redis` |
+/// | `redis+sentinel://HOST:PORT,HOST:PORT/MASTER`, with TLS `rediss+sentinel://` | `redis` |
 /// | `postgres://USER@HOST/DATABASE`, or `postgresql://` | `postgres` |
 /// | `mysql://USER@HOST/DATABASE`, or `mariadb://` | `mysql` |
 ///
-/// TLS to Redis needs a TLS feature of the crate `redis`, such as `tokio-rustls-comp`, and a crypto
-/// provider of rustls. TLS to PostgreSQL needs the type of the store: a URL with `sslmode=require`
-/// is an error.
+/// TLS to Redis needs the feature `redis-tls`. It is that of rustls, by `ring` unless the program
+/// has installed another crypto provider. TLS to PostgreSQL needs the type of the store: a URL with
+/// `sslmode=require` is an error.
 ///
 /// The query of the URL may have options of the store, beside those of its client. Times are in
 /// milliseconds, as in `redis://localhost?prefix=shop:&cold_start_guard=true`:
@@ -30,6 +31,8 @@ use crate::tokens::requester::TokenTable;
 /// | engine | options |
 /// |---|---|
 /// | Redis | `prefix`, `cold_start_guard`, `connect_timeout_ms`, `response_timeout_ms` |
+/// | Redis, of sentinels | `sentinel_user`, `sentinel_password` |
+/// | Redis, with TLS | `tls_ca`, `tls_cert`, `tls_key` (PEM files), `tls_skip_hostname` |
 /// | PostgreSQL | `connections`, `connect_timeout_ms`, `statement_timeout_ms`, `lock_timeout_ms`, `synchronous_commit`, `unlogged` |
 /// | MariaDB | `connections`, `connect_timeout_ms`, `call_timeout_ms` |
 ///
@@ -52,12 +55,14 @@ pub enum AnyStore {
 }
 
 /// The schemes, each with its engine.
-const SCHEMES: [(&str, &str); 11] = [
+const SCHEMES: [(&str, &str); 13] = [
     ("sqlite", "sqlite"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+cluster", "redis"),
     ("rediss+cluster", "redis"),
+    ("redis+sentinel", "redis"),
+    ("rediss+sentinel", "redis"),
     ("redis+unix", "redis"),
     ("unix", "redis"),
     ("postgres", "postgres"),

@@ -64,7 +64,7 @@ pub mod _from_incr {}
 #[doc(hidden)]
 pub use crate::redis::fuzzing as redis_fuzzing;
 #[cfg(feature = "redis")]
-pub use crate::redis::{builder::RedisStoreBuilder, store::RedisStore};
+pub use crate::redis::{builder::RedisStoreBuilder, incr::IncrStore, store::RedisStore};
 #[cfg(feature = "http")]
 pub use http::shared_key::{SharedDigest, SharedHeaderKey};
 #[cfg(feature = "mysql")]

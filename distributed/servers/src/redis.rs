@@ -1,5 +1,7 @@
 //! Redis: a server, a server with a replica, a cluster.
 
+pub mod sentinels;
+
 use std::fs::File;
 use std::io;
 use std::process::{Command, Stdio};
@@ -13,6 +15,9 @@ use crate::wire::{Reply, command};
 
 /// The longest time until a server answers.
 const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// The file of a sentinel's settings, in its folder.
+const SENTINEL: &str = "sentinel.conf";
 
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -60,7 +65,10 @@ impl Redis {
     }
 
     fn start_at(port: u16, options: &[&str]) -> io::Result<Redis> {
-        let folder = TempDir::with_prefix("tollgate-redis-")?;
+        Redis::start_in(TempDir::with_prefix("tollgate-redis-")?, port, options)
+    }
+
+    fn start_in(folder: TempDir, port: u16, options: &[&str]) -> io::Result<Redis> {
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
         let process = launch(port, &options, &folder)?;
         let mut server = Redis { process, port, options, folder };
@@ -139,6 +147,10 @@ fn launch(port: u16, options: &[String], folder: &TempDir) -> io::Result<Process
     let program = find_program("redis-server", &[]).ok_or(io::ErrorKind::NotFound)?;
     let log = File::create(folder.path().join("log"))?;
     let mut command = Command::new(program);
+    let settings = folder.path().join(SENTINEL);
+    if settings.exists() {
+        command.arg(settings).arg("--sentinel");
+    }
     command.args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--port"]).arg(port.to_string());
     command.arg("--dir").arg(folder.path()).args(options);
     command.stdout(Stdio::from(log.try_clone()?)).stderr(Stdio::from(log));

@@ -1,8 +1,6 @@
 //! The parts of a limiter that do not depend on its keys.
 
-use std::collections::hash_map::RandomState;
 use std::fmt::{Arguments, Display};
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -25,6 +23,7 @@ use crate::store::breaker::{Change, Pauses};
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::lanes::{Lane, Lanes};
 use crate::store::op::Store;
+use crate::store::random::random;
 
 /// A decision of a shared limit, with its source.
 pub type Decision = Result<Sourced<Granted>, Sourced<Denied>>;
@@ -198,5 +197,5 @@ impl<S: Store> Shared<S> {
 
 /// Returns a random number from 0 to 1.
 fn jitter() -> f64 {
-    RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
+    random() as f64 / u64::MAX as f64
 }

@@ -10,6 +10,7 @@ use super::errors::Failure;
 use super::link::{Limits, Link};
 use super::server::Server;
 use super::store::RedisStore;
+use super::tls_files::TlsFiles;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::url_options::UrlOptions;
 
@@ -35,22 +36,30 @@ pub struct RedisStoreBuilder {
     prefix: Vec<u8>,
     guard: bool,
     limits: Limits,
+    tls: TlsFiles,
 }
 
 impl Default for RedisStoreBuilder {
     fn default() -> RedisStoreBuilder {
         let limits = Limits { connect: Duration::from_millis(500), response: Duration::from_millis(500) };
-        RedisStoreBuilder { prefix: b"tollgate:".to_vec(), guard: false, limits }
+        RedisStoreBuilder { prefix: b"tollgate:".to_vec(), guard: false, limits, tls: TlsFiles::default() }
     }
 }
 
 impl RedisStore {
-    /// Connects to a server or a cluster, with the settings of [`RedisStoreBuilder::default`].
+    /// Connects to a server, a cluster or a master, by [`RedisStoreBuilder::default`].
     ///
-    /// The URL is `redis://user:password@host:port/database`, of which all but the host has a
-    /// default, or `redis+cluster://user:password@host:port,host:port` with some nodes of a
-    /// cluster. `rediss` and `rediss+cluster` are with TLS: enable a feature of the crate `redis`,
-    /// such as `tokio-rustls-comp`, and install a crypto provider of rustls.
+    /// The URL is one of:
+    ///
+    /// * `redis://user:password@host:port/database`, of which all but the host has a default.
+    /// * `redis+cluster://user:password@host:port,host:port`, with some nodes of a cluster.
+    /// * `redis+sentinel://user:password@host:port,host:port/master/database`, with the sentinels
+    ///   of a master and its name. Each new connection asks all of them for the master, so a call
+    ///   after a failover finds it. The user and the password are those of the master; the query
+    ///   `?sentinel_user=..&sentinel_password=..` has those of the sentinels.
+    ///
+    /// `rediss`, `rediss+cluster` and `rediss+sentinel` are with TLS, by the feature `redis-tls`.
+    /// [`AnyStore::open`](crate::AnyStore::open) takes certificates as options of the URL.
     ///
     /// # Errors
     ///
@@ -65,16 +74,35 @@ impl RedisStore {
     }
 }
 
+/// The options of a URL.
+const OPTIONS: [&str; 8] = [
+    "prefix",
+    "cold_start_guard",
+    "connect_timeout_ms",
+    "response_timeout_ms",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "tls_skip_hostname",
+];
+
 /// Returns a store at a URL with options, which connects at its first call.
 pub(crate) fn open(url: &str) -> Result<RedisStore, StoreError> {
-    let names = ["prefix", "cold_start_guard", "connect_timeout_ms", "response_timeout_ms"];
-    let (url, options) = UrlOptions::split(url, &names);
+    let (url, options) = UrlOptions::split(url, &OPTIONS);
     let mut builder = RedisStore::builder();
     let mut prefix = String::from_utf8_lossy(&builder.prefix).into_owned();
     options.set("prefix", &mut prefix)?;
     options.set("cold_start_guard", &mut builder.guard)?;
     options.set_time("connect_timeout_ms", &mut builder.limits.connect)?;
     options.set_time("response_timeout_ms", &mut builder.limits.response)?;
+    for (name, path) in [
+        ("tls_ca", &mut builder.tls.ca),
+        ("tls_cert", &mut builder.tls.cert),
+        ("tls_key", &mut builder.tls.key),
+    ] {
+        options.set(name, path)?;
+    }
+    options.set("tls_skip_hostname", &mut builder.tls.skip_hostname)?;
     builder.prefix(prefix).lazy(&url)
 }
 
@@ -117,7 +145,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Connects to a server or a cluster at a URL as of [`RedisStore::connect`].
+    /// Connects to a server, a cluster or a master at a URL as of [`RedisStore::connect`].
     ///
     /// # Errors
     ///
@@ -137,7 +165,7 @@ impl RedisStoreBuilder {
     /// [`StoreErrorKind::Permanent`] if the URL or the prefix is wrong.
     pub fn lazy(self, url: &str) -> Result<RedisStore, StoreError> {
         self.check()?;
-        let server = Server::open(url, self.limits).map_err(Failure::not_sent)?;
+        let server = Server::open(url, self.limits, &self.tls).map_err(Failure::not_sent)?;
         Ok(RedisStore::new(Arc::new(server), self.prefix, self.guard))
     }
 

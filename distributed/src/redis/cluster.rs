@@ -11,11 +11,13 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Redis
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::chain::Chain;
 use super::errors::{Failure, is_of_connection};
-use super::link::{Limits, Link};
+use super::link::{Limits, Link, Route};
 use super::node::Node;
 use super::script::ScriptCall;
-use super::slots::{Address, Range, SLOTS, read_slots};
+use super::slots::{Address, Range, SLOTS, read_slots, slot_of};
+use super::urls::at;
 use crate::store::single::{Pending, Single};
 
 /// The most nodes that one call is sent to, by redirections.
@@ -34,6 +36,22 @@ const MAX_NODES: usize = 4_000;
 struct Member {
     address: Address,
     node: Node,
+}
+
+/// Chains that one node is sent in a pipeline.
+struct NodePart {
+    member: Arc<Member>,
+    asking: bool,
+    chains: Vec<Chain>,
+}
+
+/// Adds a chain to the part of a node.
+fn add(parts: &mut Vec<NodePart>, member: Arc<Member>, asking: bool, chain: Chain) {
+    let is_same = |part: &&mut NodePart| part.asking == asking && Arc::ptr_eq(&part.member, &member);
+    match parts.iter_mut().find(is_same) {
+        Some(part) => part.chains.push(chain),
+        None => parts.push(NodePart { member, asking, chains: vec![chain] }),
+    }
 }
 
 #[derive(Default)]
@@ -99,7 +117,72 @@ impl Cluster {
             let address = resolved(redirect.address, &member);
             member = self.redirected(slot, address, asking).map_err(Failure::not_sent)?;
         }
-        Err(Failure::not_sent((ErrorKind::ClusterConnectionNotFound, "each node names another one").into()))
+        Err(circle())
+    }
+
+    /// Sends the commands of all chains at once, in one pipeline for each node. A chain that a node
+    /// answers with a redirection goes on at the other node: the first one did not run the rest.
+    pub(crate) async fn send(self: &Arc<Self>, chains: Vec<Chain>) -> Vec<Chain> {
+        let mut ended = Vec::new();
+        let mut parts = self.parts(chains, &mut ended).await;
+        for _ in 0..MAX_REDIRECTS {
+            let mut sent = JoinSet::new();
+            for NodePart { member, asking, mut chains } in std::mem::take(&mut parts) {
+                sent.spawn(async move {
+                    member.node.send(&mut chains, asking).await;
+                    (member, chains)
+                });
+            }
+            while let Some(answered) = sent.join_next().await {
+                let Ok((member, chains)) = answered else { continue };
+                for chain in chains {
+                    match self.next_of(&chain, &member) {
+                        None => ended.push(chain),
+                        Some(Ok((member, asking))) => add(&mut parts, member, asking, chain),
+                        Some(Err(error)) => ended.push(chain.failed(Failure::not_sent(error))),
+                    }
+                }
+            }
+        }
+        ended.extend(parts.into_iter().flat_map(|part| part.chains).map(|chain| chain.failed(circle())));
+        ended
+    }
+
+    /// Returns the chains by the masters of their slots. Chains without a master have ended.
+    async fn parts(self: &Arc<Self>, chains: Vec<Chain>, ended: &mut Vec<Chain>) -> Vec<NodePart> {
+        let mut parts = Vec::new();
+        let mut lacking: Option<RedisError> = None;
+        for chain in chains {
+            let known = self.map().masters.get(usize::from(slot_of(&chain.key))).cloned().flatten();
+            let master = match (known, &lacking) {
+                (Some(master), _) => Ok(master),
+                // One look is for all of them.
+                (None, Some(error)) => Err(error.clone()),
+                (None, None) => self.master(slot_of(&chain.key)).await,
+            };
+            match master {
+                Ok(master) => add(&mut parts, master, false, chain),
+                Err(error) => {
+                    lacking = Some(error.clone());
+                    ended.push(chain.failed(Failure::not_sent(error)));
+                }
+            }
+        }
+        parts
+    }
+
+    /// Returns the node that has the rest of a chain after a redirection, and whether it is for
+    /// this chain only.
+    fn next_of(self: &Arc<Self>, chain: &Chain, asked: &Member) -> Option<RedisResult<(Arc<Member>, bool)>> {
+        let failure = chain.failure()?;
+        let Some(redirect) = failure.redirect() else {
+            if is_of_connection(&failure.error) {
+                self.look_soon(&mut self.map());
+            }
+            return None;
+        };
+        let (asking, address) = (redirect.asking, resolved(redirect.address, asked));
+        Some(self.redirected(slot_of(&chain.key), address, asking).map(|member| (member, asking)))
     }
 
     /// Returns the lane of a slot: the first slot of the same master, as of the last look. So a
@@ -147,14 +230,8 @@ impl Cluster {
             return Err((ErrorKind::ClusterConnectionNotFound, "a cluster of too many nodes").into());
         }
         let (host, port) = address.clone();
-        let to = match self.template.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        let client = Client::open(self.template.clone().set_addr(to))?;
-        let node = Node::new(Link::new(client, self.limits));
+        let client = Client::open(at(&self.template, host, port))?;
+        let node = Node::new(Link::new(Route::Server(Box::new(client)), self.limits));
         let member = Arc::new(Member { address: address.clone(), node });
         map.members.insert(address, Arc::clone(&member));
         Ok(member)
@@ -246,6 +323,10 @@ async fn ask(member: Arc<Member>) -> RedisResult<(Arc<Member>, Vec<Range>)> {
 /// Returns an address from a node's answer. Without a host, the host is that of the node.
 fn resolved((host, port): Address, asked: &Member) -> Address {
     if host.is_empty() || host == "?" { (asked.address.0.clone(), port) } else { (host, port) }
+}
+
+fn circle() -> Failure {
+    Failure::not_sent((ErrorKind::ClusterConnectionNotFound, "each node names another one").into())
 }
 
 fn no_master() -> RedisError {

@@ -7,17 +7,23 @@ use std::sync::Arc;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, ErrorKind, Pipeline, RedisResult, Value};
 
-type ValueFuture<'a> = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send + 'a>>;
+type AnswerFuture<'a, T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send + 'a>>;
 
 /// A connection of the caller, of any type.
 pub(crate) trait Foreign: Send + Sync {
-    fn request<'a>(&'a self, command: &'a Cmd) -> ValueFuture<'a>;
+    fn request<'a>(&'a self, command: &'a Cmd) -> AnswerFuture<'a, Value>;
+    fn request_all<'a>(&'a self, pipeline: &'a Pipeline) -> AnswerFuture<'a, Vec<Value>>;
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync> Foreign for C {
-    fn request<'a>(&'a self, command: &'a Cmd) -> ValueFuture<'a> {
+    fn request<'a>(&'a self, command: &'a Cmd) -> AnswerFuture<'a, Value> {
         let mut connection = self.clone();
         Box::pin(async move { connection.req_packed_command(command).await })
+    }
+
+    fn request_all<'a>(&'a self, pipeline: &'a Pipeline) -> AnswerFuture<'a, Vec<Value>> {
+        let mut connection = self.clone();
+        Box::pin(async move { connection.req_packed_commands(pipeline, 0, pipeline.len()).await })
     }
 }
 
@@ -40,6 +46,16 @@ impl Connection {
             Connection::Foreign(connection) => connection.request(command).await,
         };
         value?.extract_error()
+    }
+
+    /// Sends commands at once, and returns an answer or an error of the server for each.
+    pub(crate) async fn request_all(&self, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
+        match self {
+            Connection::Own(connection) => {
+                connection.clone().send_packed_commands(pipeline, 0, pipeline.len()).await
+            }
+            Connection::Foreign(connection) => connection.request_all(pipeline).await,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::slots::{Address, read_address};
 use crate::store::error::{StoreError, StoreErrorKind};
 
 /// The error of a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) error: RedisError,
     /// Whether the call may have reached the server.
@@ -31,6 +31,15 @@ impl Failure {
     pub(crate) fn bad_key(&self) -> Option<usize> {
         let detail = (self.error.code() == Some("BADSTATE")).then(|| self.error.detail())??;
         detail.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Tells whether a key holds a value that is no number, or the largest one.
+    pub(crate) fn is_of_value(&self) -> bool {
+        let detail = self.error.detail().unwrap_or_default();
+        match code(&self.error) {
+            Some("ERR") => is_no_number(detail),
+            code => code == Some("WRONGTYPE"),
+        }
     }
 
     /// Returns the redirection of a call that the node did not run.
@@ -73,10 +82,10 @@ impl From<Failure> for StoreError {
 }
 
 /// Tells whether a new connection may succeed: after a loss, after a silence, or if the server
-/// refuses writes.
+/// refuses writes or loads its data.
 pub(crate) fn is_of_connection(error: &RedisError) -> bool {
     match code(error) {
-        Some(code) => matches!(code, "READONLY" | "MASTERDOWN" | "NOAUTH"),
+        Some(code) => matches!(code, "LOADING" | "MASTERDOWN" | "NOAUTH" | "READONLY"),
         None => error.kind() != ErrorKind::Client,
     }
 }
@@ -106,8 +115,14 @@ fn kind_of_code(code: &str, detail: &str) -> StoreErrorKind {
             StoreErrorKind::Permanent
         }
         "ERR" if detail.contains("max number of clients") => StoreErrorKind::Refused,
+        "ERR" if is_no_number(detail) => StoreErrorKind::Permanent,
         "ERR" if detail.contains("nknown command") || detail.contains("script") => StoreErrorKind::Permanent,
         // The errors of a proxy are unknown codes, and it may have passed the call on.
         _ => StoreErrorKind::Unknown,
     }
+}
+
+/// Tells whether an error is that of an `INCRBY` on a text, or beyond 2^63.
+fn is_no_number(detail: &str) -> bool {
+    detail.contains("not an integer") || detail.contains("would overflow")
 }

@@ -8,6 +8,7 @@ use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 use tokio::time::timeout;
 
 use super::connection::Connection;
+use super::sentinels::Sentinels;
 use crate::store::single::Single;
 
 /// The longest time to a connection, and to an answer.
@@ -15,6 +16,14 @@ use crate::store::single::Single;
 pub(crate) struct Limits {
     pub(crate) connect: Duration,
     pub(crate) response: Duration,
+}
+
+/// The way to a server.
+#[derive(Clone)]
+pub(crate) enum Route {
+    Server(Box<Client>),
+    /// The sentinels, which each new connection asks for the master.
+    Sentinels(Arc<Sentinels>),
 }
 
 /// A connection, and its number in the order of creation.
@@ -34,21 +43,21 @@ struct LinkState {
 /// The link to a server. At most one task makes a connection.
 pub(crate) struct Link {
     /// `None` on a connection of the caller, which reconnects by itself or never.
-    client: Option<Client>,
+    source: Option<Route>,
     limits: Limits,
     state: Mutex<LinkState>,
 }
 
 impl Link {
     /// Returns a link that connects at its first use.
-    pub(crate) fn new(client: Client, limits: Limits) -> Link {
-        Link { client: Some(client), limits, state: Mutex::default() }
+    pub(crate) fn new(source: Route, limits: Limits) -> Link {
+        Link { source: Some(source), limits, state: Mutex::default() }
     }
 
     /// Returns a link on one connection, which is never replaced.
     pub(crate) fn of(connection: Connection, limits: Limits) -> Link {
         let current = Some(Live { connection, number: 0 });
-        Link { client: None, limits, state: Mutex::new(LinkState { current, ..LinkState::default() }) }
+        Link { source: None, limits, state: Mutex::new(LinkState { current, ..LinkState::default() }) }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -59,9 +68,9 @@ impl Link {
     pub(crate) async fn get(self: &Arc<Self>) -> RedisResult<Live> {
         let next = {
             let mut state = self.state();
-            match (&state.current, &self.client) {
+            match (&state.current, &self.source) {
                 (Some(live), _) => return Ok(live.clone()),
-                (None, Some(client)) => state.next.join(|| Arc::clone(self).connect(client.clone())),
+                (None, Some(source)) => state.next.join(|| Arc::clone(self).connect(source.clone())),
                 (None, None) => return Err(io::Error::from(io::ErrorKind::NotConnected).into()),
             }
         };
@@ -71,7 +80,7 @@ impl Link {
     /// Takes a connection out of use.
     pub(crate) fn retire(&self, failed: &Live) {
         let mut state = self.state();
-        if self.client.is_some() && state.current.as_ref().is_some_and(|live| live.number == failed.number) {
+        if self.source.is_some() && state.current.as_ref().is_some_and(|live| live.number == failed.number) {
             state.current = None;
         }
     }
@@ -80,11 +89,16 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(self: Arc<Self>, client: Client) -> RedisResult<Live> {
+    async fn connect(self: Arc<Self>, source: Route) -> RedisResult<Live> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limits.connect))
             .set_response_timeout(Some(self.limits.response));
-        let made = client.get_multiplexed_async_connection_with_config(&config);
+        let made = async {
+            match source {
+                Route::Server(client) => client.get_multiplexed_async_connection_with_config(&config).await,
+                Route::Sentinels(sentinels) => sentinels.connect(&config).await,
+            }
+        };
         let made = timeout(self.limits.connect, made).await;
         let made = made.unwrap_or_else(|elapsed| Err(io::Error::from(elapsed).into()));
         let mut state = self.state();

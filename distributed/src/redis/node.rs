@@ -8,6 +8,7 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::chain::{Chain, note_answers, pipeline_of};
 use super::command::numbers;
 use super::errors::{Failure, is_no_script, is_of_connection};
 use super::link::{Link, Live};
@@ -64,6 +65,23 @@ impl Node {
         self.request(&live, command, false, Ok).await
     }
 
+    /// Sends the rest of all chains in one pipeline, and notes the answers.
+    pub(crate) async fn send(&self, chains: &mut [Chain], asking: bool) {
+        let live = match self.link.get().await {
+            Ok(live) => live,
+            Err(error) => return fail_all(chains, Failure::not_sent(error)),
+        };
+        let pipeline = pipeline_of(chains, asking);
+        let answers = timeout(self.link.limits().response, live.connection.request_all(&pipeline)).await;
+        match answers.unwrap_or_else(|elapsed| Err(io::Error::from(elapsed).into())) {
+            Ok(answers) => note_answers(chains, answers, asking),
+            Err(error) => fail_all(chains, Failure::sent(error)),
+        }
+        if chains.iter().filter_map(Chain::failure).any(|failure| is_of_connection(&failure.error)) {
+            self.link.retire(&live);
+        }
+    }
+
     /// Loads a script into the server, unless another caller did since `seen`.
     async fn load(&self, script: &Script, live: &Live, seen: u64) -> RedisResult<()> {
         let _one = self.loading.lock().await;
@@ -89,4 +107,8 @@ impl Node {
         }
         answer
     }
+}
+
+fn fail_all(chains: &mut [Chain], failure: Failure) {
+    chains.iter_mut().for_each(|chain| chain.fail(failure.clone()));
 }

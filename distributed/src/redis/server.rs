@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisResult};
+use redis::{Client, RedisResult};
 use tokio::task::JoinHandle;
 
+use super::chain::Chain;
 use super::cluster::Cluster;
 use super::errors::Failure;
-use super::link::{Limits, Link};
+use super::link::{Limits, Link, Route};
 use super::node::Node;
 use super::script::ScriptCall;
+use super::sentinels::Sentinels;
 use super::slots::{SLOTS, slot_of, tag_of};
+use super::tls_files::TlsFiles;
+use super::urls::Servers;
 
 /// A server or a cluster.
 pub(crate) struct Server {
@@ -34,14 +37,19 @@ impl Server {
         Server { nodes: Nodes::One(Arc::new(Node::new(link))), single: AtomicBool::new(false) }
     }
 
-    /// Reads an address, such as `redis://user:password@host:6379/0`, or `redis+cluster://a,b,c`.
-    pub(crate) fn open(url: &str, limits: Limits) -> RedisResult<Server> {
-        let Some((scheme, nodes)) = url.split_once("+cluster://") else {
-            return Ok(Server::of(Link::new(Client::open(info(url)?)?, limits)));
-        };
-        let seeds = cluster_urls(scheme, nodes).iter().map(|url| info(url)).collect::<RedisResult<_>>()?;
-        let nodes = Nodes::Cluster(Arc::new(Cluster::new(seeds, limits)?));
-        Ok(Server { nodes, single: AtomicBool::new(true) })
+    /// Returns the servers at a URL, to which the first call connects.
+    pub(crate) fn open(url: &str, limits: Limits, tls: &TlsFiles) -> RedisResult<Server> {
+        Ok(match Servers::read(url, tls)? {
+            Servers::One(info) => Server::of(Link::new(Route::Server(Box::new(Client::open(info)?)), limits)),
+            Servers::Sentinels { sentinels, name, master } => {
+                let sentinels = Sentinels::new(sentinels, name, master)?;
+                Server::of(Link::new(Route::Sentinels(Arc::new(sentinels)), limits))
+            }
+            Servers::Cluster(seeds) => {
+                let nodes = Nodes::Cluster(Arc::new(Cluster::new(seeds, limits)?));
+                Server { nodes, single: AtomicBool::new(true) }
+            }
+        })
     }
 
     /// Waits for a connection.
@@ -90,17 +98,16 @@ impl Server {
             }
         }
     }
-}
 
-fn info(url: &str) -> RedisResult<ConnectionInfo> {
-    Ok(url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
-}
-
-/// Returns the addresses of `user:password@host:port,host:port/path`, one for each node.
-fn cluster_urls(scheme: &str, nodes: &str) -> Vec<String> {
-    let (login, nodes) = nodes.rsplit_once('@').map_or(("", nodes), |(login, nodes)| (login, nodes));
-    let end = nodes.find(['/', '?']).unwrap_or(nodes.len());
-    let (hosts, path) = nodes.split_at(end);
-    let at = if login.is_empty() { "" } else { "@" };
-    hosts.split(',').map(|host| format!("{scheme}://{login}{at}{host}{path}")).collect()
+    /// Sends the commands of all chains at once, in a task as [`run`](Server::run) does: one
+    /// pipeline for each node. Returns the chains in any order.
+    pub(crate) fn send(&self, mut chains: Vec<Chain>) -> JoinHandle<Vec<Chain>> {
+        match self.nodes.clone() {
+            Nodes::One(node) => tokio::spawn(async move {
+                node.send(&mut chains, false).await;
+                chains
+            }),
+            Nodes::Cluster(cluster) => tokio::spawn(async move { cluster.send(chains).await }),
+        }
+    }
 }

@@ -22,7 +22,8 @@ use crate::store::op::{Op, Store, in_turn, settle};
 /// The most keys of a command.
 const BATCH: usize = 64;
 
-/// Buckets and counts in Redis (6.2 or later): in one server, or in a cluster.
+/// Buckets and counts in Redis (6.2 or later): in one server, in the master of some sentinels, or
+/// in a cluster.
 ///
 /// Up to 64 calls of a batch are one command: a script, on the server's clock. On a cluster each
 /// call is a command of its own, and all are sent at once. A bucket expires when it is full, so the

@@ -89,6 +89,12 @@ pub trait Store: Sized + Send + Sync + 'static {
         0
     }
 
+    /// Returns the number of a call's lane, for a store whose lanes are not by the key alone. By
+    /// default it is that of its key.
+    fn lane_of(&self, op: &Op<'_>) -> u32 {
+        self.lane(op.key)
+    }
+
     /// Returns a key of a lane whose bucket is for probes. No limiter has an empty name, so by
     /// default `:probe` is a bucket of none.
     fn probe_key(&self, lane: u32) -> Vec<u8> {
@@ -113,6 +119,10 @@ impl<S: Store> Store for std::sync::Arc<S> {
 
     fn lane(&self, key: &[u8]) -> u32 {
         (**self).lane(key)
+    }
+
+    fn lane_of(&self, op: &Op<'_>) -> u32 {
+        (**self).lane_of(op)
     }
 
     fn probe_key(&self, lane: u32) -> Vec<u8> {

@@ -12,6 +12,8 @@ mod keys;
 mod limit_paths;
 pub(crate) mod options;
 mod pages;
+#[cfg_attr(not(test), expect(dead_code, reason = "the start reads them once it has a store"))]
+mod redis_variables;
 mod reload;
 mod room;
 pub(crate) mod run;

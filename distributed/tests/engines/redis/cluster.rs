@@ -15,7 +15,7 @@ use tollgate_test_servers::redis::{Cluster, redis_is_installed};
 
 use super::engine::{ONE, ask, connection, counted, taken};
 
-fn url_of(cluster: &Cluster) -> String {
+pub(crate) fn url_of(cluster: &Cluster) -> String {
     let hosts: Vec<String> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     format!("redis+cluster://{}", hosts.join(","))
 }

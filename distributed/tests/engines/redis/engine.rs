@@ -182,8 +182,16 @@ fn count_name(key: &[u8]) -> Vec<u8> {
 }
 
 impl Server for Keys {
-    const WRONG_URLS: &[&str] =
-        &["", "localhost", "http://localhost", "redis+cluster://", "redis+cluster://a,,b", "redis://a:b:c"];
+    const WRONG_URLS: &[&str] = &[
+        "",
+        "localhost",
+        "http://localhost",
+        "redis+cluster://",
+        "redis+cluster://a,,b",
+        "redis://a:b:c",
+        "redis+sentinel://a",
+        "redis+sentinel://a,,b/main",
+    ];
     const FROZEN: (StoreErrorKind, &str) = (StoreErrorKind::Unknown, "");
 
     fn process(&mut self) -> &mut Process {

@@ -6,9 +6,14 @@ mod engine;
 mod errors;
 mod failover;
 mod fake;
+mod incr;
+mod incr_failures;
 mod restart;
 mod scripts;
+mod sentinels;
 mod silence;
+#[cfg(feature = "redis-tls")]
+mod tls;
 
 use crate::engine::Engine;
 use engine::Keys;

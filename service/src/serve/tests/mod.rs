@@ -8,6 +8,7 @@ mod connections;
 mod messages;
 mod model;
 mod moved;
+mod redis_variables;
 mod reload;
 mod room;
 mod rules;
