@@ -5,3 +5,4 @@ pub(crate) mod ideal;
 pub(crate) mod law;
 pub(crate) mod load;
 pub(crate) mod random;
+pub(crate) mod windows;

@@ -12,7 +12,6 @@ mod matrix;
 mod outage;
 mod verbs;
 mod window_calls;
-mod window_matrix;
 mod windows;
 mod world;
 
