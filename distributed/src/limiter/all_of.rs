@@ -11,6 +11,7 @@ use tollgate::{Denied, Granted, ToKey};
 
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::joint::{Joint, JointAnswer, JointPart};
+use super::plan::Plan;
 use super::shared::Decision;
 use super::shared_rule::SharedRule;
 use super::slot::Slot;
@@ -19,7 +20,7 @@ use crate::key::StoreKey;
 use crate::store::lanes::Lanes;
 use crate::store::op::Store;
 
-/// A request for tokens of one shared limit, for [`all_of`]; from [`DistributedLimiter::request`].
+/// A request for tokens of one shared limit, for [`all_of`]; from [`SharedAsk::request`].
 #[derive(Clone)]
 pub struct Request(Arc<dyn Ask>);
 
@@ -46,8 +47,9 @@ trait Ask: Send + Sync {
 
 struct Of<K, S, R> {
     limiter: DistributedLimiter<K, S, R>,
-    key: K,
+    key: Option<K>,
     n: u64,
+    plan: Option<Plan<R>>,
 }
 
 impl<K, S, R> Ask for Of<K, S, R>
@@ -57,11 +59,14 @@ where
     R: SharedRule,
 {
     fn take(&self) -> Decision {
-        self.limiter.key(&self.key).n(self.n).try_acquire_local()
+        match self.begin() {
+            Next::Decided(decision) => decision,
+            Next::Ask(slot) => self.limiter.inner.want(&slot, self.n),
+        }
     }
 
     fn begin(&self) -> Next {
-        self.limiter.at_hand(Some(&self.key), self.n, None)
+        self.limiter.at_hand(self.key.as_ref(), self.n, self.plan.as_ref())
     }
 
     fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
@@ -96,7 +101,7 @@ where
     }
 
     fn give_back(&self) {
-        self.limiter.refund(&self.key, self.n);
+        self.limiter.give_back(self.key.as_ref(), self.n, self.plan.as_ref());
     }
 }
 
@@ -106,9 +111,14 @@ where
     S: Store,
     R: SharedRule,
 {
-    /// Returns a request for `n` tokens of a key, as one of several for [`all_of`].
-    pub fn request<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Request {
-        Request(Arc::new(Of { limiter: self.clone(), key: key.to_key(), n }))
+    /// Returns a request for `n` tokens of a key, as one of several; see [`SharedAsk::request`].
+    pub fn request<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Request {
+        self.key(key).n(n).request()
+    }
+
+    /// Returns a request of a key, or of the requests without one.
+    pub(crate) fn request_of(&self, key: Option<K>, n: u64, plan: Option<Plan<R>>) -> Request {
+        Request(Arc::new(Of { limiter: self.clone(), key, n, plan }))
     }
 }
 
@@ -156,7 +166,7 @@ pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenie
     for (which, request) in requests.iter().enumerate() {
         taken.note(which, request.0.take())?;
     }
-    Ok(taken.keep())
+    Ok(tightest(taken.keep()))
 }
 
 /// Takes the tokens of all requests, or of none, by one call of the store for those that are not at
@@ -180,19 +190,23 @@ pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>
             Next::Ask(slot) => missing.push((which, slot)),
         }
     }
-    if let [(which, slot)] = &missing[..] {
-        taken.note(*which, requests[*which].0.ask(slot).await)?;
-        return Ok(taken.keep());
-    }
-    let calls: Vec<_> = groups(requests, missing).into_iter().map(|of| (call(requests, &of), of)).collect();
-    for (call, of) in calls {
-        let answer = match call {
-            Some(call) => call.answer().await,
-            None => None,
-        };
-        taken.note_answer(&of, answer)?;
-    }
+    taken.ask(missing).await?;
+    Ok(tightest(taken.keep()))
+}
+
+/// Takes the tokens of all requests, or of none, by calls of these slots. Returns the grants, in
+/// the order of the requests.
+#[cfg(feature = "http")]
+pub(crate) async fn ask_slots(asked: Vec<(Request, Arc<Slot>)>) -> Result<Vec<Sourced<Granted>>, AllDenied> {
+    let (requests, slots): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    let mut taken = Taken::new(&requests);
+    taken.ask(slots.into_iter().enumerate().collect()).await?;
     Ok(taken.keep())
+}
+
+/// Returns the grant with the fewest tokens left.
+fn tightest(granted: Vec<Sourced<Granted>>) -> Option<Sourced<Granted>> {
+    granted.into_iter().min_by_key(|granted| granted.remaining())
 }
 
 /// The requests of a joint call, with their slots.
@@ -228,20 +242,35 @@ fn call(requests: &[Request], of: &Group) -> Option<JointAnswer> {
 /// The requests that were granted. A drop gives their tokens back.
 struct Taken<'a> {
     requests: &'a [Request],
-    granted: Vec<usize>,
-    tightest: Option<Sourced<Granted>>,
+    granted: Vec<(usize, Sourced<Granted>)>,
 }
 
 impl<'a> Taken<'a> {
     fn new(requests: &'a [Request]) -> Taken<'a> {
-        Taken { requests, granted: Vec::new(), tightest: None }
+        Taken { requests, granted: Vec::new() }
     }
 
     fn note(&mut self, which: usize, decision: Decision) -> Result<(), AllDenied> {
         let granted = decision.map_err(|denied| AllDenied { which, denied })?;
-        self.granted.push(which);
-        if self.tightest.is_none_or(|other| granted.remaining() < other.remaining()) {
-            self.tightest = Some(granted);
+        self.granted.push((which, granted));
+        Ok(())
+    }
+
+    /// Asks for the tokens of the missing requests: one by the call of its slot, which others may
+    /// share, and several by joint calls.
+    async fn ask(&mut self, missing: Group) -> Result<(), AllDenied> {
+        let requests = self.requests;
+        if let [(which, slot)] = &missing[..] {
+            return self.note(*which, requests[*which].0.ask(slot).await);
+        }
+        let calls: Vec<_> =
+            groups(requests, missing).into_iter().map(|of| (call(requests, &of), of)).collect();
+        for (call, of) in calls {
+            let answer = match call {
+                Some(call) => call.answer().await,
+                None => None,
+            };
+            self.note_answer(&of, answer)?;
         }
         Ok(())
     }
@@ -262,16 +291,17 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Keeps the tokens. Returns the grant with the fewest tokens left.
-    fn keep(mut self) -> Option<Sourced<Granted>> {
-        self.granted.clear();
-        self.tightest
+    /// Keeps the tokens. Returns the grants, in the order of the requests.
+    fn keep(mut self) -> Vec<Sourced<Granted>> {
+        let mut granted = std::mem::take(&mut self.granted);
+        granted.sort_by_key(|(which, _)| *which);
+        granted.into_iter().map(|(_, granted)| granted).collect()
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.granted.iter().for_each(|which| self.requests[*which].0.give_back());
+        self.granted.iter().for_each(|(which, _)| self.requests[*which].0.give_back());
     }
 }
 

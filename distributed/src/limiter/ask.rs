@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tollgate::{AnyRule, Denied, Granted, Reason, Snapshot, ToKey};
 
+use super::all_of::Request;
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::plan::Plan;
 use super::shared::Decision;
@@ -32,6 +33,7 @@ use crate::store::op::{Op, Store};
 /// | [`ask`](Self::ask) | at most one | all or none | the plan decides | waits for that call, up to the deadline |
 /// | [`acquire`](Self::acquire) | one after each wait | all of them | the plan decides | longest wait |
 /// | [`refund`](Self::refund), [`charge`](Self::charge) | one in the background | they come back; they are spent | by the plan's rate | - |
+/// | [`request`](Self::request) | none: [`ask_all_of`](crate::ask_all_of) has them | all or none | the plan decides | - |
 /// | [`known`](Self::known) | none | - | as seen under the plan | - |
 /// | [`peek`](Self::peek) | one | - | as seen under the plan | - |
 ///
@@ -230,6 +232,36 @@ where
                 }
             }
         }
+    }
+
+    /// Returns the request as one of several, for [`all_of`](crate::all_of) and
+    /// [`ask_all_of`](crate::ask_all_of). It owns its key and its plan.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, Window};
+    /// use tollgate_distributed::{DistributedLimiter, MemoryStore, ask_all_of};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new(|| 1_000_000);
+    /// let users = DistributedLimiter::<String, _>::builder(Quota::per_second(5), store.clone());
+    /// let users = users.name("users").build()?;
+    /// let days = DistributedLimiter::<String, _>::builder(Window::per_day(100).utc(), store);
+    /// let days = days.name("days").build()?;
+    /// let gold = days.plan(Window::per_day(500).utc())?;
+    /// let day = days.key("ada").under(&gold).request();
+    /// // One round trip.
+    /// let granted = ask_all_of(&[users.key("ada").request(), day.clone()]).await?;
+    /// assert_eq!(granted.map(|granted| granted.remaining()), Some(4));
+    /// assert_eq!(ask_all_of(&[day]).await?.map(|granted| granted.remaining()), Some(498));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "a request takes nothing before a verb"]
+    pub fn request(self) -> Request {
+        self.limiter.request_of(Some(self.key.to_key()), self.n, self.plan.cloned())
     }
 
     /// Gives back tokens that were granted and not used.
