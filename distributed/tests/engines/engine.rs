@@ -81,8 +81,15 @@ pub(crate) trait Engine: Sized {
     /// Writes counts.
     async fn put_counts(&mut self, counts: &Counts);
 
+    /// Writes a count with any bytes as its numbers. Returns whether the table takes it.
+    async fn put_used(&mut self, key: &[u8], start_us: u64, used: &[u8], end_us: u64) -> bool;
+
     /// Deletes counts.
     async fn delete_counts(&mut self, keys: &[Vec<u8>]);
+
+    /// Takes a token of [`KEY`](crate::suite::before::KEY) as a process of an earlier version.
+    /// Returns whether it was granted.
+    async fn take_as_before(&mut self) -> bool;
 }
 
 /// An engine with a server.

@@ -65,7 +65,7 @@ pub(crate) async fn load<S: Store>(
 
 /// Decides calls. SQLite gives no turns: a call may wait for its whole second while others have the
 /// lock, takes nothing, and is sent once more. A deadlock fails at once.
-async fn decide<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+pub(crate) async fn decide<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
     loop {
         let begun = Instant::now();
         match store.acquire(ops).await {
@@ -148,7 +148,7 @@ async fn batches_until<S: Store>(store: Arc<S>, keys: Vec<String>, end: Instant)
 }
 
 /// Returns stores with connections of their own.
-fn stores<E: Engine>(engine: &E, count: usize, options: Options) -> Vec<Arc<E::Store>> {
+pub(crate) fn stores<E: Engine>(engine: &E, count: usize, options: Options) -> Vec<Arc<E::Store>> {
     repeat_with(|| Arc::new(engine.connect(options))).take(count).collect()
 }
 
