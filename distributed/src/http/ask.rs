@@ -10,14 +10,14 @@ use tollgate_http::{Answer, AnswersFuture, AnyLimiter, LayerLimiter, LayerPlan, 
 use crate::key::StoreKey;
 use crate::limiter::all_of::{Request, ask_slots};
 use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
-use crate::limiter::plan::Plan;
-use crate::limiter::shared::Decision;
+use crate::limiter::plan::SharedPlan;
+use crate::limiter::shared::SharedDecision;
 use crate::limiter::shared_rule::SharedRule;
 use crate::limiter::slot::Slot;
 use crate::limiter::sourced::Sourced;
 use crate::store::op::Store;
 
-fn without_source(decision: Decision) -> Result<Granted, Denied> {
+fn without_source(decision: SharedDecision) -> Result<Granted, Denied> {
     decision.map(Sourced::into_inner).map_err(Sourced::into_inner)
 }
 
@@ -25,7 +25,7 @@ fn without_source(decision: Decision) -> Result<Granted, Denied> {
 fn ask(asked: Vec<(Request, Arc<Slot>)>) -> AnswersFuture {
     Box::pin(async {
         let granted = ask_slots(asked).await;
-        let granted = granted.map_err(|denied| (denied.which(), denied.denied().into_inner()))?;
+        let granted = granted.map_err(|denied| (denied.which(), denied.denied()))?;
         Ok(granted.into_iter().map(Sourced::into_inner).collect())
     })
 }
@@ -112,8 +112,8 @@ where
 }
 
 /// A plan for the closure of [`LimitBy::plan`](tollgate_http::LimitBy::plan).
-impl<R: SharedRule> From<Plan<R>> for LayerPlan {
-    fn from(plan: Plan<R>) -> LayerPlan {
+impl<R: SharedRule> From<SharedPlan<R>> for LayerPlan {
+    fn from(plan: SharedPlan<R>) -> LayerPlan {
         let rule: AnyRule = plan.rule().into();
         rule.into()
     }

@@ -1,18 +1,17 @@
 //! Several shared limits, all or nothing.
 
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tollgate::{Denied, Granted, ToKey};
+use tollgate::{AllDenied, Denied, Granted, ToKey};
 
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::joint::{Joint, JointAnswer, JointPart};
-use super::plan::Plan;
-use super::shared::Decision;
+use super::plan::SharedPlan;
+use super::shared::SharedDecision;
 use super::shared_rule::SharedRule;
 use super::slot::Slot;
 use super::sourced::{Source, Sourced};
@@ -27,13 +26,13 @@ pub struct Request(Arc<dyn Ask>);
 /// A request of any limiter.
 trait Ask: Send + Sync {
     /// Decides from the tokens at hand.
-    fn take(&self) -> Decision;
+    fn take(&self) -> SharedDecision;
     /// Decides from the tokens at hand, or returns the slot that is to ask the store.
     fn begin(&self) -> Next;
     /// Decides by a call of the slot.
-    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
+    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = SharedDecision> + Send + 'a>>;
     /// Decides by the policy of an outage.
-    fn without_store(&self, slot: &Slot) -> Decision;
+    fn without_store(&self, slot: &Slot) -> SharedDecision;
     /// Returns the lanes of the store, and the number of the lane of a slot.
     fn lane(&self, slot: &Slot) -> (&Lanes, u32);
     /// Takes some of the tokens at hand, and returns the part of a joint call for the others.
@@ -41,7 +40,7 @@ trait Ask: Send + Sync {
     /// Starts a joint call on the store of this request.
     fn call(&self, parts: Vec<JointPart>) -> Option<JointAnswer>;
     /// Counts the decision of a joint call.
-    fn decided(&self, decided: Result<Granted, Denied>) -> Decision;
+    fn decided(&self, decided: Result<Granted, Denied>) -> SharedDecision;
     fn give_back(&self);
 }
 
@@ -49,7 +48,7 @@ struct Of<K, S, R> {
     limiter: DistributedLimiter<K, S, R>,
     key: Option<K>,
     n: u64,
-    plan: Option<Plan<R>>,
+    plan: Option<SharedPlan<R>>,
 }
 
 impl<K, S, R> Ask for Of<K, S, R>
@@ -58,7 +57,7 @@ where
     S: Store,
     R: SharedRule,
 {
-    fn take(&self) -> Decision {
+    fn take(&self) -> SharedDecision {
         match self.begin() {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.limiter.inner.want(&slot, self.n),
@@ -69,11 +68,11 @@ where
         self.limiter.at_hand(self.key.as_ref(), self.n, self.plan.as_ref())
     }
 
-    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = SharedDecision> + Send + 'a>> {
         Box::pin(self.limiter.inner.ask(slot, self.n))
     }
 
-    fn without_store(&self, slot: &Slot) -> Decision {
+    fn without_store(&self, slot: &Slot) -> SharedDecision {
         self.limiter.inner.shared.without_store(slot, self.n)
     }
 
@@ -92,7 +91,7 @@ where
         self.limiter.inner.shared.call_jointly(parts)
     }
 
-    fn decided(&self, decided: Result<Granted, Denied>) -> Decision {
+    fn decided(&self, decided: Result<Granted, Denied>) -> SharedDecision {
         let shared = &self.limiter.inner.shared;
         match decided {
             Ok(granted) => shared.granted(granted, Source::Store),
@@ -117,39 +116,10 @@ where
     }
 
     /// Returns a request of a key, or of the requests without one.
-    pub(crate) fn request_of(&self, key: Option<K>, n: u64, plan: Option<Plan<R>>) -> Request {
+    pub(crate) fn request_of(&self, key: Option<K>, n: u64, plan: Option<SharedPlan<R>>) -> Request {
         Request(Arc::new(Of { limiter: self.clone(), key, n, plan }))
     }
 }
-
-/// The refusal of one of several shared limits. The tokens of the others were given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct AllDenied {
-    which: usize,
-    denied: Sourced<Denied>,
-}
-
-impl AllDenied {
-    /// Returns the index of the request that was refused.
-    #[must_use]
-    pub fn which(&self) -> usize {
-        self.which
-    }
-
-    /// Returns the refusal.
-    pub fn denied(&self) -> Sourced<Denied> {
-        self.denied
-    }
-}
-
-impl fmt::Display for AllDenied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit {}: {}", self.which, self.denied)
-    }
-}
-
-impl Error for AllDenied {}
 
 /// Takes the tokens of all requests, or of none, from those at hand, without a wait.
 ///
@@ -161,7 +131,7 @@ impl Error for AllDenied {}
 /// # Errors
 ///
 /// [`AllDenied`] names the request that was refused.
-pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
+pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, Sourced<AllDenied>> {
     let mut taken = Taken::new(requests);
     for (which, request) in requests.iter().enumerate() {
         taken.note(which, request.0.take())?;
@@ -181,7 +151,7 @@ pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenie
 /// # Errors
 ///
 /// [`AllDenied`] names a request that was refused.
-pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
+pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, Sourced<AllDenied>> {
     let mut taken = Taken::new(requests);
     let mut missing = Vec::new();
     for (which, request) in requests.iter().enumerate() {
@@ -197,7 +167,9 @@ pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>
 /// Takes the tokens of all requests, or of none, by calls of these slots. Returns the grants, in
 /// the order of the requests.
 #[cfg(feature = "http")]
-pub(crate) async fn ask_slots(asked: Vec<(Request, Arc<Slot>)>) -> Result<Vec<Sourced<Granted>>, AllDenied> {
+pub(crate) async fn ask_slots(
+    asked: Vec<(Request, Arc<Slot>)>,
+) -> Result<Vec<Sourced<Granted>>, Sourced<AllDenied>> {
     let (requests, slots): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
     let mut taken = Taken::new(&requests);
     taken.ask(slots.into_iter().enumerate().collect()).await?;
@@ -250,15 +222,16 @@ impl<'a> Taken<'a> {
         Taken { requests, granted: Vec::new() }
     }
 
-    fn note(&mut self, which: usize, decision: Decision) -> Result<(), AllDenied> {
-        let granted = decision.map_err(|denied| AllDenied { which, denied })?;
+    fn note(&mut self, which: usize, decision: SharedDecision) -> Result<(), Sourced<AllDenied>> {
+        let refused = |denied: Sourced<Denied>| denied.map(|denied| AllDenied::from_parts(which, denied));
+        let granted = decision.map_err(refused)?;
         self.granted.push((which, granted));
         Ok(())
     }
 
     /// Asks for the tokens of the missing requests: one by the call of its slot, which others may
     /// share, and several by joint calls.
-    async fn ask(&mut self, missing: Group) -> Result<(), AllDenied> {
+    async fn ask(&mut self, missing: Group) -> Result<(), Sourced<AllDenied>> {
         let requests = self.requests;
         if let [(which, slot)] = &missing[..] {
             return self.note(*which, requests[*which].0.ask(slot).await);
@@ -276,7 +249,7 @@ impl<'a> Taken<'a> {
     }
 
     /// Notes the answer of a joint call; without one the policy of each limit decides.
-    fn note_answer(&mut self, of: &Group, answer: Option<Joint>) -> Result<(), AllDenied> {
+    fn note_answer(&mut self, of: &Group, answer: Option<Joint>) -> Result<(), Sourced<AllDenied>> {
         match answer {
             None => of
                 .iter()

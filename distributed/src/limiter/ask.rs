@@ -9,8 +9,8 @@ use tollgate::{AnyRule, Denied, Granted, Reason, Snapshot, ToKey};
 
 use super::all_of::Request;
 use super::distributed_limiter::{DistributedLimiter, Next};
-use super::plan::Plan;
-use super::shared::Decision;
+use super::plan::SharedPlan;
+use super::shared::SharedDecision;
 use super::shared_rule::SharedRule;
 use super::sourced::{Source, Sourced};
 use crate::key::StoreKey;
@@ -61,7 +61,7 @@ pub struct SharedAsk<'a, K, S, R, Q: ?Sized> {
     limiter: &'a DistributedLimiter<K, S, R>,
     key: &'a Q,
     n: u64,
-    plan: Option<&'a Plan<R>>,
+    plan: Option<&'a SharedPlan<R>>,
     within: Duration,
 }
 
@@ -93,17 +93,17 @@ where
     /// first request of a key is refused, as no token is at hand: [`ask`](Self::ask) asks the
     /// store.
     #[inline]
-    pub fn try_acquire_local<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+    pub fn try_acquire_local<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> SharedDecision {
         self.key(key).try_acquire_local()
     }
 
     /// Takes one token, by one call of the store if it is not at hand; see [`SharedAsk::ask`].
-    pub async fn ask<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+    pub async fn ask<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> SharedDecision {
         self.key(key).ask().await
     }
 
     /// Waits for a token, and takes it; see [`SharedAsk::acquire`].
-    pub async fn acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+    pub async fn acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> SharedDecision {
         self.key(key).acquire().await
     }
 
@@ -150,10 +150,10 @@ where
         SharedAsk { n, ..self }
     }
 
-    /// Sets the plan: a [`Plan`] or `None`, by a reference or an option of one. Under `None`, as by
-    /// default, the rule of the limiter decides.
+    /// Sets the plan: a [`SharedPlan`] or `None`, by a reference or an option of one. Under `None`,
+    /// as by default, the rule of the limiter decides.
     #[inline]
-    pub fn under(self, plan: impl Into<Option<&'a Plan<R>>>) -> Self {
+    pub fn under(self, plan: impl Into<Option<&'a SharedPlan<R>>>) -> Self {
         SharedAsk { plan: plan.into(), ..self }
     }
 
@@ -174,7 +174,7 @@ where
     ///
     /// [`Denied`], with the place of the decision.
     #[inline(always)]
-    pub fn try_acquire_local(self) -> Decision {
+    pub fn try_acquire_local(self) -> SharedDecision {
         match self.limiter.at_hand(Some(self.key), self.n, self.plan) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.limiter.inner.want(&slot, self.n),
@@ -190,7 +190,7 @@ where
     /// # Errors
     ///
     /// [`Denied`], with the place of the decision.
-    pub async fn ask(self) -> Decision {
+    pub async fn ask(self) -> SharedDecision {
         match self.limiter.at_hand(Some(self.key), self.n, self.plan) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.limiter.inner.ask(&slot, self.n).await,
@@ -208,7 +208,7 @@ where
     /// [`Reason::Deadline`] as soon as the tokens would come later than the longest wait: its
     /// `retry_after` is the time until the same call may be granted. Others at once: for a request
     /// of more than the burst, and when the limiter is closed.
-    pub async fn acquire(self) -> Decision {
+    pub async fn acquire(self) -> SharedDecision {
         let shared = &self.limiter.inner.shared;
         let begun = shared.now();
         loop {
@@ -293,7 +293,7 @@ where
     }
 
     fn rule(&self) -> AnyRule {
-        self.plan.map_or_else(|| self.limiter.rule(), Plan::rule).into()
+        self.plan.map_or_else(|| self.limiter.rule(), SharedPlan::rule).into()
     }
 
     /// Reads the bucket of the key by a call of the store, and takes nothing.

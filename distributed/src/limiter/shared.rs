@@ -27,7 +27,7 @@ use crate::store::lanes::{Lane, Lanes};
 use crate::store::op::Store;
 
 /// A decision of a shared limit, with its source.
-pub type Decision = Result<Sourced<Granted>, Sourced<Denied>>;
+pub type SharedDecision = Result<Sourced<Granted>, Sourced<Denied>>;
 
 pub(crate) struct Shared<S> {
     pub(crate) store: S,
@@ -122,12 +122,12 @@ impl<S> Shared<S> {
         }
     }
 
-    pub(crate) fn granted(&self, granted: Granted, source: Source) -> Decision {
+    pub(crate) fn granted(&self, granted: Granted, source: Source) -> SharedDecision {
         self.counters.count(source);
         Ok(Sourced::new(granted, source))
     }
 
-    pub(crate) fn denied(&self, denied: Denied, source: Source) -> Decision {
+    pub(crate) fn denied(&self, denied: Denied, source: Source) -> SharedDecision {
         self.counters.count(source);
         self.counters.denied.fetch_add(1, Relaxed);
         Err(Sourced::new(denied, source))
@@ -148,7 +148,7 @@ impl<S: Store> Shared<S> {
 
     /// Notes a decision of a rule that is open or shut.
     #[cold]
-    pub(crate) fn at_gate(&self, decided: Result<Granted, Denied>) -> Decision {
+    pub(crate) fn at_gate(&self, decided: Result<Granted, Denied>) -> SharedDecision {
         match decided {
             Ok(granted) => self.granted(granted, Source::Lease),
             Err(denied) => self.denied(denied, Source::Lease),
@@ -157,7 +157,7 @@ impl<S: Store> Shared<S> {
 
     /// Decides by the policy of an outage.
     #[cold]
-    pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {
+    pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> SharedDecision {
         match self.on_outage {
             OnOutage::Allow => {
                 self.spend(slot, n);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tollgate_distributed::{Decision, DistributedLimiter, Plan, Store};
+use tollgate_distributed::{DistributedLimiter, SharedDecision, SharedPlan, Store};
 
 use super::cell::{BURSTY, Cell, CellRule, Change, MOVED, Rule, STEADY};
 use super::random::Random;
@@ -204,8 +204,8 @@ impl<S: Store, R: CellRule> Run<S, R> {
 async fn ask<S: Store, R: CellRule>(
     limiter: &DistributedLimiter<u64, S, R>,
     event: Event,
-    plan: Option<&Plan<R>>,
-) -> Decision {
+    plan: Option<&SharedPlan<R>>,
+) -> SharedDecision {
     match plan {
         Some(plan) => limiter.key(&event.key).n(event.n).under(plan).ask().await,
         None => limiter.key(&event.key).n(event.n).ask().await,
@@ -215,7 +215,7 @@ async fn ask<S: Store, R: CellRule>(
 async fn serve<S: Store, R: CellRule>(
     limiter: &DistributedLimiter<u64, S, R>,
     event: Event,
-    plan: Option<Plan<R>>,
+    plan: Option<SharedPlan<R>>,
     origin: Instant,
     record: &Mutex<Record>,
 ) {

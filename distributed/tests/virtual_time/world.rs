@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::Clock;
 use tollgate_distributed::{
-    Amount, Answer, DistributedBuilder, DistributedLimiter, Lanes, MemoryStore, Op, SharedRule, Store,
+    Amount, DistributedBuilder, DistributedLimiter, Lanes, MemoryStore, Op, SharedRule, Store, StoreAnswer,
     StoreError, StoreErrorKind,
 };
 
@@ -183,7 +183,7 @@ impl Network {
         if is_third && self.0.loses.load(Relaxed) {
             let silent = [20, 1_000][sent_before as usize / 3 % 2];
             sleep(Duration::from_millis(silent)).await;
-            ops.iter_mut().for_each(|op| op.answer = Answer::default());
+            ops.iter_mut().for_each(|op| op.answer = StoreAnswer::default());
             return Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost"));
         }
         sleep((*rtt + late) / 2).await;

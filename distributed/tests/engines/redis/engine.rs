@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::Commands;
 use tollgate::Quota;
 use tollgate_distributed::{
-    Amount, Answer, Bucket, Law, Op, RedisStore, Spec, Store, StoreError, StoreErrorKind,
+    Amount, Bucket, Law, Op, RedisStore, Spec, Store, StoreAnswer, StoreError, StoreErrorKind,
 };
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
@@ -251,7 +251,7 @@ pub(crate) async fn ask(
     key: &str,
     law: impl Into<Law>,
     amount: Amount,
-) -> Result<Answer, StoreError> {
+) -> Result<StoreAnswer, StoreError> {
     let mut ops = [Op::new(key.as_bytes(), law, amount)];
     store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tollgate::Quota;
-use tollgate_distributed::{Answer, Op, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{Op, Spec, Store, StoreAnswer, StoreError, StoreErrorKind};
 
 use crate::engine::{Engine, Options, PATIENT, Server, ask, exactly, load_time};
 
@@ -16,7 +16,7 @@ pub(crate) struct Run {
     pub(crate) calls: u64,
     pub(crate) failed: u64,
     /// The answers that granted tokens.
-    pub(crate) grants: Vec<Answer>,
+    pub(crate) grants: Vec<StoreAnswer>,
 }
 
 impl Run {
