@@ -85,8 +85,8 @@ impl Case {
             assert!(answer.granted <= 0 || answer.credits >= 0, "above the limit: {answer:?}");
             let total = count.as_ref().map(|count| count.used.iter().sum::<u64>());
             assert!(total.is_none_or(|total| total as i64 == spec.limit() as i64 - answer.credits));
-            // What a step stores is a count: a look at it is the same. Numbers from 2^53 on, which
-            // are times after the year 2200, are none.
+            // A look at the count that a step stores is the same. Numbers from 2^53 on, which are
+            // times after the year 2200, are no count.
             let count = count.filter(|_| self.now_us < 1 << 51);
             let again = count.map(|count| Count::step(Some(&count), &spec, self.now_us, Amount::default()));
             let again = again.map(|again| again.expect("the months are those of the call").1.credits);
