@@ -21,9 +21,9 @@ use tollgate_test_servers::any::{AnyServer, Engine};
 use tollgate_test_servers::net::{Cut, Direction, Proxy};
 
 use crate::cells::cell::{CHANGES, Cell, CellRule, FAILURES, Failure, MODES, Mode, Rule, STEADY};
+use crate::cells::granted::{Granted, note};
 use crate::cells::law::{Figures, HEAD, Interval, row};
 use crate::cells::load::{Run, Times, requests};
-use crate::cells::windows::{Granted, note};
 use crate::outage::until;
 use crate::{Failure as Error, file};
 

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tollgate_distributed::{DistributedLimiter, SharedDecision, SharedPlan, Store};
 
 use super::cell::{BURSTY, Cell, CellRule, Change, MOVED, Rule, STEADY};
+use super::granted::Granted;
 use super::random::Random;
-use super::windows::Granted;
 
 /// The seconds of a run: those with the failure, and the last one.
 #[derive(Clone, Copy, Debug)]

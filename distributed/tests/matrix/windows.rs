@@ -5,31 +5,13 @@
 //! together, but an answer before it may be old, and the tokens of its last window are charged
 //! late. Windows that each process begins by itself lie otherwise in an outage.
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use tollgate::Window;
-use tollgate_distributed::Op;
 
 use super::cell::{Cell, CellRule, Failure, MOVED, Rule};
 use super::law::{Figures, Interval};
 use super::load::{Event, Record, Times};
-
-/// The keys, and the ends of the windows in which a store granted their tokens, in microseconds
-/// since 1970.
-pub(crate) type Granted = BTreeSet<(u64, u64)>;
-
-/// Returns the number of a key, if it is that of a limiter of numbers.
-pub(crate) fn number(key: &[u8]) -> Option<u64> {
-    std::str::from_utf8(key).ok()?.rsplit_once(':')?.1.parse().ok()
-}
-
-/// Notes the windows of the answers to a call.
-pub(crate) fn note(windows: &Mutex<Granted>, ops: &[Op<'_>]) {
-    let granted = ops.iter().filter(|op| op.answer.granted > 0 && op.answer.edge_us > 0);
-    windows.lock().unwrap().extend(granted.filter_map(|op| Some((number(op.key)?, op.answer.edge_us))));
-}
 
 /// Returns the figures of one key.
 pub(crate) fn figures(

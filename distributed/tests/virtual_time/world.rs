@@ -11,7 +11,7 @@ use tollgate_distributed::{
     StoreError, StoreErrorKind,
 };
 
-use crate::cells::windows::{Granted, note, number};
+use super::granted::{Granted, note, number};
 
 type Central = MemoryStore<Box<dyn Fn() -> u64 + Send + Sync>>;
 
