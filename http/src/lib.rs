@@ -126,7 +126,9 @@ pub use layer::decide::settle::{Cost, ResponseHead};
 pub use layer::limit::ban::{BanAfter, InvalidBan};
 pub use layer::limit::counts::LimitStats;
 pub use layer::limit::limit_by::{LimitBy, NeedsKey, OnMissingKey};
-pub use layer::limit::limiter::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+pub use layer::limit::limiter::{
+    Answer, AnswersFuture, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest, Question,
+};
 pub use layer::limit::named::NamedLimit;
 pub use layer::service::body::ResponseBody;
 pub use layer::service::boxed::BoxRateLimitLayer;

@@ -197,6 +197,11 @@ pub struct AllDenied {
 }
 
 impl AllDenied {
+    /// Returns a refusal of limits that are not in this crate.
+    pub fn from_parts(which: usize, denied: Denied) -> AllDenied {
+        AllDenied { which, denied }
+    }
+
     /// Returns the index of the refusing limit; of several, of that with the longest wait.
     ///
     /// If another caller won a limit's tokens after the look, it is the index of that limit.

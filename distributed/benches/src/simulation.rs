@@ -6,6 +6,8 @@
 #[path = "../../tests/virtual_time/fleet.rs"]
 #[expect(dead_code, reason = "the tests use all of it")]
 mod fleet;
+#[path = "../../tests/matrix/granted.rs"]
+mod granted;
 #[path = "../../tests/matrix/ideal.rs"]
 #[expect(dead_code, reason = "the tests use all of it")]
 mod ideal;

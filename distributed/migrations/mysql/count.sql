@@ -76,7 +76,8 @@ BEGIN
         WHILE n < p_counts DO
             SET total = total + CAST(CONV(HEX(SUBSTRING(present, 7 * n + 1, 7)), 16, 10) AS SIGNED), n = n + 1;
         END WHILE;
-        SET added = IF(p_of = 0 OR p_of = edge, LEAST(p_spent, 9007199254740991 - total), 0);
+        -- Numbers above those that are counted stay: the client tells the error by the row.
+        SET added = IF(p_of = 0 OR p_of = edge, GREATEST(LEAST(p_spent, 9007199254740991 - total), 0), 0);
         SET head = head + added, total = total + added;
         IF p_back > 0 THEN
             SET granted = IF(p_of = edge, -LEAST(p_back, head), 0);

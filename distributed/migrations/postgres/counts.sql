@@ -150,7 +150,11 @@ DO $do$ BEGIN
                     total := total
                         + ('x00' || encode(substring(present FROM (7 * n + 1)::integer FOR 7), 'hex'))::bit(64)::bigint;
                 END LOOP;
-                added := CASE WHEN of_us IN (0, edge) THEN least(spent, 9007199254740991 - total) ELSE 0 END;
+                -- Numbers above those that are counted stay: the client tells the error by the row.
+                added := CASE
+                    WHEN of_us IN (0, edge) THEN greatest(least(spent, 9007199254740991 - total), 0)
+                    ELSE 0
+                END;
                 head := head + added;
                 total := total + added;
                 IF back > 0 THEN

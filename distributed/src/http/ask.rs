@@ -5,18 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::{AnyRule, Clock, Denied, Granted, Stats};
-use tollgate_http::{Answer, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest};
+use tollgate_http::{Answer, AnswersFuture, AnyLimiter, LayerLimiter, LayerPlan, LayerRequest, Question};
 
 use crate::key::StoreKey;
+use crate::limiter::all_of::{Request, ask_slots};
 use crate::limiter::distributed_limiter::{DistributedLimiter, Next};
-use crate::limiter::plan::Plan;
-use crate::limiter::shared::Decision;
+use crate::limiter::plan::SharedPlan;
+use crate::limiter::shared::SharedDecision;
 use crate::limiter::shared_rule::SharedRule;
+use crate::limiter::slot::Slot;
 use crate::limiter::sourced::Sourced;
 use crate::store::op::Store;
 
-fn without_source(decision: Decision) -> Result<Granted, Denied> {
+fn without_source(decision: SharedDecision) -> Result<Granted, Denied> {
     decision.map(Sourced::into_inner).map_err(Sourced::into_inner)
+}
+
+/// Asks for requests of a layer whose tokens are not at hand.
+fn ask(asked: Vec<(Request, Arc<Slot>)>) -> AnswersFuture {
+    Box::pin(async {
+        let granted = ask_slots(asked).await;
+        let granted = granted.map_err(|denied| (denied.which(), denied.denied()))?;
+        Ok(granted.into_iter().map(Sourced::into_inner).collect())
+    })
 }
 
 /// A layer takes of the limiter for each request; see
@@ -24,6 +35,9 @@ fn without_source(decision: Decision) -> Result<Granted, Denied> {
 ///
 /// The bucket of requests without a key is stored under the bare name of the limiter. The limit [in
 /// front](crate::DistributedBuilder::local_first) does not apply to them.
+///
+/// All enforced limits of a request whose tokens are not at hand are one question, as to
+/// [`ask_all_of`](crate::ask_all_of): one round trip for those on one handle of a store.
 impl<K, S, R> LayerLimiter<K> for DistributedLimiter<K, S, R>
 where
     K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static,
@@ -59,8 +73,8 @@ where
         match self.at_hand(request.key, n, plan.as_ref()) {
             Next::Decided(decision) => Answer::Now(without_source(decision)),
             Next::Ask(slot) => {
-                let inner = self.inner.clone();
-                Answer::Later(Box::pin(async move { without_source(inner.ask(&slot, n).await) }))
+                let request = self.request_of(request.key.cloned(), n, plan);
+                Answer::Together(Question::new((request, slot), ask))
             }
         }
     }
@@ -98,8 +112,8 @@ where
 }
 
 /// A plan for the closure of [`LimitBy::plan`](tollgate_http::LimitBy::plan).
-impl<R: SharedRule> From<Plan<R>> for LayerPlan {
-    fn from(plan: Plan<R>) -> LayerPlan {
+impl<R: SharedRule> From<SharedPlan<R>> for LayerPlan {
+    fn from(plan: SharedPlan<R>) -> LayerPlan {
         let rule: AnyRule = plan.rule().into();
         rule.into()
     }

@@ -18,7 +18,7 @@ pub struct Amount {
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoreAnswer {
     /// The tokens granted; negative if tokens were given back.
     pub granted: i64,
     /// The level after the call: of a bucket in credits, negative in debt; of a count, the tokens

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::amount::{Amount, Answer};
+use super::amount::{Amount, StoreAnswer};
 use super::count_spec::CountSpec;
 use super::spec::{MAX_CREDITS, Spec};
 
@@ -31,7 +31,7 @@ impl From<CountSpec> for Law {
 impl Law {
     /// Returns the tokens left by an answer, and the time until the bucket is full or the window
     /// ends; zero if no token is used.
-    pub(crate) fn level(&self, answer: Answer) -> (u64, Duration) {
+    pub(crate) fn level(&self, answer: StoreAnswer) -> (u64, Duration) {
         match self {
             Law::Bucket(spec) => {
                 let full = spec.wait(answer.credits, spec.capacity() as i64);
@@ -46,12 +46,12 @@ impl Law {
     }
 
     /// Returns an answer with its numbers clamped to those that a call can have.
-    pub(crate) fn bound(&self, amount: Amount, answer: Answer) -> Answer {
+    pub(crate) fn bound(&self, amount: Amount, answer: StoreAnswer) -> StoreAnswer {
         let (least, most) = match self {
             Law::Bucket(spec) => (-(spec.floor() as i64), spec.capacity() as i64),
             Law::Count(spec) => (-(MAX_CREDITS as i64), spec.limit() as i64),
         };
-        Answer {
+        StoreAnswer {
             granted: answer.granted.clamp(amount.max.min(0), amount.max.max(0)),
             credits: answer.credits.clamp(least, most),
             ..answer

@@ -2,7 +2,7 @@
 //!
 //! Tests compare the steps in Lua and in SQL with this function, number by number.
 
-use super::amount::{Amount, Answer};
+use super::amount::{Amount, StoreAnswer};
 use super::spec::{MAX_CREDITS, MAX_SKEW_US, Spec};
 
 /// A bucket as it is stored.
@@ -81,7 +81,7 @@ impl Bucket {
         spec: &Spec,
         now_us: u64,
         amount: Amount,
-    ) -> (Option<Bucket>, Answer) {
+    ) -> (Option<Bucket>, StoreAnswer) {
         let went_back = stored.is_some_and(|bucket| bucket.is_ahead(now_us));
         let mut bucket = stored.map_or_else(|| Bucket::full(spec, now_us), |bucket| bucket.at(spec, now_us));
         let per_token = spec.per_token() as i64;
@@ -102,6 +102,9 @@ impl Bucket {
             granted
         };
         let changed = granted != 0 || amount.spent > 0 || went_back;
-        (changed.then_some(bucket), Answer { granted, credits: bucket.credits, now_us, ..Answer::default() })
+        (
+            changed.then_some(bucket),
+            StoreAnswer { granted, credits: bucket.credits, now_us, ..StoreAnswer::default() },
+        )
     }
 }

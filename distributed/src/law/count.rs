@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::amount::{Amount, Answer};
+use super::amount::{Amount, StoreAnswer};
 use super::count_spec::{CountSpec, Edges};
 use super::spec::{MAX_CREDITS, MAX_SKEW_US};
 
@@ -56,7 +56,7 @@ impl Count {
         spec: &CountSpec,
         now_us: u64,
         amount: Amount,
-    ) -> Result<(Option<Count>, Answer), OutsideOfMonths> {
+    ) -> Result<(Option<Count>, StoreAnswer), OutsideOfMonths> {
         let Present { start_us, edge_us, mut used, went_back } = Present::of(stored, spec, now_us)?;
         let mut total: u64 = used.iter().sum();
         let is_of_window = amount.of_us == edge_us;
@@ -81,7 +81,7 @@ impl Count {
         let changed = granted != 0 || spent > 0 || went_back;
         let end_us = edge_us + (edge_us - start_us) * (used.len() as u64 - 1);
         let count = changed.then_some(Count { start_us, used, end_us });
-        Ok((count, Answer { granted, credits, now_us, edge_us, freed }))
+        Ok((count, StoreAnswer { granted, credits, now_us, edge_us, freed }))
     }
 
     /// Returns whether the numbers are those of a count: their sum is below 2^53, and each time is.

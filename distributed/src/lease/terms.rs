@@ -37,7 +37,7 @@ pub(crate) enum Role {
     /// Those without a plan.
     Own,
     /// Those under a plan.
-    Plan,
+    SharedPlan,
     /// Refunds and charges, while the rule of the limiter is open or shut.
     OwnGate,
     /// None: a plan is open or shut. No slot has them.

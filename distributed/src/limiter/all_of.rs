@@ -1,17 +1,17 @@
 //! Several shared limits, all or nothing.
 
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tollgate::{Denied, Granted, ToKey};
+use tollgate::{AllDenied, Denied, Granted, ToKey};
 
 use super::distributed_limiter::{DistributedLimiter, Next};
 use super::joint::{Joint, JointAnswer, JointPart};
-use super::shared::Decision;
+use super::plan::SharedPlan;
+use super::shared::SharedDecision;
 use super::shared_rule::SharedRule;
 use super::slot::Slot;
 use super::sourced::{Source, Sourced};
@@ -19,20 +19,20 @@ use crate::key::StoreKey;
 use crate::store::lanes::Lanes;
 use crate::store::op::Store;
 
-/// A request for tokens of one shared limit, for [`all_of`]; from [`DistributedLimiter::request`].
+/// A request for tokens of one shared limit, for [`all_of`]; from [`SharedAsk::request`].
 #[derive(Clone)]
 pub struct Request(Arc<dyn Ask>);
 
 /// A request of any limiter.
 trait Ask: Send + Sync {
     /// Decides from the tokens at hand.
-    fn take(&self) -> Decision;
+    fn take(&self) -> SharedDecision;
     /// Decides from the tokens at hand, or returns the slot that is to ask the store.
     fn begin(&self) -> Next;
     /// Decides by a call of the slot.
-    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
+    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = SharedDecision> + Send + 'a>>;
     /// Decides by the policy of an outage.
-    fn without_store(&self, slot: &Slot) -> Decision;
+    fn without_store(&self, slot: &Slot) -> SharedDecision;
     /// Returns the lanes of the store, and the number of the lane of a slot.
     fn lane(&self, slot: &Slot) -> (&Lanes, u32);
     /// Takes some of the tokens at hand, and returns the part of a joint call for the others.
@@ -40,14 +40,15 @@ trait Ask: Send + Sync {
     /// Starts a joint call on the store of this request.
     fn call(&self, parts: Vec<JointPart>) -> Option<JointAnswer>;
     /// Counts the decision of a joint call.
-    fn decided(&self, decided: Result<Granted, Denied>) -> Decision;
+    fn decided(&self, decided: Result<Granted, Denied>) -> SharedDecision;
     fn give_back(&self);
 }
 
 struct Of<K, S, R> {
     limiter: DistributedLimiter<K, S, R>,
-    key: K,
+    key: Option<K>,
     n: u64,
+    plan: Option<SharedPlan<R>>,
 }
 
 impl<K, S, R> Ask for Of<K, S, R>
@@ -56,19 +57,22 @@ where
     S: Store,
     R: SharedRule,
 {
-    fn take(&self) -> Decision {
-        self.limiter.key(&self.key).n(self.n).try_acquire_local()
+    fn take(&self) -> SharedDecision {
+        match self.begin() {
+            Next::Decided(decision) => decision,
+            Next::Ask(slot) => self.limiter.inner.want(&slot, self.n),
+        }
     }
 
     fn begin(&self) -> Next {
-        self.limiter.at_hand(Some(&self.key), self.n, None)
+        self.limiter.at_hand(self.key.as_ref(), self.n, self.plan.as_ref())
     }
 
-    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+    fn ask<'a>(&'a self, slot: &'a Arc<Slot>) -> Pin<Box<dyn Future<Output = SharedDecision> + Send + 'a>> {
         Box::pin(self.limiter.inner.ask(slot, self.n))
     }
 
-    fn without_store(&self, slot: &Slot) -> Decision {
+    fn without_store(&self, slot: &Slot) -> SharedDecision {
         self.limiter.inner.shared.without_store(slot, self.n)
     }
 
@@ -87,7 +91,7 @@ where
         self.limiter.inner.shared.call_jointly(parts)
     }
 
-    fn decided(&self, decided: Result<Granted, Denied>) -> Decision {
+    fn decided(&self, decided: Result<Granted, Denied>) -> SharedDecision {
         let shared = &self.limiter.inner.shared;
         match decided {
             Ok(granted) => shared.granted(granted, Source::Store),
@@ -96,7 +100,7 @@ where
     }
 
     fn give_back(&self) {
-        self.limiter.refund(&self.key, self.n);
+        self.limiter.give_back(self.key.as_ref(), self.n, self.plan.as_ref());
     }
 }
 
@@ -106,40 +110,16 @@ where
     S: Store,
     R: SharedRule,
 {
-    /// Returns a request for `n` tokens of a key, as one of several for [`all_of`].
-    pub fn request<Q: ToKey<K> + ?Sized>(&self, key: &Q, n: u64) -> Request {
-        Request(Arc::new(Of { limiter: self.clone(), key: key.to_key(), n }))
-    }
-}
-
-/// The refusal of one of several shared limits. The tokens of the others were given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct AllDenied {
-    which: usize,
-    denied: Sourced<Denied>,
-}
-
-impl AllDenied {
-    /// Returns the index of the request that was refused.
-    #[must_use]
-    pub fn which(&self) -> usize {
-        self.which
+    /// Returns a request for `n` tokens of a key, as one of several; see [`SharedAsk::request`].
+    pub fn request<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Request {
+        self.key(key).n(n).request()
     }
 
-    /// Returns the refusal.
-    pub fn denied(&self) -> Sourced<Denied> {
-        self.denied
+    /// Returns a request of a key, or of the requests without one.
+    pub(crate) fn request_of(&self, key: Option<K>, n: u64, plan: Option<SharedPlan<R>>) -> Request {
+        Request(Arc::new(Of { limiter: self.clone(), key, n, plan }))
     }
 }
-
-impl fmt::Display for AllDenied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit {}: {}", self.which, self.denied)
-    }
-}
-
-impl Error for AllDenied {}
 
 /// Takes the tokens of all requests, or of none, from those at hand, without a wait.
 ///
@@ -151,12 +131,12 @@ impl Error for AllDenied {}
 /// # Errors
 ///
 /// [`AllDenied`] names the request that was refused.
-pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
+pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, Sourced<AllDenied>> {
     let mut taken = Taken::new(requests);
     for (which, request) in requests.iter().enumerate() {
         taken.note(which, request.0.take())?;
     }
-    Ok(taken.keep())
+    Ok(tightest(taken.keep()))
 }
 
 /// Takes the tokens of all requests, or of none, by one call of the store for those that are not at
@@ -171,7 +151,7 @@ pub fn all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenie
 /// # Errors
 ///
 /// [`AllDenied`] names a request that was refused.
-pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, AllDenied> {
+pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>, Sourced<AllDenied>> {
     let mut taken = Taken::new(requests);
     let mut missing = Vec::new();
     for (which, request) in requests.iter().enumerate() {
@@ -180,19 +160,25 @@ pub async fn ask_all_of(requests: &[Request]) -> Result<Option<Sourced<Granted>>
             Next::Ask(slot) => missing.push((which, slot)),
         }
     }
-    if let [(which, slot)] = &missing[..] {
-        taken.note(*which, requests[*which].0.ask(slot).await)?;
-        return Ok(taken.keep());
-    }
-    let calls: Vec<_> = groups(requests, missing).into_iter().map(|of| (call(requests, &of), of)).collect();
-    for (call, of) in calls {
-        let answer = match call {
-            Some(call) => call.answer().await,
-            None => None,
-        };
-        taken.note_answer(&of, answer)?;
-    }
+    taken.ask(missing).await?;
+    Ok(tightest(taken.keep()))
+}
+
+/// Takes the tokens of all requests, or of none, by calls of these slots. Returns the grants, in
+/// the order of the requests.
+#[cfg(feature = "http")]
+pub(crate) async fn ask_slots(
+    asked: Vec<(Request, Arc<Slot>)>,
+) -> Result<Vec<Sourced<Granted>>, Sourced<AllDenied>> {
+    let (requests, slots): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    let mut taken = Taken::new(&requests);
+    taken.ask(slots.into_iter().enumerate().collect()).await?;
     Ok(taken.keep())
+}
+
+/// Returns the grant with the fewest tokens left.
+fn tightest(granted: Vec<Sourced<Granted>>) -> Option<Sourced<Granted>> {
+    granted.into_iter().min_by_key(|granted| granted.remaining())
 }
 
 /// The requests of a joint call, with their slots.
@@ -228,26 +214,42 @@ fn call(requests: &[Request], of: &Group) -> Option<JointAnswer> {
 /// The requests that were granted. A drop gives their tokens back.
 struct Taken<'a> {
     requests: &'a [Request],
-    granted: Vec<usize>,
-    tightest: Option<Sourced<Granted>>,
+    granted: Vec<(usize, Sourced<Granted>)>,
 }
 
 impl<'a> Taken<'a> {
     fn new(requests: &'a [Request]) -> Taken<'a> {
-        Taken { requests, granted: Vec::new(), tightest: None }
+        Taken { requests, granted: Vec::new() }
     }
 
-    fn note(&mut self, which: usize, decision: Decision) -> Result<(), AllDenied> {
-        let granted = decision.map_err(|denied| AllDenied { which, denied })?;
-        self.granted.push(which);
-        if self.tightest.is_none_or(|other| granted.remaining() < other.remaining()) {
-            self.tightest = Some(granted);
+    fn note(&mut self, which: usize, decision: SharedDecision) -> Result<(), Sourced<AllDenied>> {
+        let refused = |denied: Sourced<Denied>| denied.map(|denied| AllDenied::from_parts(which, denied));
+        let granted = decision.map_err(refused)?;
+        self.granted.push((which, granted));
+        Ok(())
+    }
+
+    /// Asks for the tokens of the missing requests: one by the call of its slot, which others may
+    /// share, and several by joint calls.
+    async fn ask(&mut self, missing: Group) -> Result<(), Sourced<AllDenied>> {
+        let requests = self.requests;
+        if let [(which, slot)] = &missing[..] {
+            return self.note(*which, requests[*which].0.ask(slot).await);
+        }
+        let calls: Vec<_> =
+            groups(requests, missing).into_iter().map(|of| (call(requests, &of), of)).collect();
+        for (call, of) in calls {
+            let answer = match call {
+                Some(call) => call.answer().await,
+                None => None,
+            };
+            self.note_answer(&of, answer)?;
         }
         Ok(())
     }
 
     /// Notes the answer of a joint call; without one the policy of each limit decides.
-    fn note_answer(&mut self, of: &Group, answer: Option<Joint>) -> Result<(), AllDenied> {
+    fn note_answer(&mut self, of: &Group, answer: Option<Joint>) -> Result<(), Sourced<AllDenied>> {
         match answer {
             None => of
                 .iter()
@@ -262,16 +264,17 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Keeps the tokens. Returns the grant with the fewest tokens left.
-    fn keep(mut self) -> Option<Sourced<Granted>> {
-        self.granted.clear();
-        self.tightest
+    /// Keeps the tokens. Returns the grants, in the order of the requests.
+    fn keep(mut self) -> Vec<Sourced<Granted>> {
+        let mut granted = std::mem::take(&mut self.granted);
+        granted.sort_by_key(|(which, _)| *which);
+        granted.into_iter().map(|(_, granted)| granted).collect()
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.granted.iter().for_each(|which| self.requests[*which].0.give_back());
+        self.granted.iter().for_each(|(which, _)| self.requests[*which].0.give_back());
     }
 }
 

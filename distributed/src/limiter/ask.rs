@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tollgate::{AnyRule, Denied, Granted, Reason, Snapshot, ToKey};
 
+use super::all_of::Request;
 use super::distributed_limiter::{DistributedLimiter, Next};
-use super::plan::Plan;
-use super::shared::Decision;
+use super::plan::SharedPlan;
+use super::shared::SharedDecision;
 use super::shared_rule::SharedRule;
 use super::sourced::{Source, Sourced};
 use crate::key::StoreKey;
@@ -32,6 +33,7 @@ use crate::store::op::{Op, Store};
 /// | [`ask`](Self::ask) | at most one | all or none | the plan decides | waits for that call, up to the deadline |
 /// | [`acquire`](Self::acquire) | one after each wait | all of them | the plan decides | longest wait |
 /// | [`refund`](Self::refund), [`charge`](Self::charge) | one in the background | they come back; they are spent | by the plan's rate | - |
+/// | [`request`](Self::request) | none: [`ask_all_of`](crate::ask_all_of) has them | all or none | the plan decides | - |
 /// | [`known`](Self::known) | none | - | as seen under the plan | - |
 /// | [`peek`](Self::peek) | one | - | as seen under the plan | - |
 ///
@@ -59,7 +61,7 @@ pub struct SharedAsk<'a, K, S, R, Q: ?Sized> {
     limiter: &'a DistributedLimiter<K, S, R>,
     key: &'a Q,
     n: u64,
-    plan: Option<&'a Plan<R>>,
+    plan: Option<&'a SharedPlan<R>>,
     within: Duration,
 }
 
@@ -91,17 +93,17 @@ where
     /// first request of a key is refused, as no token is at hand: [`ask`](Self::ask) asks the
     /// store.
     #[inline]
-    pub fn try_acquire_local<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+    pub fn try_acquire_local<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> SharedDecision {
         self.key(key).try_acquire_local()
     }
 
     /// Takes one token, by one call of the store if it is not at hand; see [`SharedAsk::ask`].
-    pub async fn ask<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+    pub async fn ask<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> SharedDecision {
         self.key(key).ask().await
     }
 
     /// Waits for a token, and takes it; see [`SharedAsk::acquire`].
-    pub async fn acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> Decision {
+    pub async fn acquire<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q) -> SharedDecision {
         self.key(key).acquire().await
     }
 
@@ -148,10 +150,10 @@ where
         SharedAsk { n, ..self }
     }
 
-    /// Sets the plan: a [`Plan`] or `None`, by a reference or an option of one. Under `None`, as by
-    /// default, the rule of the limiter decides.
+    /// Sets the plan: a [`SharedPlan`] or `None`, by a reference or an option of one. Under `None`,
+    /// as by default, the rule of the limiter decides.
     #[inline]
-    pub fn under(self, plan: impl Into<Option<&'a Plan<R>>>) -> Self {
+    pub fn under(self, plan: impl Into<Option<&'a SharedPlan<R>>>) -> Self {
         SharedAsk { plan: plan.into(), ..self }
     }
 
@@ -172,7 +174,7 @@ where
     ///
     /// [`Denied`], with the place of the decision.
     #[inline(always)]
-    pub fn try_acquire_local(self) -> Decision {
+    pub fn try_acquire_local(self) -> SharedDecision {
         match self.limiter.at_hand(Some(self.key), self.n, self.plan) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.limiter.inner.want(&slot, self.n),
@@ -188,7 +190,7 @@ where
     /// # Errors
     ///
     /// [`Denied`], with the place of the decision.
-    pub async fn ask(self) -> Decision {
+    pub async fn ask(self) -> SharedDecision {
         match self.limiter.at_hand(Some(self.key), self.n, self.plan) {
             Next::Decided(decision) => decision,
             Next::Ask(slot) => self.limiter.inner.ask(&slot, self.n).await,
@@ -206,7 +208,7 @@ where
     /// [`Reason::Deadline`] as soon as the tokens would come later than the longest wait: its
     /// `retry_after` is the time until the same call may be granted. Others at once: for a request
     /// of more than the burst, and when the limiter is closed.
-    pub async fn acquire(self) -> Decision {
+    pub async fn acquire(self) -> SharedDecision {
         let shared = &self.limiter.inner.shared;
         let begun = shared.now();
         loop {
@@ -230,6 +232,36 @@ where
                 }
             }
         }
+    }
+
+    /// Returns the request as one of several, for [`all_of`](crate::all_of) and
+    /// [`ask_all_of`](crate::ask_all_of). It owns its key and its plan.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, Window};
+    /// use tollgate_distributed::{DistributedLimiter, MemoryStore, ask_all_of};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new(|| 1_000_000);
+    /// let users = DistributedLimiter::<String, _>::builder(Quota::per_second(5), store.clone());
+    /// let users = users.name("users").build()?;
+    /// let days = DistributedLimiter::<String, _>::builder(Window::per_day(100).utc(), store);
+    /// let days = days.name("days").build()?;
+    /// let gold = days.plan(Window::per_day(500).utc())?;
+    /// let day = days.key("ada").under(&gold).request();
+    /// // One round trip.
+    /// let granted = ask_all_of(&[users.key("ada").request(), day.clone()]).await?;
+    /// assert_eq!(granted.map(|granted| granted.remaining()), Some(4));
+    /// assert_eq!(ask_all_of(&[day]).await?.map(|granted| granted.remaining()), Some(498));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "a request takes nothing before a verb"]
+    pub fn request(self) -> Request {
+        self.limiter.request_of(Some(self.key.to_key()), self.n, self.plan.cloned())
     }
 
     /// Gives back tokens that were granted and not used.
@@ -261,7 +293,7 @@ where
     }
 
     fn rule(&self) -> AnyRule {
-        self.plan.map_or_else(|| self.limiter.rule(), Plan::rule).into()
+        self.plan.map_or_else(|| self.limiter.rule(), SharedPlan::rule).into()
     }
 
     /// Reads the bucket of the key by a call of the store, and takes nothing.

@@ -10,9 +10,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tollgate::{Denied, Quota, RateLimiter, Reason};
 
-use super::plan::{Plan, Plans};
+use super::plan::{Plans, SharedPlan};
 use super::report::Report;
-use super::shared::{Decision, Shared};
+use super::shared::{Shared, SharedDecision};
 use super::shared_rule::SharedRule;
 use super::slot::Slot;
 use super::slots::Slots;
@@ -56,7 +56,7 @@ impl<K, S, R> Clone for DistributedLimiter<K, S, R> {
 
 /// The next step of a request.
 pub(crate) enum Next {
-    Decided(Decision),
+    Decided(SharedDecision),
     Ask(Arc<Slot>),
 }
 
@@ -110,7 +110,7 @@ where
 impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
     /// Puts a slot under other terms in the place of this one, which gives its tokens back. The
     /// state of the key stays.
-    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&Plan<R>>) {
+    pub(crate) fn replace(&self, key: Option<K>, slot: &Arc<Slot>, plan: Option<&SharedPlan<R>>) {
         let terms = self.terms_under(plan);
         let by = self.shared.slot(slot.key.clone(), true, terms.clone());
         if self.slots.replace(key, slot, by) {
@@ -167,7 +167,7 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
     }
 
     #[cold]
-    pub(crate) fn want(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+    pub(crate) fn want(&self, slot: &Arc<Slot>, n: u64) -> SharedDecision {
         if self.shared.has_forked() {
             return self.shared.without_store(slot, n);
         }
@@ -181,7 +181,7 @@ impl<K: Hash + Eq + Clone, S: Store, R: SharedRule> Inner<K, S, R> {
         self.shared.denied(Denied::from_parts(Reason::Empty, n, 0, Some(wait)), Source::Lease)
     }
 
-    pub(crate) async fn ask(&self, slot: &Arc<Slot>, n: u64) -> Decision {
+    pub(crate) async fn ask(&self, slot: &Arc<Slot>, n: u64) -> SharedDecision {
         if self.shared.has_forked() {
             return self.shared.without_store(slot, n);
         }

@@ -14,7 +14,7 @@ use super::counters::Outcome;
 use super::shared::Shared;
 use super::slot::Slot;
 use super::slot::calls::Part;
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::spec::Spec;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::lanes::Lane;
@@ -81,7 +81,12 @@ impl<S: Store> Batch<S> {
     }
 
     /// Ends the call. If it failed, only the keys whose answers have a time were decided.
-    fn end(&mut self, answers: Vec<Answer>, sent: u64, failed: Option<StoreErrorKind>) -> Vec<Arc<Slot>> {
+    fn end(
+        &mut self,
+        answers: Vec<StoreAnswer>,
+        sent: u64,
+        failed: Option<StoreErrorKind>,
+    ) -> Vec<Arc<Slot>> {
         let rtt = self.lane.rtt();
         let mut more = Vec::new();
         for ((slot, part), answer) in std::mem::take(&mut self.slots).into_iter().zip(answers) {

@@ -21,17 +21,17 @@ use crate::lease::terms::{Role, Terms};
 /// A key that changes its plan keeps its whole tokens, up to the new burst; under a window it keeps
 /// its count. Its lease under the old plan is given back at each change.
 #[derive(Clone)]
-pub struct Plan<R = Quota> {
+pub struct SharedPlan<R = Quota> {
     pub(crate) terms: Arc<Terms>,
     pub(crate) gate: Gate,
     rule: R,
 }
 
-impl<R: SharedRule> Plan<R> {
+impl<R: SharedRule> SharedPlan<R> {
     /// Returns the plan of a rule that is open or shut. Refunds and charges go by the terms of the
     /// limiter.
-    pub(crate) fn of_gate(gate: Gate, rule: R, own: &Terms) -> Plan<R> {
-        Plan { gate, rule, terms: Arc::new(own.as_role(Role::PlanGate)) }
+    pub(crate) fn of_gate(gate: Gate, rule: R, own: &Terms) -> SharedPlan<R> {
+        SharedPlan { gate, rule, terms: Arc::new(own.as_role(Role::PlanGate)) }
     }
 
     /// Returns the rule.
@@ -41,9 +41,9 @@ impl<R: SharedRule> Plan<R> {
     }
 }
 
-impl<R> fmt::Debug for Plan<R> {
+impl<R> fmt::Debug for SharedPlan<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan").field("gate", &self.gate).field("rule", &self.terms.rule).finish()
+        f.debug_struct("SharedPlan").field("gate", &self.gate).field("rule", &self.terms.rule).finish()
     }
 }
 
@@ -59,16 +59,16 @@ impl Plans {
     }
 
     /// Returns the plan of a rule, which is computed once while it is kept.
-    pub(crate) fn of<R: SharedRule>(&self, rule: R, horizon: Duration) -> Result<Plan<R>, InvalidSpec> {
+    pub(crate) fn of<R: SharedRule>(&self, rule: R, horizon: Duration) -> Result<SharedPlan<R>, InvalidSpec> {
         let (plans, any) = (self.0.pin(), rule.into());
         if let Some(terms) = plans.get(&any) {
-            return Ok(Plan { terms: terms.clone(), gate: Gate::Counted, rule });
+            return Ok(SharedPlan { terms: terms.clone(), gate: Gate::Counted, rule });
         }
-        let terms = Arc::new(Terms::new(any, horizon)?.as_role(Role::Plan));
+        let terms = Arc::new(Terms::new(any, horizon)?.as_role(Role::SharedPlan));
         if plans.len() >= MAX_PLANS {
             plans.clear();
         }
         plans.insert(any, terms.clone());
-        Ok(Plan { terms, gate: Gate::Counted, rule })
+        Ok(SharedPlan { terms, gate: Gate::Counted, rule })
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Report {
     NoRuntime,
     Slow,
     /// A plan of a layer that is none of the limiter.
-    Plan,
+    SharedPlan,
 }
 
 /// The kinds of reports that a limiter has made: one bit each.
@@ -32,12 +32,12 @@ impl Reported {
     pub(crate) fn report(&self, kind: Report, limiter: &str, policy: OnOutage, text: Arguments<'_>) {
         let bit = 1 << kind as u8;
         let is_first = self.0.fetch_or(bit, Relaxed) & bit == 0;
-        if matches!(kind, Report::Permanent | Report::Plan | Report::Slow) && !is_first {
+        if matches!(kind, Report::Permanent | Report::SharedPlan | Report::Slow) && !is_first {
             return;
         }
         let text = text.to_string().replace('\n', "; ");
         match kind {
-            Report::Permanent | Report::NoRuntime | Report::Plan => {
+            Report::Permanent | Report::NoRuntime | Report::SharedPlan => {
                 tracing::error!(limiter, ?policy, "{text}")
             }
             Report::Outage | Report::Slow => tracing::warn!(limiter, ?policy, "{text}"),

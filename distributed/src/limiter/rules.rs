@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use tollgate::AnyRule;
 
 use super::distributed_limiter::{DistributedLimiter, Inner};
-use super::plan::Plan;
+use super::plan::SharedPlan;
 use super::report::Report;
 use super::shared_rule::SharedRule;
 use crate::key::StoreKey;
@@ -53,7 +53,7 @@ where
         let slots = self.inner.slots.map.pin();
         for (key, slot) in &slots {
             // A pause is one of the keys under plans, too.
-            if slot.terms.role != Role::Plan || gate == Gate::Shut {
+            if slot.terms.role != Role::SharedPlan || gate == Gate::Shut {
                 self.inner.replace(key.clone(), slot, None);
             }
         }
@@ -69,7 +69,7 @@ where
     ///
     /// [`InvalidSpec`] if a store cannot count the rule, or if it is a window of another period, of
     /// another kind or with other edges.
-    pub fn plan(&self, rule: R) -> Result<Plan<R>, InvalidSpec> {
+    pub fn plan(&self, rule: R) -> Result<SharedPlan<R>, InvalidSpec> {
         let own = self.inner.terms();
         if let (AnyRule::Window(plan), AnyRule::Window(window)) = (rule.into(), own.rule)
             && plan.with_limit(window.limit()) != Ok(window)
@@ -78,21 +78,21 @@ where
         }
         match Gate::of(rule.into()) {
             Gate::Counted => self.inner.plans.of(rule, self.inner.horizon),
-            gate => Ok(Plan::of_gate(gate, rule, &own)),
+            gate => Ok(SharedPlan::of_gate(gate, rule, &own)),
         }
     }
 
     /// Returns the plan of a rule of any kind. If it shares no count with the limiter, that is
     /// reported once, and the rule of the limiter decides.
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "a layer has plans of any kind"))]
-    pub(crate) fn plan_of_any(&self, rule: AnyRule) -> Option<Plan<R>> {
+    pub(crate) fn plan_of_any(&self, rule: AnyRule) -> Option<SharedPlan<R>> {
         let own = self.inner.terms();
         let plan = match (Gate::of(rule), of_kind(rule)) {
             (Gate::Counted, Some(rule)) => self.plan(rule),
             (Gate::Counted, None) => Err(InvalidSpec::of_plan(rule, own.rule)),
-            (gate, _) => Ok(Plan::of_gate(gate, self.rule(), &own)),
+            (gate, _) => Ok(SharedPlan::of_gate(gate, self.rule(), &own)),
         };
-        plan.inspect_err(|why| self.inner.shared.report(Report::Plan, format_args!("{why}"))).ok()
+        plan.inspect_err(|why| self.inner.shared.report(Report::SharedPlan, format_args!("{why}"))).ok()
     }
 }
 
@@ -115,7 +115,7 @@ impl<K, S, R: SharedRule> Inner<K, S, R> {
     }
 
     /// Returns the gate of requests under a plan. A limiter that is shut is so for all of them.
-    pub(crate) fn gate_under(&self, plan: Option<&Plan<R>>) -> Gate {
+    pub(crate) fn gate_under(&self, plan: Option<&SharedPlan<R>>) -> Gate {
         match (Gate::of(self.rule().0.into()), plan) {
             (Gate::Open | Gate::Counted, Some(plan)) => plan.gate,
             (own, _) => own,
@@ -123,7 +123,7 @@ impl<K, S, R: SharedRule> Inner<K, S, R> {
     }
 
     /// Returns the terms of a plan, or those of the limiter if the plan has none in force.
-    pub(crate) fn terms_under(&self, plan: Option<&Plan<R>>) -> Arc<Terms> {
+    pub(crate) fn terms_under(&self, plan: Option<&SharedPlan<R>>) -> Arc<Terms> {
         match plan {
             Some(plan) if self.gate_under(Some(plan)) == Gate::Counted => plan.terms.clone(),
             _ => self.terms(),

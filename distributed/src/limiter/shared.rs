@@ -26,7 +26,7 @@ use crate::store::op::Store;
 use crate::store::random::random;
 
 /// A decision of a shared limit, with its source.
-pub type Decision = Result<Sourced<Granted>, Sourced<Denied>>;
+pub type SharedDecision = Result<Sourced<Granted>, Sourced<Denied>>;
 
 pub(crate) struct Shared<S> {
     pub(crate) store: S,
@@ -121,12 +121,12 @@ impl<S> Shared<S> {
         }
     }
 
-    pub(crate) fn granted(&self, granted: Granted, source: Source) -> Decision {
+    pub(crate) fn granted(&self, granted: Granted, source: Source) -> SharedDecision {
         self.counters.count(source);
         Ok(Sourced::new(granted, source))
     }
 
-    pub(crate) fn denied(&self, denied: Denied, source: Source) -> Decision {
+    pub(crate) fn denied(&self, denied: Denied, source: Source) -> SharedDecision {
         self.counters.count(source);
         self.counters.denied.fetch_add(1, Relaxed);
         Err(Sourced::new(denied, source))
@@ -147,7 +147,7 @@ impl<S: Store> Shared<S> {
 
     /// Notes a decision of a rule that is open or shut.
     #[cold]
-    pub(crate) fn at_gate(&self, decided: Result<Granted, Denied>) -> Decision {
+    pub(crate) fn at_gate(&self, decided: Result<Granted, Denied>) -> SharedDecision {
         match decided {
             Ok(granted) => self.granted(granted, Source::Lease),
             Err(denied) => self.denied(denied, Source::Lease),
@@ -156,7 +156,7 @@ impl<S: Store> Shared<S> {
 
     /// Decides by the policy of an outage.
     #[cold]
-    pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> Decision {
+    pub(crate) fn without_store(&self, slot: &Slot, n: u64) -> SharedDecision {
         match self.on_outage {
             OnOutage::Allow => {
                 self.spend(slot, n);

@@ -27,8 +27,8 @@ pub enum Source {
     FailOpen,
 }
 
-/// A [`Granted`](tollgate::Granted), a [`Denied`](tollgate::Denied) or a
-/// [`Snapshot`](tollgate::Snapshot), with its source.
+/// A [`Granted`](tollgate::Granted), a [`Denied`](tollgate::Denied), an
+/// [`AllDenied`](tollgate::AllDenied) or a [`Snapshot`](tollgate::Snapshot), with its source.
 ///
 /// It dereferences to the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,10 @@ pub struct Sourced<T> {
 impl<T> Sourced<T> {
     pub(crate) fn new(answer: T, source: Source) -> Sourced<T> {
         Sourced { answer, source }
+    }
+
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Sourced<U> {
+        Sourced { answer: change(self.answer), source: self.source }
     }
 
     /// Returns the place where the decision was made.

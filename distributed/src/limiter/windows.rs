@@ -8,7 +8,7 @@ use tollgate::{Denied, Granted, Reason, Window};
 use super::shared::Shared;
 use super::slot::Slot;
 use super::slot::key_state::KeyState;
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::count::Count;
 use crate::law::count_spec::{CountSpec, Edges};
 use crate::lease::lease_time::nanos;
@@ -18,7 +18,7 @@ use crate::outage::fallback::{Fallback, FallbackCount};
 impl<S> Shared<S> {
     /// Notes the clock of the store, by an answer that is there now. So the estimate is late by the
     /// way of the answer, and never early.
-    pub(crate) fn note_time(&self, answer: Answer) {
+    pub(crate) fn note_time(&self, answer: StoreAnswer) {
         let local_us = self.now() / 1_000;
         self.store_ahead_us.store(answer.now_us.wrapping_sub(local_us), Relaxed);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{Denied, Granted, Quota, Reason};
 
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::count::Count;
 use crate::law::count_spec::{CountSpec, Edges};
 
@@ -41,7 +41,7 @@ impl FallbackCount {
         let (count, answer) =
             Count::step(self.0.as_ref(), spec, now_us, amount).map_err(|_| unavailable())?;
         self.0 = count.or(self.0.take());
-        let Answer { granted, credits, edge_us, .. } = answer;
+        let StoreAnswer { granted, credits, edge_us, .. } = answer;
         let left = u64::try_from(credits).unwrap_or(0);
         let wait = Duration::from_micros(edge_us.saturating_sub(now_us));
         if granted as u64 == n {

@@ -72,8 +72,8 @@ pub(super) fn bytes(bytes: &[u8]) -> String {
 }
 
 /// Returns the statement that deletes the rows of a table in the page after a key, an expression,
-/// from whose time `until` on they decide as missing ones. It
-/// returns their number, and the last key of the page as an expression. A locked row stays.
+/// from whose time `until` on they decide as missing ones. It returns their number, and the last
+/// key of the page as an expression. A locked row stays.
 pub(super) fn clean_up((table, until): (&str, &str), after: &str, grace_us: i64) -> String {
     format!(
         "WITH page AS MATERIALIZED (

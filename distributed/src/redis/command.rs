@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::script::{STEP, ScriptCall};
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::any_law::Law;
 use crate::law::spec::{MAX_CREDITS, Spec};
 use crate::store::op::Op;
@@ -111,7 +111,7 @@ pub(crate) fn read_steps(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()>
     let now_us = read_time(numbers)?;
     let mut answers = Vec::with_capacity(ops.len());
     for (op, &[granted, credits]) in ops.iter().zip(pairs) {
-        let answer = read_answer(op, Answer { granted, credits, now_us, ..Answer::default() });
+        let answer = read_answer(op, StoreAnswer { granted, credits, now_us, ..StoreAnswer::default() });
         let bad = || invalid(format!("{granted} granted and {credits} credits left of {:?}", op.amount));
         answers.push(answer.ok_or_else(bad)?);
     }
@@ -128,7 +128,7 @@ pub(super) fn read_time(numbers: &[i64]) -> RedisResult<u64> {
     now_us.ok_or_else(|| invalid("a time out of range".to_owned()))
 }
 
-fn read_answer(op: &Op<'_>, answer: Answer) -> Option<Answer> {
+fn read_answer(op: &Op<'_>, answer: StoreAnswer) -> Option<StoreAnswer> {
     let Law::Bucket(spec) = &op.law else { return None };
     let asked = bounded(spec, op.amount);
     let levels = -(MAX_CREDITS as i64)..=spec.capacity() as i64;
@@ -136,7 +136,7 @@ fn read_answer(op: &Op<'_>, answer: Answer) -> Option<Answer> {
     // A call that gives tokens back gives all of them, also those above a full bucket.
     let granted = if asked.max < 0 { op.amount.max } else { answer.granted };
     let sound = grants.contains(&answer.granted) && levels.contains(&answer.credits);
-    sound.then_some(Answer { granted, ..answer })
+    sound.then_some(StoreAnswer { granted, ..answer })
 }
 
 pub(super) fn invalid(found: String) -> RedisError {

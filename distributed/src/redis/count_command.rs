@@ -5,7 +5,7 @@ use redis::RedisResult;
 use super::command::{invalid, read_time};
 use super::script::{COUNT, ScriptCall};
 use super::slots::tag;
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::law::spec::MAX_CREDITS;
 use crate::store::op::Op;
@@ -77,7 +77,7 @@ pub(crate) fn read_counts(numbers: &[i64], ops: &mut [Op<'_>]) -> RedisResult<()
         // None of them is negative.
         let (edge_us, freed) = (edge_us as u64, freed as u64);
         let now_us = if edge_us == 0 { 0 } else { now_us };
-        answers.push(Answer { granted, credits, now_us, edge_us, freed });
+        answers.push(StoreAnswer { granted, credits, now_us, edge_us, freed });
     }
     for (op, answer) in ops.iter_mut().zip(answers) {
         op.answer = answer;

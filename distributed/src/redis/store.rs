@@ -13,7 +13,7 @@ use super::errors::Failure;
 use super::script::ScriptCall;
 use super::server::Server;
 use super::slots::slot_of;
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::lanes::Lanes;
@@ -95,7 +95,7 @@ impl RedisStore {
             let answer = answer.await.unwrap_or_else(ended);
             let read = answer.and_then(|numbers| read(&numbers, group).map_err(Failure::sent));
             if let Err(failure) = read {
-                group.iter_mut().for_each(|op| op.answer = Answer::default());
+                group.iter_mut().for_each(|op| op.answer = StoreAnswer::default());
                 failed.push(Failed { group, failure });
             }
         }
@@ -146,7 +146,7 @@ impl Store for RedisStore {
                 in_turn(self, ops).await
             }
             Err(failure) => {
-                ops.iter_mut().for_each(|op| op.answer = Answer::default());
+                ops.iter_mut().for_each(|op| op.answer = StoreAnswer::default());
                 Err(failure.into())
             }
             Ok(()) => {

@@ -2,7 +2,7 @@
 
 use super::count_row::CountRow;
 use super::row::{Row, shown};
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::law::bucket::Bucket;
 use crate::law::count::{Count, OutsideOfMonths};
@@ -92,7 +92,7 @@ impl Reply {
         }
     }
 
-    fn answer(self, op: &Op<'_>) -> Result<Answer, Wrong> {
+    fn answer(self, op: &Op<'_>) -> Result<StoreAnswer, Wrong> {
         let (granted, now_us) = match &self {
             Reply::Bucket(reply) => (reply.granted, reply.now_us),
             Reply::Count(reply) => (reply.granted, reply.now_us),
@@ -115,7 +115,7 @@ impl BucketReply {
     ///
     /// A call that changed nothing is decided again, by `Bucket::step` on the row that the server
     /// found. So no such reply grants a token that was not stored.
-    fn answer(self, spec: &Spec, op: &Op<'_>, now_us: u64) -> Result<Answer, StoreError> {
+    fn answer(self, spec: &Spec, op: &Op<'_>, now_us: u64) -> Result<StoreAnswer, StoreError> {
         let (amount, reply) = (op.amount, Reply::Bucket(self));
         if reply.changed(op) {
             let row = self.row.ok_or_else(|| wrong(&reply, op))?;
@@ -124,7 +124,12 @@ impl BucketReply {
             if !is_possible || !(-most..=most).contains(&row.credits) {
                 return Err(wrong(&reply, op));
             }
-            return Ok(Answer { granted: self.granted, credits: row.credits, now_us, ..Answer::default() });
+            return Ok(StoreAnswer {
+                granted: self.granted,
+                credits: row.credits,
+                now_us,
+                ..StoreAnswer::default()
+            });
         }
         let stored = self.row.map(|row| row.bucket(op.key)).transpose()?;
         match Bucket::step(stored, spec, now_us, amount) {
@@ -136,13 +141,13 @@ impl BucketReply {
 
 impl CountReply {
     /// Returns the answer to a call. One that changed nothing is decided again, as of a bucket.
-    fn answer(&self, spec: &CountSpec, op: &Op<'_>, now_us: u64) -> Result<Answer, Wrong> {
+    fn answer(&self, spec: &CountSpec, op: &Op<'_>, now_us: u64) -> Result<StoreAnswer, Wrong> {
         let count = self.row.clone().map(|row| row.count(op.key)).transpose()?;
         let wrong = || Wrong::Reply(wrong(&Reply::Count(self.clone()), op));
         if self.changed {
             let count = count.filter(|count| count.used.len() == spec.counts()).ok_or_else(wrong)?;
             let total: u64 = count.used.iter().sum();
-            return Ok(Answer {
+            return Ok(StoreAnswer {
                 granted: self.granted,
                 // Both are below 2^53, by the bounds of a row.
                 credits: spec.limit() as i64 - total as i64,

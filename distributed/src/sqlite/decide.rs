@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::fault::{Phase, fault};
 use super::table::{Unread, now_us, read, read_count, write, write_count};
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::any_law::Law;
 use crate::law::bucket::Bucket;
 use crate::law::count::Count;
@@ -23,7 +23,7 @@ use crate::store::op::Op;
 /// A call of [`acquire`](crate::Store::acquire), and the channel to its caller.
 pub(super) struct Acquire {
     ops: Vec<OwnedOp>,
-    reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>,
+    reply: oneshot::Sender<Result<Vec<StoreAnswer>, StoreError>>,
 }
 
 /// A call on one key, which it owns, as it may outlive its caller.
@@ -42,14 +42,17 @@ enum Changed {
 /// A call and its answers so far.
 struct Work {
     call: Acquire,
-    answers: Vec<Answer>,
+    answers: Vec<StoreAnswer>,
     /// The ops that would change their values.
     writers: Vec<usize>,
     failed: Option<StoreError>,
 }
 
 impl Acquire {
-    pub(super) fn new(ops: &[Op<'_>], reply: oneshot::Sender<Result<Vec<Answer>, StoreError>>) -> Acquire {
+    pub(super) fn new(
+        ops: &[Op<'_>],
+        reply: oneshot::Sender<Result<Vec<StoreAnswer>, StoreError>>,
+    ) -> Acquire {
         Acquire { ops: ops.iter().map(OwnedOp::new).collect(), reply }
     }
 }
@@ -59,7 +62,7 @@ impl OwnedOp {
         OwnedOp { key: op.key.into(), law: op.law, amount: op.amount }
     }
 
-    fn step(&self, connection: &Connection) -> Result<(Option<Changed>, Answer), Unread> {
+    fn step(&self, connection: &Connection) -> Result<(Option<Changed>, StoreAnswer), Unread> {
         match &self.law {
             Law::Bucket(spec) => {
                 let stored = read(connection, &self.key)?;
@@ -85,7 +88,7 @@ impl OwnedOp {
 
 impl Work {
     fn new(call: Acquire) -> Work {
-        let answers = vec![Answer::default(); call.ops.len()];
+        let answers = vec![StoreAnswer::default(); call.ops.len()];
         Work { call, answers, writers: Vec::new(), failed: None }
     }
 
@@ -170,7 +173,7 @@ fn write_all(connection: &Connection, works: &mut [Work]) -> Result<(), Fault> {
 
 /// Decides calls that are granted together or not at all, and returns their answers, also those of
 /// granted calls beside a refused one. It takes the write lock if no call is refused without it.
-pub(super) fn decide_all(connection: &Connection, ops: &[OwnedOp]) -> Result<Vec<Answer>, Fault> {
+pub(super) fn decide_all(connection: &Connection, ops: &[OwnedOp]) -> Result<Vec<StoreAnswer>, Fault> {
     let mut answers = Vec::new();
     for begin in ["BEGIN", "BEGIN IMMEDIATE"] {
         answers.clear();
@@ -197,7 +200,7 @@ pub(super) fn decide_all(connection: &Connection, ops: &[OwnedOp]) -> Result<Vec
 }
 
 /// Tells whether all calls are decided, and one of them is refused.
-fn is_any_refused(ops: &[OwnedOp], answers: &[Answer]) -> bool {
+fn is_any_refused(ops: &[OwnedOp], answers: &[StoreAnswer]) -> bool {
     let refused = ops.iter().zip(answers).any(|(op, answer)| answer.granted < op.amount.min);
     ops.len() == answers.len() && refused
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::error::{StoreError, StoreErrorKind};
 use super::lanes::Lanes;
 use super::op::{Op, Store, settle};
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::law::bucket::Bucket;
 use crate::law::count::Count;
@@ -32,7 +32,7 @@ struct Kept {
 
 impl Kept {
     /// Decides a call, and returns its answer.
-    fn decide(&mut self, op: &Op<'_>, now_us: u64) -> Result<Answer, StoreError> {
+    fn decide(&mut self, op: &Op<'_>, now_us: u64) -> Result<StoreAnswer, StoreError> {
         match &op.law {
             Law::Bucket(spec) => {
                 let stored = self.buckets.get(op.key).copied();

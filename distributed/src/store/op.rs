@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::error::StoreError;
 use super::lanes::Lanes;
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::any_law::Law;
 
 /// A call on the bucket or on the count of one key.
@@ -17,7 +17,7 @@ pub struct Op<'a> {
     /// The tokens asked for.
     pub amount: Amount,
     /// The answer, which the store writes.
-    pub answer: Answer,
+    pub answer: StoreAnswer,
 }
 
 /// The longest key that a store takes, in bytes. A limiter stores a digest of a longer one.
@@ -27,7 +27,7 @@ impl<'a> Op<'a> {
     /// Returns a call without an answer.
     #[must_use]
     pub fn new(key: &'a [u8], law: impl Into<Law>, amount: Amount) -> Op<'a> {
-        Op { key, law: law.into(), amount, answer: Answer::default() }
+        Op { key, law: law.into(), amount, answer: StoreAnswer::default() }
     }
 }
 
@@ -158,7 +158,8 @@ fn undo(ops: &mut [Op<'_>]) {
 pub(crate) async fn in_turn<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<Option<usize>, StoreError> {
     let called = store.acquire(ops).await;
     let granted = ops.iter().filter(|op| op.answer.granted > 0);
-    let back = |answer: Answer| Amount { max: -answer.granted, of_us: answer.edge_us, ..Amount::default() };
+    let back =
+        |answer: StoreAnswer| Amount { max: -answer.granted, of_us: answer.edge_us, ..Amount::default() };
     let mut back: Vec<Op<'_>> = granted.map(|op| Op::new(op.key, op.law, back(op.answer))).collect();
     let refused = settle(ops);
     if refused.is_none() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate::Quota;
-use tollgate_distributed::{Amount, Answer, Bucket, Count, Op, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{Amount, Bucket, Count, Op, Spec, Store, StoreAnswer, StoreError, StoreErrorKind};
 use tollgate_test_servers::process::Process;
 use tollgate_testing::size;
 
@@ -81,8 +81,15 @@ pub(crate) trait Engine: Sized {
     /// Writes counts.
     async fn put_counts(&mut self, counts: &Counts);
 
+    /// Writes a count with any bytes as its numbers. Returns whether the table takes it.
+    async fn put_used(&mut self, key: &[u8], start_us: u64, used: &[u8], end_us: u64) -> bool;
+
     /// Deletes counts.
     async fn delete_counts(&mut self, keys: &[Vec<u8>]);
+
+    /// Takes a token of [`KEY`](crate::suite::before::KEY) as a process of an earlier version.
+    /// Returns whether it was granted.
+    async fn take_as_before(&mut self) -> bool;
 }
 
 /// An engine with a server.
@@ -173,14 +180,14 @@ pub(crate) fn load_time(seconds: u64) -> Duration {
 }
 
 /// Decides one call.
-pub(crate) async fn ask(store: &impl Store, key: &[u8], spec: Spec, amount: Amount) -> Answer {
+pub(crate) async fn ask(store: &impl Store, key: &[u8], spec: Spec, amount: Amount) -> StoreAnswer {
     let mut ops = [Op::new(key, spec, amount)];
     store.acquire(&mut ops).await.unwrap();
     ops[0].answer
 }
 
 /// Decides one call for one token of a bucket that earns none.
-pub(crate) async fn take(store: &impl Store, key: &[u8]) -> Result<Answer, StoreError> {
+pub(crate) async fn take(store: &impl Store, key: &[u8]) -> Result<StoreAnswer, StoreError> {
     let mut ops = [Op::new(key, slow(), exactly(1))];
     store.acquire(&mut ops).await?;
     Ok(ops[0].answer)
@@ -200,7 +207,7 @@ pub(crate) async fn failure(store: &impl Store) -> (StoreErrorKind, String) {
 }
 
 /// Calls until one is answered.
-pub(crate) async fn heals(store: &impl Store) -> Answer {
+pub(crate) async fn heals(store: &impl Store) -> StoreAnswer {
     let end = Instant::now() + PATIENT.patience;
     loop {
         match take(store, b"healed").await {

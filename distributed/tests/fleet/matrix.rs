@@ -1,28 +1,38 @@
-//! A sample of the crossed matrix on each engine: 40 cells, each with its failure on a real server.
-//! The time of a busy machine changes no verdict: a bound has the time that has passed.
+//! A sample of the crossed matrix on each engine: 40 cells of buckets and 75 of windows, each with
+//! its failure on a real server. The time of a busy machine changes no verdict: the bound of a
+//! bucket has the time that has passed, and that of a window has no time.
 //!
 //! ```text
 //! cargo test -p tollgate-distributed --all-features --test fleet matrix -- --nocapture
 //! ```
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mysql_async::prelude::Queryable;
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{Instant, sleep, sleep_until};
-use tollgate::Clock;
-use tollgate_distributed::{AnyStore, DistributedLimiter, DistributedStats};
+use tollgate::{Clock, Quota, Window};
+use tollgate_distributed::{AnyStore, DistributedLimiter, DistributedStats, Lanes, Op, Store, StoreError};
 use tollgate_test_servers::any::{AnyServer, Engine};
 use tollgate_test_servers::net::{Cut, Direction, Proxy};
 
-use crate::cells::cell::{CHANGES, Cell, FAILURES, Failure, KEYS, MODES, STEADY};
-use crate::cells::law::{Figures, HEAD, Window, row};
+use crate::cells::cell::{CHANGES, Cell, CellRule, FAILURES, Failure, MODES, Mode, Rule, STEADY};
+use crate::cells::granted::{Granted, note};
+use crate::cells::law::{Figures, HEAD, Interval, row};
 use crate::cells::load::{Run, Times, requests};
 use crate::outage::until;
 use crate::{Failure as Error, file};
 
-const TIMES: Times = Times { fails: (0.3, 0.9), end: 1.4 };
+/// In an outage, which begins and ends at any time, the processes have the limit once more; or
+/// twice, if each of them begins two windows by itself.
+const TIMES: Times = Times { fails: (0.3, 0.9), end: 1.4, period: 0.5, adds: [1.0, 2.0] };
+
+/// The kinds of windows. No month ends in a run: the test of the edge has one.
+const WINDOWS: [Rule; 3] = [Rule::FirstUse, Rule::Utc, Rule::Sliding];
 
 /// The longest wait for the end of a failure.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -31,14 +41,33 @@ const LIMIT: Duration = Duration::from_secs(20);
 const LATE: Duration = Duration::from_millis(120);
 const TURNS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(100)];
 
+/// The tables of an engine of SQL.
+const TABLES: [&str; 2] = ["tollgate_buckets", "tollgate_counts"];
+
 /// A server, or a file.
 enum Place {
     File(TempDir),
     Server(AnyServer),
 }
 
+/// A store that notes the windows of its grants.
+struct Watched(AnyStore, Arc<Mutex<Granted>>);
+
+impl Store for Watched {
+    async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+        let called = self.0.acquire(ops).await;
+        note(&self.1, ops);
+        called
+    }
+
+    fn lanes(&self) -> Lanes {
+        self.0.lanes()
+    }
+}
+
 /// Returns the cells of an engine: those of the sample with its name. Together they have each
-/// failure on each engine, and each change in each mode by one process and by four.
+/// failure on each engine, of each kind of window as well, and each change in each mode by one
+/// process and by four.
 fn sample(engine: &str) -> Vec<(usize, Cell)> {
     let mut sample = Vec::new();
     for failure in FAILURES {
@@ -51,12 +80,24 @@ fn sample(engine: &str) -> Vec<(usize, Cell)> {
             };
             for _ in 0..cells {
                 let index = sample.len();
-                let (change, mode) = (CHANGES[index % 5], MODES[index % 3]);
-                sample.push((of, Cell { failure, change, mode, processes: [1, 4][index % 2] }));
+                let (change, mode, processes) = (CHANGES[index % 5], MODES[index % 3], [1, 4][index % 2]);
+                sample.push((of, Cell { rule: Rule::Bucket, failure, change, mode, processes }));
             }
         }
     }
     assert_eq!(sample.len(), 40);
+    let of_windows: Vec<_> = sample.iter().map(|(of, cell)| (*of, cell.failure)).collect();
+    for (at, (of, failure)) in of_windows.iter().enumerate() {
+        // Once for the cells of an engine with one failure.
+        let rules = if of_windows[..at].contains(&(*of, *failure)) { [].as_slice() } else { &WINDOWS };
+        for rule in rules {
+            let index = sample.len();
+            let (change, mode) = (CHANGES[index % 5], [Mode::Exact, Mode::Leased][index / 5 % 2]);
+            let processes = [4, 1][index / 10 % 2];
+            sample.push((of, Cell { rule: *rule, failure: *failure, change, mode, processes }));
+        }
+    }
+    assert_eq!(sample.len(), 40 + 75);
     let cells = sample.into_iter().enumerate().filter(|(_, (of, _))| *of == engine);
     cells.map(|(index, (_, cell))| (index, cell)).collect()
 }
@@ -115,27 +156,31 @@ impl Place {
     /// Makes the calls of the key 7 fail, of all limiters.
     async fn spoil(&self) -> Result<(), Error> {
         if let Place::Server(AnyServer::Redis(server)) = self {
+            // The name of a count ends in a brace.
             let set =
-                "for _, key in ipairs(redis.call('KEYS', '*:7')) do redis.call('SET', key, 'hello') end";
+                "for _, key in ipairs(redis.call('KEYS', '*:7*')) do redis.call('SET', key, 'hello') end";
             server.command(&["EVAL", set, "0"])?;
         }
-        self.run(match self {
-            Place::File(_) => {
-                "CREATE TRIGGER spoilt BEFORE UPDATE ON tollgate_buckets WHEN CAST(NEW.id AS TEXT) LIKE '%:7'
-                 BEGIN SELECT RAISE(ABORT, 'the key is spoilt'); END"
-            }
-            Place::Server(AnyServer::Postgres(_)) => {
-                "CREATE FUNCTION spoilt() RETURNS trigger LANGUAGE plpgsql AS
-                 $do$ BEGIN RAISE EXCEPTION 'the key is spoilt'; END $do$;
-                 CREATE TRIGGER spoilt BEFORE UPDATE ON tollgate_buckets FOR EACH ROW
-                 WHEN (encode(NEW.id, 'escape') LIKE '%:7') EXECUTE FUNCTION spoilt()"
-            }
-            _ => {
-                "CREATE TRIGGER spoilt BEFORE UPDATE ON tollgate_buckets FOR EACH ROW
-                 IF NEW.id LIKE '%:7' THEN SIGNAL SQLSTATE '45000'; END IF"
-            }
-        })
-        .await
+        for table in TABLES {
+            let trigger = match self {
+                Place::File(_) => {
+                    "CREATE TRIGGER spoilt_TABLE BEFORE UPDATE ON TABLE WHEN CAST(NEW.id AS TEXT) LIKE '%:7'
+                     BEGIN SELECT RAISE(ABORT, 'the key is spoilt'); END"
+                }
+                Place::Server(AnyServer::Postgres(_)) => {
+                    "CREATE OR REPLACE FUNCTION spoilt() RETURNS trigger LANGUAGE plpgsql AS
+                     $do$ BEGIN RAISE EXCEPTION 'the key is spoilt'; END $do$;
+                     CREATE TRIGGER spoilt BEFORE UPDATE ON TABLE FOR EACH ROW
+                     WHEN (encode(NEW.id, 'escape') LIKE '%:7') EXECUTE FUNCTION spoilt()"
+                }
+                _ => {
+                    "CREATE TRIGGER spoilt_TABLE BEFORE UPDATE ON TABLE FOR EACH ROW
+                     IF NEW.id LIKE '%:7' THEN SIGNAL SQLSTATE '45000'; END IF"
+                }
+            };
+            self.run(&trigger.replace("TABLE", table)).await?;
+        }
+        Ok(())
     }
 
     /// Lets the store fail.
@@ -181,7 +226,9 @@ impl Place {
                     at(TIMES.fails.1).await;
                     block_in_place(|| server.restart())?;
                 }
-                self.run("DELETE FROM tollgate_buckets").await?;
+                for table in TABLES {
+                    self.run(&format!("DELETE FROM {table}")).await?;
+                }
             }
             (Failure::OneKeyBroken, _) => self.spoil().await?,
         }
@@ -193,9 +240,9 @@ impl Place {
 async fn meet(
     failure: Failure,
     is_file: bool,
-    limiters: &[DistributedLimiter<u64, AnyStore>],
+    stats: impl Fn() -> Vec<DistributedStats>,
 ) -> Result<(), Error> {
-    let any = |count: fn(&DistributedStats) -> u64| limiters.iter().any(|of| count(&of.stats()) > 0);
+    let any = |count: fn(&DistributedStats) -> u64| stats().iter().any(|of| count(of) > 0);
     let none = |count: fn(&DistributedStats) -> u64| !any(count);
     let has_met = || match failure {
         Failure::Calm => none(|stats| stats.breaker_opened + stats.by_fallback),
@@ -208,64 +255,133 @@ async fn meet(
             any(|stats| stats.calls_permanent.min(stats.by_fallback)) && none(|stats| stats.breaker_opened)
         }
     };
-    let is_over = || limiters.iter().all(|of| !of.stats().breaker_open);
+    let is_over = || stats().iter().all(|of| !of.breaker_open);
     until(LIMIT, || has_met() && is_over()).await.map(drop)
+}
+
+/// The begin of the cells of a group, and the end of their failure.
+#[derive(Clone, Copy, Default)]
+struct Phase {
+    begun: Option<Instant>,
+    is_over: bool,
+}
+
+/// The cells with one failure, which run at once.
+struct Group {
+    place: &'static str,
+    url: String,
+    failure: Failure,
+    deadline: Duration,
+    connected: AtomicUsize,
+    phase: watch::Sender<Phase>,
+}
+
+impl Group {
+    fn is_file(&self) -> bool {
+        self.place == "SQLite"
+    }
+
+    fn is_through_proxy(&self) -> bool {
+        matches!(self.failure, Failure::LateAnswers | Failure::LostAnswers)
+    }
+
+    /// Returns the outages and the restarts without data. From an outage on, a machine that is busy
+    /// may be late at any time.
+    fn outages(&self) -> &'static [(f64, f64)] {
+        let count = match self.failure {
+            Failure::Calm | Failure::LateAnswers | Failure::LostAnswers => 0,
+            Failure::RestartedEmpty if !self.is_file() => 2,
+            _ => 1,
+        };
+        &[(0.0, f64::MAX); 2][..count]
+    }
+
+    /// Runs a cell, and compares its grants with its bounds.
+    async fn run<R: CellRule>(self: Arc<Self>, index: usize, cell: Cell) {
+        let windows = Arc::<Mutex<Granted>>::default();
+        let stores =
+            (0..cell.processes).map(|_| Watched(AnyStore::open(&self.url).unwrap(), windows.clone()));
+        let name = format!("matrix {index}");
+        let limiters: Vec<DistributedLimiter<u64, _, R>> =
+            cell.limiters(TIMES, &name, &Clock::new(), stores, self.deadline);
+        for limiter in &limiters {
+            // The first call connects.
+            let connecting = Instant::now();
+            while limiter.peek(&0).await.is_err() && connecting.elapsed() < LIMIT {}
+        }
+        let mut phase = self.phase.subscribe();
+        self.connected.fetch_add(1, Relaxed);
+        let begun = phase.wait_for(|phase| phase.begun.is_some()).await.unwrap().begun.unwrap();
+        let events = requests(cell, TIMES, 0x9E37_79B9_7F4A_7C15 + index as u64);
+        let mut record = Run::new(cell, TIMES, begun, limiters.clone()).send(&events).await;
+        record.windows = windows.lock().unwrap().clone();
+        record.begun_us = unix_us(begun);
+        let figures = cell.keys().iter();
+        let figures = figures.map(|key| Figures::of(cell, *key, TIMES, self.outages(), &record, &events));
+        let figures: Vec<_> = figures.collect();
+        println!("{:11}{cell} | {}", self.place, row(&figures));
+        let stats = || limiters.iter().map(|of| of.stats()).collect::<Vec<_>>();
+        for (key, figures) in cell.keys().iter().zip(&figures) {
+            let local = figures.local.map(|[whole, _]| whole);
+            let holds = [Some(figures.whole), local].iter().flatten().all(Interval::holds);
+            assert!(holds, "{} {cell}: key {key} is above its bound: {figures:?}", self.place);
+            // A part of the burst is granted, if no request is refused for a late answer.
+            let least = if cell.rule == Rule::Bucket { 10 } else { cell.limit(TIMES) as i64 / 4 };
+            let is_useful = figures.granted >= least || self.is_through_proxy() || *key != STEADY;
+            assert!(is_useful, "{} {cell}: {figures:?}: {:?}", self.place, stats());
+        }
+        phase.wait_for(|phase| phase.is_over).await.unwrap();
+        let met = meet(self.failure, self.is_file(), stats).await.map_err(|error| error.to_string());
+        assert_eq!(met, Ok(()), "{} {cell}: {:?}", self.place, stats());
+        // After the failure it grants again.
+        let again = limiters[0].key(&STEADY).within(LIMIT).acquire().await;
+        assert!(again.is_ok(), "{} {cell}: {again:?}: {:?}", self.place, stats());
+    }
+}
+
+/// Returns the microseconds since 1970 at an instant. Of several readings of both clocks the one
+/// counts that took the shortest time.
+fn unix_us(at: Instant) -> u64 {
+    let reading = |_| {
+        let (before, unix, after) = (Instant::now(), SystemTime::now(), Instant::now());
+        let unix = unix.duration_since(UNIX_EPOCH).unwrap_or_default();
+        (after - before, (unix - before.duration_since(at)).as_micros() as u64)
+    };
+    (0..20).map(reading).min().map_or(0, |(_, unix_us)| unix_us)
 }
 
 /// Runs the cells with one failure, all at once.
 async fn group(place: &mut Place, failure: Failure, cells: &[(usize, Cell)]) -> Result<(), Error> {
     let is_file = matches!(place, Place::File(_));
     let proxy = Proxy::start(if is_file { 0 } else { place.server().port() }).await?;
-    let through = matches!(failure, Failure::LateAnswers | Failure::LostAnswers).then_some(&proxy);
     // Without an outage no request is late, on a machine that is busy with other tests.
     let is_patient = matches!(failure, Failure::Calm | Failure::OneKeyBroken);
-    let deadline = Duration::from_millis(if is_patient { 10_000 } else { 50 });
+    let through = matches!(failure, Failure::LateAnswers | Failure::LostAnswers).then_some(&proxy);
+    let group = Arc::new(Group {
+        place: place.name(),
+        url: place.url(through),
+        failure,
+        deadline: Duration::from_millis(if is_patient { 10_000 } else { 50 }),
+        connected: AtomicUsize::new(0),
+        phase: watch::Sender::default(),
+    });
     let mut runs = JoinSet::new();
-    let mut all = Vec::new();
     for (index, cell) in cells {
-        let stores = (0..cell.processes).map(|_| AnyStore::open(&place.url(through)));
-        let stores = stores.collect::<Result<Vec<_>, _>>()?;
-        all.push((*cell, *index, cell.limiters(&format!("matrix {index}"), &Clock::new(), stores, deadline)));
+        match cell.rule {
+            Rule::Bucket => runs.spawn(group.clone().run::<Quota>(*index, *cell)),
+            _ => runs.spawn(group.clone().run::<Window>(*index, *cell)),
+        };
     }
-    for limiter in all.iter().flat_map(|(_, _, limiters)| limiters) {
-        // The first call connects.
-        let connecting = Instant::now();
-        while limiter.peek(&0).await.is_err() && connecting.elapsed() < LIMIT {}
-    }
+    until(LIMIT * 2, || group.connected.load(Relaxed) == cells.len()).await?;
     let begun = Instant::now();
-    for (cell, index, limiters) in &all {
-        let (run, cell, index) = (Run::new(*cell, begun, limiters.clone()), *cell, *index);
-        runs.spawn(async move {
-            let events = requests(cell, TIMES, 0x9E37_79B9_7F4A_7C15 + index as u64);
-            (index, run.send(&events).await, events)
-        });
-    }
+    group.phase.send_modify(|phase| phase.begun = Some(begun));
     place.fail(failure, begun, &proxy).await?;
-    let records = runs.join_all().await;
-    // From an outage on, a machine that is busy may be late at any time.
-    let more = [(0.0, f64::MAX); 2];
-    let more = match failure {
-        Failure::Calm | Failure::LateAnswers | Failure::LostAnswers => &[],
-        Failure::RestartedEmpty if !is_file => &more[..],
-        _ => &more[..1],
-    };
-    for (index, record, events) in records {
-        let (cell, _, limiters) = all.iter().find(|(_, of, _)| *of == index).ok_or("no such cell")?;
-        let figures = KEYS.map(|key| Figures::of(*cell, key, TIMES, more, &record, &events));
-        println!("{:11}{cell} | {}", place.name(), row(&figures));
-        for (key, figures) in KEYS.iter().zip(&figures) {
-            let local = figures.local.map(|[whole, _]| whole);
-            let holds = [Some(figures.whole), local].iter().flatten().all(Window::holds);
-            assert!(holds, "{} {cell}: key {key} is above its bound: {figures:?}", place.name());
-            // A part of the burst is granted, if no request is refused for a late answer.
-            let is_useful = figures.granted >= 10 || through.is_some() || *key != STEADY;
-            assert!(is_useful, "{} {cell}: {figures:?}", place.name());
-        }
-        let met = meet(failure, is_file, limiters).await;
-        met.map_err(|error| format!("{} {cell}: {error}: {:?}", place.name(), limiters[0].stats()))?;
-    }
+    group.phase.send_modify(|phase| phase.is_over = true);
+    runs.join_all().await;
     if failure == Failure::OneKeyBroken && is_file {
-        place.run("DROP TRIGGER spoilt").await?;
+        for table in TABLES {
+            place.run(&format!("DROP TRIGGER spoilt_{table}")).await?;
+        }
     }
     Ok(())
 }

@@ -4,3 +4,4 @@ mod fleet;
 mod keys;
 mod outage;
 mod serving;
+mod together;

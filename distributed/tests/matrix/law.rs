@@ -1,9 +1,9 @@
-//! The documented bound of a cell, and the grants of its runs beside it.
+//! The documented bound of a cell of a bucket, and the grants of its runs beside it.
 //!
-//! A window of `s` seconds has at most `B + r s` tokens of a key, without those that it gives back.
-//! These are added:
+//! An interval of `s` seconds has at most `B + r s` tokens of a key, without those that it gives
+//! back. These are added:
 //!
-//! * `B`, if an outage or a restart without data is in the window;
+//! * `B`, if an outage or a restart without data is in it;
 //! * in the exact mode, for each process the token of a request that did not wait, and `r h` if
 //!   tokens came back after at most `h` seconds: the bucket refilled meanwhile;
 //! * with leases, `r tau` and a token for each process, and the tokens of late answers, dropped
@@ -16,9 +16,10 @@ use std::collections::VecDeque;
 
 use tollgate::Quota;
 
-use super::cell::{Cell, Change, Failure, LOCAL, MOVED, Mode, OTHER, QUOTA, TAU};
+use super::cell::{Cell, Change, Failure, LOCAL, MOVED, Mode, OTHER, QUOTA, Rule, TAU};
 use super::ideal::Ideal;
 use super::load::{Event, Grant, Record, Times};
+use super::windows;
 
 /// The time from the end of an outage until all processes have charged their tokens: a pause of the
 /// breaker, a second without a request, and two sweeps.
@@ -31,12 +32,12 @@ const AT_HAND: f64 = 1.6;
 const HELD: f64 = 0.1;
 const LATE: f64 = 0.3;
 
-/// The most tokens of any window.
+/// The most tokens of any interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Law {
     burst: f64,
     rate: f64,
-    /// The times of which each gives another burst to the windows around it.
+    /// The times of which each gives another burst to the intervals around it.
     more: Vec<(f64, f64)>,
     /// The tokens that processes hold without a request.
     unused: f64,
@@ -46,9 +47,9 @@ pub(crate) struct Law {
     back: Vec<(f64, u64)>,
 }
 
-/// A window beside its bound.
+/// An interval beside its bound.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct Interval {
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) granted: f64,
@@ -80,7 +81,7 @@ impl Law {
         }
     }
 
-    /// Returns the law of a window from the begin on.
+    /// Returns the law of an interval from the begin on.
     pub(crate) fn whole(&self) -> Law {
         Law { unused: 1.0 + self.forgotten, back: Vec::new(), ..self.clone() }
     }
@@ -92,7 +93,7 @@ impl Law {
         Law { burst, rate, more: Vec::new(), unused: rate * away, forgotten: 0.0, back: Vec::new() }
     }
 
-    /// Returns the most tokens of a window.
+    /// Returns the most tokens of an interval.
     pub(crate) fn bound(&self, from: f64, to: f64) -> f64 {
         let more = self.more.iter().filter(|(begun, ended)| *begun <= to && from <= *ended).count();
         let back = self.back.iter().filter(|(at, _)| (from - AT_HAND..=from + HELD + LATE).contains(at));
@@ -100,8 +101,8 @@ impl Law {
         self.burst * (1 + more) as f64 + self.rate * (to - from) + self.unused + back as f64
     }
 
-    /// Returns the window from a time to any grant that is nearest to its bound.
-    pub(crate) fn since(&self, from: f64, grants: &[(f64, i64)]) -> Window {
+    /// Returns the interval from a time to any grant that is nearest to its bound.
+    pub(crate) fn since(&self, from: f64, grants: &[(f64, i64)]) -> Interval {
         let mut granted = 0;
         let windows = grants.iter().map(|(to, n)| {
             granted += n;
@@ -111,8 +112,8 @@ impl Law {
         nearest.unwrap_or_else(|| self.window(from, from, 0))
     }
 
-    /// Returns the window that is nearest to its bound, of those that begin and end at a grant.
-    pub(crate) fn tightest(&self, grants: &[(f64, i64)]) -> Window {
+    /// Returns the interval that is nearest to its bound, of those that begin and end at a grant.
+    pub(crate) fn tightest(&self, grants: &[(f64, i64)]) -> Interval {
         // The end that is nearest does not depend on the begin, but for the ends before it.
         let begun = |to: f64| self.more.iter().filter(|(begun, _)| *begun <= to).count() as f64;
         let mut after: i64 = grants.iter().map(|(_, n)| n).sum();
@@ -132,12 +133,12 @@ impl Law {
         best
     }
 
-    fn window(&self, from: f64, to: f64, granted: i64) -> Window {
-        Window { from, to, granted: granted as f64, bound: self.bound(from, to) }
+    fn window(&self, from: f64, to: f64, granted: i64) -> Interval {
+        Interval { from, to, granted: granted as f64, bound: self.bound(from, to) }
     }
 }
 
-impl Window {
+impl Interval {
     /// Returns the tokens that are left to the bound.
     pub(crate) fn left(&self) -> f64 {
         self.bound - self.granted
@@ -161,14 +162,20 @@ pub(crate) struct Figures {
     /// in those seconds.
     pub(crate) ideal: i64,
     pub(crate) sound: [i64; 2],
-    /// From the begin on and anywhere, the windows that are nearest to their bounds, and those of a
-    /// limit in front.
-    pub(crate) whole: Window,
-    pub(crate) window: Window,
-    pub(crate) local: Option<[Window; 2]>,
+    /// From the begin on and anywhere, the intervals that are nearest to their bounds, and those of
+    /// a limit in front.
+    pub(crate) whole: Interval,
+    pub(crate) window: Interval,
+    pub(crate) local: Option<[Interval; 2]>,
 }
 
 impl Figures {
+    /// Tells whether no interval is above its bound.
+    pub(crate) fn holds(&self) -> bool {
+        let local = self.local.into_iter().flatten();
+        local.chain([self.whole, self.window]).all(|interval| interval.holds())
+    }
+
     /// Returns the part of the ideal grants, in the seconds without a failure.
     pub(crate) fn useful(&self) -> f64 {
         self.sound[0] as f64 / self.sound[1] as f64
@@ -183,11 +190,14 @@ impl Figures {
         record: &Record,
         events: &[Event],
     ) -> Figures {
+        if cell.rule != Rule::Bucket {
+            return windows::figures(cell, key, times, more, record, events);
+        }
         let law = Law::of(cell, key, more, record);
         let mut of_key: Vec<_> = record.grants.iter().filter(|grant| grant.key == key).collect();
         let local = (cell.mode == Mode::LocalFirst).then(|| {
             let law = Law::of_local(cell);
-            let nearest = |of: &dyn Fn(usize) -> Window| {
+            let nearest = |of: &dyn Fn(usize) -> Interval| {
                 let windows = (0..cell.processes).map(of);
                 windows.min_by(|one, other| one.left().total_cmp(&other.left())).unwrap()
             };
@@ -221,7 +231,7 @@ impl Figures {
 
 /// The head of the table.
 pub(crate) const HEAD: &str =
-    "failure        change         mode  processes | granted  ideal | of the bound, from the begin";
+    "rule     failure        change         mode  processes | granted  ideal | of the bound, from the begin";
 
 /// Returns the figures of a cell: the tokens of all keys, and those of the time from the begin on
 /// that is nearest to its bound.
@@ -231,8 +241,8 @@ pub(crate) fn row(figures: &[Figures]) -> String {
     format!("{granted:7} {ideal:6} | {:4} of {:6.1} in {:5.3} s", whole.granted, whole.bound, whole.to)
 }
 
-/// Returns the window that is nearest to its bound, of those with tokens.
-pub(crate) fn nearest(figures: &[Figures], of: fn(&Figures) -> Window) -> Window {
+/// Returns the interval that is nearest to its bound, of those with tokens.
+pub(crate) fn nearest(figures: &[Figures], of: fn(&Figures) -> Interval) -> Interval {
     let windows = figures.iter().map(of);
     windows.min_by(|one, other| one.margin().total_cmp(&other.margin())).unwrap()
 }
@@ -257,7 +267,7 @@ impl Cell {
 
 /// Returns the grants of ideal buckets, under the lesser of the quotas.
 fn ideal(cell: Cell, key: u64, events: &[Event]) -> Vec<(f64, i64)> {
-    let is_less = matches!(cell.change, Change::TwoPlans | Change::NewQuota);
+    let is_less = matches!(cell.change, Change::TwoPlans | Change::NewRule);
     let rate = if is_less { OTHER.tokens() } else { QUOTA.tokens() };
     let mut bucket = Ideal::new(Quota::per_second(rate).burst(QUOTA.capacity()));
     let mut local: Vec<_> = (0..cell.processes).map(|_| Ideal::new(LOCAL)).collect();

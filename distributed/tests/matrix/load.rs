@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tollgate_distributed::{Decision, DistributedLimiter, Plan, Store};
+use tollgate_distributed::{DistributedLimiter, SharedDecision, SharedPlan, Store};
 
-use super::cell::{BURSTY, Cell, Change, MOVED, OTHER, QUOTA, STEADY};
+use super::cell::{BURSTY, Cell, CellRule, Change, MOVED, Rule, STEADY};
+use super::granted::Granted;
 use super::random::Random;
 
 /// The seconds of a run: those with the failure, and the last one.
@@ -15,6 +16,11 @@ use super::random::Random;
 pub(crate) struct Times {
     pub(crate) fails: (f64, f64),
     pub(crate) end: f64,
+    /// The period of a window.
+    pub(crate) period: f64,
+    /// The parts of a limit that an outage adds to a window: of one that all processes have alike,
+    /// and of one that each process begins by itself.
+    pub(crate) adds: [f64; 2],
 }
 
 /// The time for which a request holds tokens that it refunds.
@@ -26,8 +32,6 @@ enum End {
     Asks,
     /// It does not wait.
     Tries,
-    /// Its tokens are given back a moment later.
-    Refunds,
     /// It is dropped, after a time.
     Drops(Duration),
 }
@@ -41,15 +45,16 @@ pub(crate) struct Event {
     pub(crate) n: u64,
     number: usize,
     end: End,
+    /// Whether its tokens are given back a moment later.
+    refunds: bool,
 }
 
 impl Event {
     /// Returns the seconds after which the tokens come back, if they do.
     pub(crate) fn back_after(&self) -> Option<f64> {
         match self.end {
-            End::Asks | End::Tries => None,
-            End::Refunds => Some(HOLD.as_secs_f64()),
             End::Drops(after) => Some(after.as_secs_f64() + 0.01),
+            End::Asks | End::Tries => self.refunds.then_some(HOLD.as_secs_f64()),
         }
     }
 }
@@ -71,6 +76,9 @@ pub(crate) struct Record {
     pub(crate) back: Vec<(u64, f64, u64)>,
     /// Whether a breaker has opened.
     pub(crate) opened: bool,
+    /// The begin of the run by the clock of the store, in microseconds since 1970.
+    pub(crate) begun_us: u64,
+    pub(crate) windows: Granted,
     pub(crate) refunded: u64,
     pub(crate) dropped: u64,
     pub(crate) by_plan: [u64; 2],
@@ -78,19 +86,22 @@ pub(crate) struct Record {
 
 /// Returns the requests of a cell, in the order of their times.
 pub(crate) fn requests(cell: Cell, times: Times, seed: u64) -> Vec<Event> {
+    if cell.rule != Rule::Bucket {
+        return requests_of_windows(cell, times, seed);
+    }
     let (mut random, mut events) = (Random(seed), Vec::new());
     let mut add = |random: &mut Random, at: f64, process: usize, key: u64, most: usize| {
         let number = events.len();
         let n = 1 + random.below(most) as u64;
         let end = match (cell.change, number % 8) {
-            (Change::Refunds, 0 | 3 | 6) => End::Refunds,
             (Change::DroppedFutures, 0 | 3) => End::Drops(Duration::ZERO),
             (Change::DroppedFutures, 6) => End::Drops(Duration::from_millis(1)),
             (_, 7) if key == STEADY => End::Tries,
             _ => End::Asks,
         };
         let n = if end == End::Tries { 1 } else { n };
-        events.push(Event { at, process, key, n, number, end });
+        let refunds = cell.change == Change::Refunds && matches!(number % 8, 0 | 3 | 6);
+        events.push(Event { at, process, key, n, number, end, refunds });
     };
     // Twice the rate, by requests for 1 to 5 tokens.
     let mut at = 0.0;
@@ -116,29 +127,64 @@ pub(crate) fn requests(cell: Cell, times: Times, seed: u64) -> Vec<Event> {
     events
 }
 
+/// Returns requests of 100 tokens a second for each key of a window.
+fn requests_of_windows(cell: Cell, times: Times, seed: u64) -> Vec<Event> {
+    let (mut random, mut events) = (Random(seed), Vec::new());
+    for key in cell.keys() {
+        let mut at = 0.05;
+        while at < times.end {
+            let (process, n) = (random.below(cell.processes), 1 + random.below(3) as u64);
+            events.push(Event { at, process, key: *key, n, number: 0, end: End::Asks, refunds: false });
+            at += random.gap(50.0);
+        }
+    }
+    events.sort_by(|one, other| one.at.total_cmp(&other.at));
+    for (number, event) in events.iter_mut().enumerate() {
+        event.number = number;
+        event.end = match cell.change {
+            Change::OnePlan if number % 8 == 7 => End::Tries,
+            Change::DroppedFutures if number % 4 == 1 => End::Drops(Duration::ZERO),
+            Change::DroppedFutures if number % 4 == 2 => End::Drops(Duration::from_millis(3)),
+            _ => End::Asks,
+        };
+        // The requests that are granted before they are dropped, too.
+        event.refunds = match cell.change {
+            Change::Refunds => number % 3 == 0,
+            _ => matches!(event.end, End::Drops(_)),
+        };
+    }
+    events
+}
+
 /// A run: its limiters and its record, from its begin on.
-pub(crate) struct Run<S> {
+pub(crate) struct Run<S, R> {
     cell: Cell,
+    rules: [R; 2],
     begun: Instant,
-    limiters: Vec<DistributedLimiter<u64, S>>,
+    limiters: Vec<DistributedLimiter<u64, S, R>>,
     record: Arc<Mutex<Record>>,
 }
 
-impl<S: Store> Run<S> {
-    pub(crate) fn new(cell: Cell, begun: Instant, limiters: Vec<DistributedLimiter<u64, S>>) -> Run<S> {
-        Run { cell, begun, limiters, record: Arc::default() }
+impl<S: Store, R: CellRule> Run<S, R> {
+    pub(crate) fn new(
+        cell: Cell,
+        times: Times,
+        begun: Instant,
+        limiters: Vec<DistributedLimiter<u64, S, R>>,
+    ) -> Run<S, R> {
+        Run { cell, rules: R::of(cell, times), begun, limiters, record: Arc::default() }
     }
 
     /// Sends the requests, each at its time, and waits for their ends.
     pub(crate) async fn send(self, events: &[Event]) -> Record {
-        let plans = [QUOTA, OTHER].map(|quota| self.limiters[0].plan(quota).unwrap());
+        let plans = self.rules.map(|rule| self.limiters[0].plan(rule).unwrap());
         let (mut tasks, mut turn) = (JoinSet::new(), 0);
         for event in events {
             sleep_until(self.begun + Duration::from_secs_f64(event.at)).await;
-            // Each process has the other quota a moment after the one before.
-            while self.cell.change == Change::NewQuota && event.at > 0.45 + 0.21 * turn as f64 {
+            // Each process has the other rule a moment after the one before.
+            while self.cell.change == Change::NewRule && event.at > 0.45 + 0.21 * turn as f64 {
                 let by = self.cell.processes;
-                self.limiters[turn % by].set_rule([OTHER, QUOTA][turn / by % 2]).unwrap();
+                self.limiters[turn % by].set_rule(self.rules[(turn / by + 1) % 2]).unwrap();
                 turn += 1;
             }
             let limiter = self.limiters[event.process].clone();
@@ -155,17 +201,21 @@ impl<S: Store> Run<S> {
     }
 }
 
-async fn ask<S: Store>(limiter: &DistributedLimiter<u64, S>, event: Event, plan: Option<&Plan>) -> Decision {
+async fn ask<S: Store, R: CellRule>(
+    limiter: &DistributedLimiter<u64, S, R>,
+    event: Event,
+    plan: Option<&SharedPlan<R>>,
+) -> SharedDecision {
     match plan {
         Some(plan) => limiter.key(&event.key).n(event.n).under(plan).ask().await,
         None => limiter.key(&event.key).n(event.n).ask().await,
     }
 }
 
-async fn serve<S: Store>(
-    limiter: &DistributedLimiter<u64, S>,
+async fn serve<S: Store, R: CellRule>(
+    limiter: &DistributedLimiter<u64, S, R>,
     event: Event,
-    plan: Option<Plan>,
+    plan: Option<SharedPlan<R>>,
     origin: Instant,
     record: &Mutex<Record>,
 ) {
@@ -196,7 +246,7 @@ async fn serve<S: Store>(
         record.by_plan[event.number % 2] += n;
         record.grants.push(grant);
     }
-    if event.end == End::Refunds {
+    if event.refunds {
         sleep(HOLD).await;
         // Before the refund, so that no request that has the tokens is earlier.
         let at = now();

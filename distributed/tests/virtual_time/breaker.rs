@@ -7,7 +7,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::{Quota, Reason};
 use tollgate_distributed::{
-    Answer, DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
+    DistributedLimiter, DistributedStats, OnOutage, Op, Source, Store, StoreAnswer, StoreError,
+    StoreErrorKind,
 };
 
 use crate::world::{BAD, World};
@@ -185,7 +186,8 @@ async fn calls_that_hang_hold_up_a_later_one_until_their_deadline() {
                 std::future::pending::<()>().await;
             }
             let now_us = 1 << 50;
-            ops.iter_mut().for_each(|op| op.answer = Answer { granted: op.amount.max, now_us, ..op.answer });
+            ops.iter_mut()
+                .for_each(|op| op.answer = StoreAnswer { granted: op.amount.max, now_us, ..op.answer });
             Ok(())
         }
     }

@@ -12,7 +12,6 @@ mod matrix;
 mod outage;
 mod verbs;
 mod window_calls;
-mod window_matrix;
 mod windows;
 mod world;
 
@@ -23,5 +22,5 @@ mod layer;
 // The cells of the matrix are common to this clock and to real servers.
 #[path = "../matrix/mod.rs"]
 mod cells;
-// The fleet is also that of the benchmarks, which have these two alone.
-use cells::{ideal, random};
+// The fleet is also that of the benchmarks, which have these alone.
+use cells::{granted, ideal, random};

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tollgate::{Quota, Reason};
 use tollgate_distributed::{
-    Answer, DistributedLimiter, OnOutage, Op, Source, Store, StoreError, StoreErrorKind,
+    DistributedLimiter, OnOutage, Op, Source, Store, StoreAnswer, StoreError, StoreErrorKind,
 };
 
 use crate::world::{Limiter, Network, World};
@@ -341,8 +341,12 @@ impl Store for Liar {
             let number = || RandomState::new().build_hasher().finish() as i64;
             let any = [i64::MIN, i64::MAX, 0, number(), number() % 1_000, op.amount.max];
             let choose = || any[number().rem_euclid(6) as usize];
-            op.answer =
-                Answer { granted: choose(), credits: choose(), now_us: choose() as u64, ..Answer::default() };
+            op.answer = StoreAnswer {
+                granted: choose(),
+                credits: choose(),
+                now_us: choose() as u64,
+                ..StoreAnswer::default()
+            };
         }
         Ok(())
     }
@@ -415,7 +419,7 @@ impl Store for Halved {
             if op.key.last().is_some_and(|digit| digit % 2 == 1) {
                 failed = Err(StoreError::new(StoreErrorKind::Unknown, "a server is down"));
             } else {
-                op.answer = Answer { granted: op.amount.max, now_us: 1, ..Answer::default() };
+                op.answer = StoreAnswer { granted: op.amount.max, now_us: 1, ..StoreAnswer::default() };
             }
         }
         failed

@@ -1,6 +1,5 @@
 //! A fleet in virtual time: real limiters, a store in memory, and a network with a latency.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,9 +7,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tollgate::Clock;
 use tollgate_distributed::{
-    Amount, Answer, DistributedBuilder, DistributedLimiter, Lanes, MemoryStore, Op, SharedRule, Store,
+    Amount, DistributedBuilder, DistributedLimiter, Lanes, MemoryStore, Op, SharedRule, Store, StoreAnswer,
     StoreError, StoreErrorKind,
 };
+
+use super::granted::{Granted, note, number};
 
 type Central = MemoryStore<Box<dyn Fn() -> u64 + Send + Sync>>;
 
@@ -20,7 +21,7 @@ pub(crate) struct World {
     central: Arc<Mutex<Arc<Central>>>,
     begun: Instant,
     /// The time at the begin, in microseconds since 1970.
-    unix_us: u64,
+    pub(crate) unix_us: u64,
     /// The calls that were sent, those that were decided, and the keys in them.
     sent: Arc<AtomicU64>,
     pub(crate) calls: Arc<AtomicU64>,
@@ -39,9 +40,7 @@ pub(crate) struct World {
     pub(crate) bad_hangs: Arc<AtomicBool>,
     /// The keys, the seconds and the tokens of late answers.
     pub(crate) were_late: Arc<Mutex<Vec<(u64, f64, u64)>>>,
-    /// The keys and the ends of the windows in which the store granted tokens, in microseconds
-    /// since 1970.
-    pub(crate) windows: Arc<Mutex<BTreeSet<(u64, u64)>>>,
+    pub(crate) windows: Arc<Mutex<Granted>>,
     /// Calls for the bucket of probes.
     pub(crate) probes: Arc<AtomicU64>,
 }
@@ -125,11 +124,6 @@ fn empty(unix_us: u64, begun: Instant) -> Arc<Central> {
     Arc::new(MemoryStore::new(Box::new(move || unix_us + begun.elapsed().as_micros() as u64)))
 }
 
-/// Returns the number of a key, if it is that of a limiter of numbers.
-fn number(key: &[u8]) -> Option<u64> {
-    std::str::from_utf8(key).ok()?.rsplit_once(':')?.1.parse().ok()
-}
-
 impl Store for Network {
     async fn acquire(&self, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
         self.call(ops, false).await.map(drop)
@@ -185,13 +179,11 @@ impl Network {
             true => (*central).acquire_all(ops).await?,
             false => (*central).acquire(ops).await.map(|()| None)?,
         };
-        let granted = ops.iter().filter(|op| op.answer.granted > 0 && op.answer.edge_us > 0);
-        let windows = granted.filter_map(|op| Some((number(op.key)?, op.answer.edge_us)));
-        self.0.windows.lock().unwrap().extend(windows);
+        note(&self.0.windows, ops);
         if is_third && self.0.loses.load(Relaxed) {
             let silent = [20, 1_000][sent_before as usize / 3 % 2];
             sleep(Duration::from_millis(silent)).await;
-            ops.iter_mut().for_each(|op| op.answer = Answer::default());
+            ops.iter_mut().for_each(|op| op.answer = StoreAnswer::default());
             return Err(StoreError::new(StoreErrorKind::Unknown, "the answer is lost"));
         }
         sleep((*rtt + late) / 2).await;

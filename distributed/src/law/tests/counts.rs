@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate::Window;
 
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::count::Count;
 use crate::law::count_spec::{CountSpec, Edges};
 use crate::law::spec::MAX_CREDITS;
@@ -34,7 +34,7 @@ impl Key {
         Key { spec: of(text), stored: None }
     }
 
-    fn call(&mut self, now_us: u64, amount: Amount) -> Answer {
+    fn call(&mut self, now_us: u64, amount: Amount) -> StoreAnswer {
         let (count, answer) = Count::step(self.stored.as_ref(), &self.spec, now_us, amount).unwrap();
         self.stored = count.or(self.stored.take());
         answer
@@ -44,7 +44,7 @@ impl Key {
         self.call(now_us, Amount { min: n, max: n, ..Amount::default() }).granted
     }
 
-    fn look(&mut self, now_us: u64) -> Answer {
+    fn look(&mut self, now_us: u64) -> StoreAnswer {
         self.call(now_us, Amount::default())
     }
 }

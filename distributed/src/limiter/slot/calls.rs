@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{Slot, State};
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::any_law::Law;
 use crate::law::count_spec::CountSpec;
 use crate::law::spec::Spec;
@@ -95,7 +95,7 @@ impl Slot {
     }
 
     /// Ends an answered call. Returns whether there is more to ask for.
-    pub(crate) fn end(&self, part: Part, answer: Answer, sent: u64, rtt: Duration) -> bool {
+    pub(crate) fn end(&self, part: Part, answer: StoreAnswer, sent: u64, rtt: Duration) -> bool {
         let mut state = self.state();
         let is_late = state.late;
         (state.calling, state.late) = (false, false);
@@ -114,7 +114,7 @@ impl Slot {
         &self,
         state: &mut State,
         (spec, bucket, amount): (&Spec, &BucketTerms, Amount),
-        answer: Answer,
+        answer: StoreAnswer,
         (sent, rtt, is_late): (u64, Duration, bool),
     ) -> bool {
         state.is_deep = answer.credits < -((bucket.spec.debt_credits() / DEEP) as i64);
@@ -157,7 +157,7 @@ impl Slot {
 
     /// Puts granted tokens into the lease. Those that the bucket had are valid at once, and those
     /// on credit mature.
-    fn put_granted(&self, spec: &Spec, answer: Answer, granted: u64) {
+    fn put_granted(&self, spec: &Spec, answer: StoreAnswer, granted: u64) {
         let before = answer.credits.saturating_add((granted.saturating_mul(spec.per_token())) as i64);
         let at_once = spec.tokens(before).min(granted);
         self.granted.fetch_add(granted, Relaxed);
@@ -176,7 +176,7 @@ impl Slot {
     /// Answers the waiting requests in order, up to the first that another call may serve: the
     /// store has the tokens for it, and none are held here. A request of `refused` tokens or more
     /// is refused.
-    fn serve(&self, state: &mut State, spec: &Spec, answer: Answer, refused: u64) {
+    fn serve(&self, state: &mut State, spec: &Spec, answer: StoreAnswer, refused: u64) {
         while let Some(waiter) = state.waiters.pop_front() {
             let n = waiter.n;
             let decided = match self.take(n) {
@@ -224,7 +224,7 @@ impl Slot {
 }
 
 /// Returns the nanoseconds from an answer until the store may grant `n` tokens to a call.
-pub(super) fn time_until(spec: &Spec, answer: Answer, n: i64) -> u64 {
+pub(super) fn time_until(spec: &Spec, answer: StoreAnswer, n: i64) -> u64 {
     let need = n.saturating_mul(spec.per_token() as i64);
     nanos(spec.wait(answer.credits + spec.debt_credits() as i64, need))
 }

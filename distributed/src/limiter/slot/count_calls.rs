@@ -11,7 +11,7 @@ use tollgate::{Denied, Granted};
 
 use super::calls::Part;
 use super::{Slot, State};
-use crate::law::amount::{Amount, Answer};
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::count_spec::CountSpec;
 use crate::lease::lease_time::nanos;
 use crate::lease::tokens::Lease;
@@ -70,7 +70,7 @@ impl Slot {
         &self,
         state: &mut State,
         amount: Amount,
-        answer: Answer,
+        answer: StoreAnswer,
         (sent, rtt, is_late): (u64, Duration, bool),
     ) -> bool {
         let now = self.lease.now();

@@ -5,13 +5,13 @@ use std::sync::{MutexGuard, PoisonError};
 
 use super::key_state::KeyState;
 use super::key_window::KeyWindow;
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::lease::lease_time::nanos;
 use crate::lease::terms::Terms;
 
 impl KeyState {
     /// Notes the window of an answer to a call that was sent at `sent`.
-    pub(crate) fn tell_window(&self, answer: Answer, until: u64, sent: u64) {
+    pub(crate) fn tell_window(&self, answer: StoreAnswer, until: u64, sent: u64) {
         self.shadow.tell_tokens(answer.credits as f64, sent);
         let mut window = self.window();
         if window.edge_us != answer.edge_us {

@@ -8,7 +8,7 @@ use tollgate::{Denied, Granted};
 use super::Slot;
 use super::calls::time_until;
 use super::count_calls::GIVEN_BACK;
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::law::count_spec::CountSpec;
 use crate::lease::lease_time::nanos;
@@ -28,7 +28,7 @@ impl Slot {
     pub(crate) fn end_joint(
         &self,
         (n, held): (u64, u64),
-        (law, answer): (Law, Answer),
+        (law, answer): (Law, StoreAnswer),
         sent: u64,
     ) -> Result<Granted, Denied> {
         let (mut state, now) = (self.state(), self.lease.now());

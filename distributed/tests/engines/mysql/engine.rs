@@ -131,6 +131,25 @@ impl Engine for MySql {
         }
     }
 
+    async fn put_used(&mut self, key: &[u8], start_us: u64, used: &[u8], end_us: u64) -> bool {
+        let (key, used) = (literal(key), literal(used));
+        let put = format!("INSERT INTO tollgate_counts VALUES ({key},{start_us},{used},{end_us})");
+        self.other.query_drop(put).await.is_ok()
+    }
+
+    async fn take_as_before(&mut self) -> bool {
+        // `fleet:1`; then the microseconds to the brim, no spent tokens and none that go back, and
+        // the fewest and the most tokens.
+        let take = "SET @tollgate = '';START TRANSACTION;CALL tollgate_acquire_1(x'666c6565743a31',\
+            400000,400000,0,1,1,4000,800000,800000,0,0,1,1);COMMIT;SELECT @tollgate";
+        let mut results = self.other.query_iter(take).await.unwrap();
+        let mut answer = None;
+        while !results.is_empty() {
+            answer = results.collect::<String>().await.unwrap().pop().or(answer);
+        }
+        answer.unwrap().starts_with("1,")
+    }
+
     async fn delete_counts(&mut self, keys: &[Vec<u8>]) {
         let keys: Vec<String> = keys.iter().map(|key| literal(key)).collect();
         if !keys.is_empty() {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tollgate::Quota;
 use tollgate_distributed::mysql_fuzzing::{read_answers, write_calls};
-use tollgate_distributed::{Amount, Answer, Bucket, Op, Spec, StoreErrorKind};
+use tollgate_distributed::{Amount, Bucket, Op, Spec, StoreAnswer, StoreErrorKind};
 
 use crate::engine::exactly;
 use crate::suite::strategies::{specs, wishes};
@@ -11,7 +11,7 @@ use crate::suite::strategies::{specs, wishes};
 const NOW_US: u64 = 1_800_000_000_000_000;
 
 /// Reads the answer of one call.
-fn read(op: &Op<'_>, text: &str) -> Option<Answer> {
+fn read(op: &Op<'_>, text: &str) -> Option<StoreAnswer> {
     let mut ops = [*op];
     match read_answers(text, &mut ops) {
         Ok(()) => Some(ops[0].answer),
@@ -33,12 +33,12 @@ fn an_answer_that_its_call_cannot_have_is_an_error() {
     let empty = format!("0,-4000,{NOW_US},1000,{NOW_US};");
     assert_eq!(
         read(&lease, &empty),
-        Some(Answer { granted: 0, credits: -4_000, now_us: NOW_US, ..Answer::default() })
+        Some(StoreAnswer { granted: 0, credits: -4_000, now_us: NOW_US, ..StoreAnswer::default() })
     );
     let granted = format!("7,3000,{NOW_US},1000,{NOW_US};");
     assert_eq!(
         read(&lease, &granted),
-        Some(Answer { granted: 7, credits: 3_000, now_us: NOW_US, ..Answer::default() })
+        Some(StoreAnswer { granted: 7, credits: 3_000, now_us: NOW_US, ..StoreAnswer::default() })
     );
     let wrong = [
         // More tokens than asked for, a return that the call did not make, no row, and an

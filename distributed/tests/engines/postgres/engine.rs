@@ -123,6 +123,19 @@ impl Engine for Postgres {
         self.other.execute(put, &[&keys, &starts, &used, &ends]).await.unwrap();
     }
 
+    async fn put_used(&mut self, key: &[u8], start_us: u64, used: &[u8], end_us: u64) -> bool {
+        let put = "INSERT INTO tollgate_counts VALUES ($1, $2, $3, $4)";
+        self.other.execute(put, &[&key, &(start_us as i64), &used, &(end_us as i64)]).await.is_ok()
+    }
+
+    async fn take_as_before(&mut self) -> bool {
+        // `fleet:1`; then the microseconds to the brim, no spent tokens and none that go back, and
+        // the fewest and the most tokens.
+        let take = "SELECT * FROM tollgate_acquire_1('{\"666c6565743a31\"}', \
+            '{400000,400000,0,1,1,4000,800000,800000,0,0,1,1}')";
+        self.other.query_one(take, &[]).await.unwrap().get::<_, i64>("granted") == 1
+    }
+
     async fn delete_counts(&mut self, keys: &[Vec<u8>]) {
         self.other.execute("DELETE FROM tollgate_counts WHERE id = ANY($1)", &[&keys]).await.unwrap();
     }

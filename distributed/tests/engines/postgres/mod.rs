@@ -18,6 +18,12 @@ promises! { Postgres:
         a_row_that_is_no_bucket_fails_its_call_and_names_the_key,
     }
     count_walk { months_of_another_time_are_an_error_of_their_call, }
+    counts {
+        a_row_that_is_no_count_fails_its_call_and_names_the_key,
+        many_counts_and_a_hot_one_have_their_limits_under_load,
+        a_clean_up_deletes_only_counts_that_are_over,
+    }
+    before { earlier_processes_and_present_ones_share_a_bucket, }
     all_or_none {
         calls_are_granted_together_or_not_at_all,
         callers_of_the_same_keys_do_not_block_each_other,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::Commands;
 use tollgate::Quota;
 use tollgate_distributed::{
-    Amount, Answer, Bucket, Law, Op, RedisStore, Spec, Store, StoreError, StoreErrorKind,
+    Amount, Bucket, Law, Op, RedisStore, Spec, Store, StoreAnswer, StoreError, StoreErrorKind,
 };
 use tollgate_test_servers::process::Process;
 use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
@@ -14,6 +14,7 @@ use tollgate_test_servers::redis::{Data, Redis, redis_is_installed};
 use crate::engine::{
     Counts, Engine, Options, PATIENT, Rows, Server, Stored, bytes_of_count, count_of, now_us,
 };
+use crate::suite::before::{KEY, NUMBERS};
 
 /// Takes one token, or none.
 pub(crate) const ONE: Amount = Amount { min: 1, max: 1, spent: 0, of_us: 0 };
@@ -153,6 +154,25 @@ impl Engine for Keys {
         }
     }
 
+    async fn put_used(&mut self, key: &[u8], start_us: u64, used: &[u8], end_us: u64) -> bool {
+        let bytes = [bytes_of_count(&[start_us, end_us]), used.to_vec()].concat();
+        self.other.set::<_, _, ()>(count_name(key), bytes).is_ok()
+    }
+
+    /// The script of that version is named by its digest, so it is the present one.
+    async fn take_as_before(&mut self) -> bool {
+        let [capacity, floor, debt, tick_us, per_tick, unit, fill_ticks] = NUMBERS;
+        let pack = |numbers: &[i64]| {
+            numbers.iter().flat_map(|number| number.to_le_bytes().into_iter().take(7)).collect()
+        };
+        let specs: Vec<u8> = pack(&[capacity, unit, per_tick, tick_us, floor, debt, fill_ticks]);
+        // The number of the spec, the fewest and the most tokens, and the spent ones.
+        let calls: Vec<u8> = std::iter::once(0).chain(pack(&[1, 1, 0]) as Vec<u8>).collect();
+        let mut call = redis::cmd("EVALSHA");
+        call.arg("31e14d843258cfffe1e897edb438b33f111f7a0f").arg(1).arg(name(KEY)).arg(specs).arg(calls);
+        call.query::<Vec<i64>>(&mut self.other).unwrap()[0] == 1
+    }
+
     async fn delete_counts(&mut self, keys: &[Vec<u8>]) {
         for key in keys {
             self.other.del::<_, ()>(count_name(key)).unwrap();
@@ -239,7 +259,7 @@ pub(crate) async fn ask(
     key: &str,
     law: impl Into<Law>,
     amount: Amount,
-) -> Result<Answer, StoreError> {
+) -> Result<StoreAnswer, StoreError> {
     let mut ops = [Op::new(key.as_bytes(), law, amount)];
     store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }

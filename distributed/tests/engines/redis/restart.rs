@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate_distributed::{CountSpec, RedisStore, StoreErrorKind};
+use tollgate_distributed::{Amount, CountSpec, Law, Op, RedisStore, Store, StoreErrorKind};
 use tollgate_test_servers::redis::{Data, Redis};
 
 use super::engine::{ALL, ask, heal, per_second, server};
-use crate::engine::now_us;
+use crate::engine::{exactly, now_us};
 
 /// A quota whose bucket fills in 100 s.
 fn slow() -> tollgate_distributed::Spec {
@@ -132,4 +132,53 @@ async fn with_the_guard_two_lives_of_a_server_grant_the_limit_of_a_window() {
         }
     };
     assert_eq!(granted, 5);
+}
+
+/// Calls that are granted together see each missing bucket and count as a call alone does.
+#[tokio::test]
+async fn with_the_guard_calls_together_find_nothing_that_calls_alone_would_not() {
+    let Some(mut server) = server() else { return };
+    let store = RedisStore::builder().cold_start_guard(true).connect(&server.url()).await.unwrap();
+    server.restart(Data::Empty).unwrap();
+    heal(&store, "other", slow()).await;
+    let count = |rule: &str| -> Law {
+        CountSpec::new(rule.parse().unwrap(), Duration::from_micros(now_us())).unwrap().into()
+    };
+    let (many, fast) = (Law::from(slow()), Law::from(per_second(10_000, 10)));
+    let (day, soon) = (count("5/d fixed utc"), count("5/100ms fixed"));
+    // Once they have run, the fast bucket is full and the short window is over.
+    let both = async || {
+        let mut ops = [Op::new(b"fast", fast, exactly(10)), Op::new(b"soon", soon, exactly(5))];
+        let refused = store.acquire_all(&mut ops).await.unwrap();
+        (refused, ops.map(|op| op.answer.granted))
+    };
+    let mut refused = 0;
+    let granted = loop {
+        match both().await {
+            (None, granted) => break granted,
+            (Some(_), granted) => assert_eq!(granted, [0, 0]),
+        }
+        refused += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    println!("{refused} refusals, then {granted:?}");
+    assert_eq!(granted, [10, 5]);
+    // The day of the start is used up, for a fast bucket beside it as well.
+    for (first, second) in [(day, fast), (fast, day), (day, soon), (soon, day)] {
+        let keys = [first, second].map(|law| if law == day { b"day".as_slice() } else { b"beside" });
+        let mut ops = [Op::new(keys[0], first, exactly(1)), Op::new(keys[1], second, exactly(1))];
+        let which = usize::from(second == day);
+        assert_eq!(store.acquire_all(&mut ops).await.unwrap(), Some(which), "{ops:?}");
+        let [day, beside] = [which, 1 - which].map(|at| ops[at].answer);
+        assert_eq!((day.granted, day.credits, beside.granted), (0, 0, 0), "{ops:?}");
+        assert!(beside.credits > 0, "{ops:?}");
+    }
+    // A stored bucket has its own level, and a missing one that of a call alone.
+    let mut ops = [Op::new(b"fast", fast, exactly(1)), Op::new(b"slow", many, exactly(100_000))];
+    assert_eq!(store.acquire_all(&mut ops).await.unwrap(), Some(1), "{ops:?}");
+    let alone = ask(&store, "slow", slow(), Amount::default()).await.unwrap();
+    // The time of the start is known to a second.
+    let later = (alone.now_us - ops[1].answer.now_us + 1_000_000) * slow().per_tick();
+    let apart = alone.credits.abs_diff(ops[1].answer.credits);
+    assert!(ops[1].answer.credits > 0 && apart <= later, "{ops:?} {alone:?}");
 }

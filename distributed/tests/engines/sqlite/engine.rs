@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tempfile::TempDir;
-use tollgate_distributed::{SqliteStore, TokenRequester};
+use tollgate_distributed::{Bucket, Spec, SqliteStore, TokenRequester};
 
-use crate::engine::{Counts, Engine, Options, Rows, Sql, Stored, bytes_of_count, count_of};
+use crate::engine::{Counts, Engine, Options, Rows, Sql, Stored, bytes_of_count, count_of, exactly, now_us};
+use crate::suite::before::{self, KEY, NUMBERS};
 use crate::suite::intervals::{Interval, Table};
 
 pub(crate) struct File {
@@ -91,6 +92,35 @@ impl Engine for File {
             put.execute(params![key, start_us, bytes_of_count(&count.used), end_us]).unwrap();
         }
         transaction.commit().unwrap();
+    }
+
+    async fn put_used(&mut self, key: &[u8], start_us: u64, used: &[u8], end_us: u64) -> bool {
+        let put = "INSERT OR REPLACE INTO tollgate_counts VALUES (?1, ?2, ?3, ?4)";
+        self.other.execute(put, params![key, start_us as i64, used, end_us as i64]).is_ok()
+    }
+
+    /// The law was in the program, as it is now.
+    async fn take_as_before(&mut self) -> bool {
+        let transaction = self.other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let read = "SELECT credits, last_us, unit FROM tollgate_buckets WHERE id = ?1";
+        let row = transaction.query_row(read, [KEY], |row| {
+            let [credits, last_us, unit]: [i64; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];
+            Ok(Bucket { credits, last_us: last_us as u64, per_token: unit as u64 })
+        });
+        let spec = Spec::new(before::QUOTA, 0).unwrap();
+        let (bucket, answer) = Bucket::step(row.optional().unwrap(), &spec, now_us(), exactly(1));
+        if let Some(bucket) = bucket {
+            let fill_us = NUMBERS[6] * NUMBERS[3];
+            let write = "INSERT INTO tollgate_buckets (id, credits, last_us, unit, full_us) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (id) DO UPDATE SET credits = excluded.credits, last_us = excluded.last_us,
+         unit = excluded.unit, full_us = excluded.full_us";
+            let (last_us, unit) = (bucket.last_us as i64, bucket.per_token as i64);
+            transaction
+                .execute(write, params![KEY, bucket.credits, last_us, unit, last_us + fill_us])
+                .unwrap();
+        }
+        transaction.commit().unwrap();
+        answer.granted == 1
     }
 
     async fn delete_counts(&mut self, keys: &[Vec<u8>]) {

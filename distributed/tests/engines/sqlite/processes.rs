@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use tollgate::Quota;
-use tollgate_distributed::{Amount, Answer, Bucket, Spec, SqliteStore};
+use tollgate_distributed::{Amount, Bucket, Spec, SqliteStore, StoreAnswer};
 
 use super::engine::File;
 use crate::engine::{Engine, Rows, Stored, ask, exactly, now_us};
@@ -102,14 +102,14 @@ async fn three_processes_on_a_file_hold_the_bound() {
         assert!(output.status.success(), "{text}");
         let grants = text.lines().filter_map(|line| {
             let (granted, now_us) = line.strip_prefix("granted ")?.split_once(" at ")?;
-            Some(Answer {
+            Some(StoreAnswer {
                 granted: granted.parse().unwrap(),
                 now_us: now_us.parse().unwrap(),
                 credits: 0,
-                ..Answer::default()
+                ..StoreAnswer::default()
             })
         });
-        let grants: Vec<Answer> = grants.collect();
+        let grants: Vec<StoreAnswer> = grants.collect();
         assert!(!grants.is_empty(), "a process was granted nothing");
         run.add(Run { grants, ..Run::default() });
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tollgate::Quota;
-use tollgate_distributed::{Answer, Op, Spec, Store, StoreError, StoreErrorKind};
+use tollgate_distributed::{Op, Spec, Store, StoreAnswer, StoreError, StoreErrorKind};
 
 use crate::engine::{Engine, Options, PATIENT, Server, ask, exactly, load_time};
 
@@ -16,7 +16,7 @@ pub(crate) struct Run {
     pub(crate) calls: u64,
     pub(crate) failed: u64,
     /// The answers that granted tokens.
-    pub(crate) grants: Vec<Answer>,
+    pub(crate) grants: Vec<StoreAnswer>,
 }
 
 impl Run {
@@ -65,7 +65,7 @@ pub(crate) async fn load<S: Store>(
 
 /// Decides calls. SQLite gives no turns: a call may wait for its whole second while others have the
 /// lock, takes nothing, and is sent once more. A deadlock fails at once.
-async fn decide<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+pub(crate) async fn decide<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
     loop {
         let begun = Instant::now();
         match store.acquire(ops).await {
@@ -148,7 +148,7 @@ async fn batches_until<S: Store>(store: Arc<S>, keys: Vec<String>, end: Instant)
 }
 
 /// Returns stores with connections of their own.
-fn stores<E: Engine>(engine: &E, count: usize, options: Options) -> Vec<Arc<E::Store>> {
+pub(crate) fn stores<E: Engine>(engine: &E, count: usize, options: Options) -> Vec<Arc<E::Store>> {
     repeat_with(|| Arc::new(engine.connect(options))).take(count).collect()
 }
 

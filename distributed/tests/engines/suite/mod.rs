@@ -1,8 +1,10 @@
 //! The promises of all stores. Each is a function of an engine, and a test of each engine.
 
 pub(crate) mod all_or_none;
+pub(crate) mod before;
 pub(crate) mod clean;
 pub(crate) mod count_walk;
+pub(crate) mod counts;
 pub(crate) mod intervals;
 pub(crate) mod laws;
 pub(crate) mod load;

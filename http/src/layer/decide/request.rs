@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::line::{InLine, WaitingLine};
 use crate::layer::limit::dyn_limit::DynLimit;
-use crate::layer::limit::part::{Lent, LentFuture, Part, Role, SearchFuture};
+use crate::layer::limit::limiter::AnswersFuture;
+use crate::layer::limit::part::{Lent, LentFuture, Part, Refund, Role, SearchFuture};
 use crate::request::check::Check;
 use tollgate::{Clock, Denied, Granted, Moment};
 
@@ -61,10 +62,12 @@ pub(crate) struct Delay {
     pub(crate) is_counted: bool,
 }
 
-/// The work of one limit that takes time.
+/// The work of one limit that takes time, or of several.
 pub(crate) enum Work {
     Search(SearchFuture),
     Answer(LentFuture),
+    /// The answer to questions, each with the index of its limit.
+    Answers(AnswersFuture, Vec<(usize, Refund)>),
 }
 
 /// The ruling of a stage. `at` is the index of a limit.
@@ -201,6 +204,19 @@ impl<'s> Pending<'s> {
         self.with_role(Role::Enforced).find_map(|at| Some((at, self.part(at).answer()?.err()?)))
     }
 
+    /// Notes the answer to several questions. After a refusal the others have none: they took
+    /// nothing.
+    fn answered(&mut self, answers: Result<Vec<Granted>, (usize, Denied)>, asked: Vec<(usize, Refund)>) {
+        match answers {
+            Ok(granted) => {
+                for (granted, (at, refund)) in granted.into_iter().zip(asked) {
+                    self.part_mut(at).answered((Ok(granted), Some(Lent::new(refund))));
+                }
+            }
+            Err((which, denied)) => self.part_mut(asked[which].0).answered((Err(denied), None)),
+        }
+    }
+
     /// Goes on with all work that takes time.
     pub(crate) fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(more) = &mut self.more else { return Poll::Ready(()) };
@@ -216,6 +232,13 @@ impl<'s> Pending<'s> {
             Work::Answer(answer) => match answer.as_mut().poll(context) {
                 Poll::Ready(answered) => {
                     self.part_mut(*at).answered(answered);
+                    false
+                }
+                Poll::Pending => true,
+            },
+            Work::Answers(answers, asked) => match answers.as_mut().poll(context) {
+                Poll::Ready(answers) => {
+                    self.answered(answers, std::mem::take(asked));
                     false
                 }
                 Poll::Pending => true,
@@ -240,7 +263,7 @@ mod tests {
         let back = Arc::new(AtomicU32::new(0));
         let lent = || {
             let back = back.clone();
-            Lent::new(move || _ = back.fetch_add(1, Ordering::Relaxed))
+            Lent::new(Box::new(move || _ = back.fetch_add(1, Ordering::Relaxed)))
         };
         lent().spend();
         assert_eq!(back.load(Ordering::Relaxed), 0);

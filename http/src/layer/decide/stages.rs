@@ -12,7 +12,8 @@ use super::request::{Pending, Ruling, Step, Work};
 use super::state::LayerState;
 use crate::layer::limit::counts::count;
 use crate::layer::limit::dyn_limit::DynLimit;
-use crate::layer::limit::part::{Part, Role};
+use crate::layer::limit::limiter::Question;
+use crate::layer::limit::part::{Asked, Part, Refund, Role};
 use crate::request::key::Head;
 use tollgate::{Clock, Reason, Tokens, all_of};
 use tollgate::{Denied, Granted};
@@ -92,20 +93,41 @@ pub(super) fn remote(state: &LayerState, pending: &mut Pending<'_>, context: &mu
     }
     if pending.step != Step::Answer {
         pending.step = Step::Answer;
-        state.limits.iter().enumerate().for_each(|(at, limit)| ask(&**limit, at, pending));
+        ask(state, pending);
     }
     pending.poll_work(context)
 }
 
-/// Asks a limiter that is not at hand, unless the key is banned.
-fn ask(limit: &dyn DynLimit, at: usize, pending: &mut Pending<'_>) {
-    let part = pending.part(at);
-    if part.role == Role::Absent || limit.is_at_hand() || limit.check_ban(part).is_some() {
-        return;
+/// Questions that go with each other, and the index and the refund of each limit.
+type Together = (Vec<Question>, Vec<(usize, Refund)>);
+
+/// Asks the limiters that are not at hand, unless the key is banned. Questions that go with each
+/// other are asked together, unless an answer is there that refuses the request.
+fn ask(state: &LayerState, pending: &mut Pending<'_>) {
+    let mut questions: Vec<Together> = Vec::new();
+    for (at, limit) in state.limits.iter().enumerate() {
+        let part = pending.part(at);
+        if part.role == Role::Absent || limit.is_at_hand() || limit.check_ban(part).is_some() {
+            continue;
+        }
+        match limit.ask(part, pending.cost) {
+            Asked::Now(answered) => pending.part_mut(at).answered(answered),
+            Asked::Later(answer) => pending.begin(at, Work::Answer(answer)),
+            Asked::Together(question, refund) => {
+                match questions.iter_mut().find(|(others, _)| others[0].goes_with(&question)) {
+                    Some((others, asked)) => {
+                        others.push(question);
+                        asked.push((at, refund));
+                    }
+                    None => questions.push((vec![question], vec![(at, refund)])),
+                }
+            }
+        }
     }
-    match limit.ask(part, pending.cost) {
-        Ok(answered) => pending.part_mut(at).answered(answered),
-        Err(answer) => pending.begin(at, Work::Answer(answer)),
+    if pending.refusal().is_none() {
+        for (questions, asked) in questions {
+            pending.begin(asked[0].0, Work::Answers(Question::ask(questions), asked));
+        }
     }
 }
 
@@ -222,8 +244,10 @@ fn full_line(denied: Denied) -> Denied {
 fn take_several(state: &LayerState, pending: &mut Pending<'_>) -> usize {
     if pending.refusal().is_some() {
         let refused = pending.with_role(Role::Enforced).filter_map(|at| {
-            let part = pending.part(at);
-            let denied = part.answer().map_or_else(|| state.limits[at].look(part, pending.cost), Result::err);
+            let (limit, part) = (&state.limits[at], pending.part(at));
+            // A limiter that is not at hand has no answer, if another one refused the question.
+            let look = || if limit.is_at_hand() { limit.look(part, pending.cost) } else { None };
+            let denied = part.answer().map_or_else(look, Result::err);
             Some((at, denied?))
         });
         let longer =

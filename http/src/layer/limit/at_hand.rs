@@ -137,6 +137,7 @@ where
             (None, _) => match self.take(request) {
                 Answer::Now(decision) => return Box::pin(ready(decision)),
                 Answer::Later(answer) => return answer,
+                Answer::Together(question) => return question.ask_alone(),
             },
             (Some(_), Err(denied)) => return Box::pin(ready(Err(denied))),
             (Some(limiter), Ok(plan)) => (limiter.clone(), plan.copied()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ban::Ban;
 use super::counts::{LimitCounters, LimitStats};
 use super::limiter::Sleep;
-use super::part::{LentAnswer, LentFuture, Part, SearchFuture};
+use super::part::{Asked, LentFuture, Part, SearchFuture};
 use super::reported::Reported;
 use crate::request::check::Check;
 use crate::request::key::Head;
@@ -48,7 +48,7 @@ pub(crate) trait DynLimit: Any + Send + Sync {
     /// Returns the refusal of a banned key.
     fn check_ban(&self, part: &Part<'_>) -> Option<Denied>;
     /// Asks a limiter that is not at hand.
-    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, LentFuture>;
+    fn ask(&self, part: &Part<'_>, n: u64) -> Asked;
     /// Takes the tokens of a limiter at hand.
     fn take(&self, part: &Part<'_>, n: u64) -> Result<Granted, Denied>;
     fn clock(&self) -> Clock;

@@ -11,7 +11,7 @@ use super::counts::{LimitCounters, LimitStats, count};
 use super::dyn_limit::{Adjust, Adjustment, DynLimit};
 use super::limit_by::{LimitBy, OnMissingKey};
 use super::limiter::{Answer, AnswerFuture, LayerRequest, Sleep};
-use super::part::{BucketOf, Lent, LentAnswer, LentFuture, Part, Role, SearchFuture};
+use super::part::{Asked, BucketOf, Lent, LentFuture, Part, Refund, Role, SearchFuture};
 use super::reported::Reported;
 use super::share::Share;
 use crate::request::check::Check;
@@ -101,11 +101,16 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         self.bans.as_ref()?.check(part.bucket().key.as_ref()?)
     }
 
-    fn ask(&self, part: &Part<'_>, n: u64) -> Result<LentAnswer, LentFuture> {
+    fn ask(&self, part: &Part<'_>, n: u64) -> Asked {
         match self.limiter.take(self.request(part, n)) {
-            Answer::Now(Ok(granted)) => Ok((Ok(granted), Some(Lent::new(self.refund(part, n))))),
-            Answer::Now(Err(denied)) => Ok((Err(denied), None)),
-            Answer::Later(answer) => Err(self.lent_by(part, n, answer)),
+            Answer::Now(Ok(granted)) => Asked::Now((Ok(granted), Some(Lent::new(self.refund(part, n))))),
+            Answer::Now(Err(denied)) => Asked::Now((Err(denied), None)),
+            Answer::Later(answer) => Asked::Later(self.lent_by(part, n, answer)),
+            Answer::Together(question) if part.role == Role::Enforced => {
+                Asked::Together(question, self.refund(part, n))
+            }
+            // A refusal in shadow mode takes nothing from the other limits.
+            Answer::Together(question) => Asked::Later(self.lent_by(part, n, question.ask_alone())),
         }
     }
 
@@ -114,7 +119,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> DynLimit for LimitBy<K> {
         match self.limiter.take(self.request(part, n)) {
             Answer::Now(decision) => decision,
             // The limiter says that it is at hand.
-            Answer::Later(_) => Err(Denied::from_parts(Reason::Unavailable, n, 0, None)),
+            Answer::Later(_) | Answer::Together(_) => {
+                Err(Denied::from_parts(Reason::Unavailable, n, 0, None))
+            }
         }
     }
 
@@ -251,9 +258,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> LimitBy<K> {
     }
 
     /// Returns the refund of granted tokens.
-    fn refund(&self, part: &Part<'_>, n: u64) -> impl FnOnce() + Send + Sync + 'static {
+    fn refund(&self, part: &Part<'_>, n: u64) -> Refund {
         let (limiter, bucket) = (self.limiter.clone(), part.bucket::<K>().clone());
-        move || limiter.refund(bucket.request(n))
+        Box::new(move || limiter.refund(bucket.request(n)))
     }
 
     /// Counts a refused key for a ban, which makes its wait longer.

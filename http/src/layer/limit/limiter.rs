@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,16 +110,71 @@ pub enum Answer {
     Now(Result<Granted, Denied>),
     /// The decision once the future ends. A dropped future takes no tokens, or gives them back.
     Later(AnswerFuture),
+    /// A question to which there is one answer for several limits of the request.
+    Together(Question),
 }
 
 /// The decision of a limiter that takes time.
 pub(crate) type AnswerFuture = Pin<Box<dyn Future<Output = Result<Granted, Denied>> + Send>>;
+
+/// The decision of several limits that takes time: all grants, in the order of the questions, or
+/// the index of a question and its refusal. A dropped future takes no tokens, or gives them back.
+pub type AnswersFuture = Pin<Box<dyn Future<Output = Result<Vec<Granted>, (usize, Denied)>> + Send>>;
+
+/// A question of a limiter to its store, for tokens that are not at hand.
+///
+/// The layer asks those of one type together, of the limits that it enforces. It asks none of them
+/// if another limit that is not at hand has refused the request already.
+pub struct Question {
+    question: Box<dyn Any + Send + Sync>,
+    /// Asks questions of the same type.
+    ask: Arc<dyn Fn(Vec<Question>) -> AnswersFuture + Send + Sync>,
+}
+
+impl Question {
+    /// Returns a question, and the way to ask several: it takes the tokens of all, or of none.
+    #[must_use]
+    pub fn new<Q: Send + Sync + 'static>(question: Q, ask: fn(Vec<Q>) -> AnswersFuture) -> Question {
+        let ask = move |questions: Vec<Question>| {
+            let own = questions.into_iter().map(|of| of.question.downcast::<Q>());
+            ask(own.map(|own| *own.expect("the questions are of one type")).collect())
+        };
+        Question { question: Box::new(question), ask: Arc::new(ask) }
+    }
+
+    /// Returns whether another question is asked together with this one.
+    pub(crate) fn goes_with(&self, other: &Question) -> bool {
+        (*self.question).type_id() == (*other.question).type_id()
+    }
+
+    /// Asks questions that go with each other.
+    pub(crate) fn ask(questions: Vec<Question>) -> AnswersFuture {
+        let ask = questions.first().map(|first| first.ask.clone());
+        ask.map_or_else(|| Box::pin(ready(Ok(Vec::new()))) as AnswersFuture, |ask| ask(questions))
+    }
+
+    /// Asks this question alone.
+    pub(crate) fn ask_alone(self) -> AnswerFuture {
+        let answers = Question::ask(vec![self]);
+        Box::pin(async {
+            let granted = answers.await.map_err(|(_, denied)| denied)?;
+            Ok(granted.into_iter().next().expect("each question has an answer"))
+        })
+    }
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Question").finish_non_exhaustive()
+    }
+}
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Answer::Now(decision) => f.debug_tuple("Now").field(decision).finish(),
             Answer::Later(_) => f.debug_tuple("Later").finish_non_exhaustive(),
+            Answer::Together(question) => f.debug_tuple("Together").field(question).finish(),
         }
     }
 }
@@ -206,8 +261,8 @@ impl<K> AnyLimiter<K> {
     /// another, with these differences:
     ///
     /// * A [`DelayLayer`](crate::DelayLayer) does not wait for it.
-    /// * It answers before the other limits decide, and at the same time as others of its kind. A
-    ///   key that the limit has banned is not asked for.
+    /// * It answers before the other limits decide, and at the same time as others of its kind, or
+    ///   [together](Answer::Together) with them. A key that the limit has banned is not asked for.
     /// * Requests without a key that [share](crate::OnMissingKey::Share) a bucket have one of their
     ///   own.
     /// * A plan is a [`Quota`](tollgate::Quota), which the limiter gets as it is.

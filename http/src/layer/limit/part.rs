@@ -4,10 +4,18 @@ use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 
-use super::limiter::{LayerPlan, LayerRequest};
+use super::limiter::{LayerPlan, LayerRequest, Question};
 use tollgate::{Denied, Granted};
 
-/// The question to a limiter that is not at hand.
+/// The answer of a limiter that is not at hand.
+pub(crate) enum Asked {
+    Now(LentAnswer),
+    Later(LentFuture),
+    /// A question, and the refund of the tokens that it is granted.
+    Together(Question, Refund),
+}
+
+/// The decision of a limiter that takes time.
 pub(crate) type LentFuture = Pin<Box<dyn Future<Output = LentAnswer> + Send>>;
 
 /// The decision of a limiter, with the tokens that it granted.
@@ -70,12 +78,15 @@ impl<K> BucketOf<K> {
     }
 }
 
+/// Gives tokens back.
+pub(crate) type Refund = Box<dyn FnOnce() + Send + Sync>;
+
 /// Tokens that a limiter has granted before the other limits decide. A drop gives them back.
-pub(crate) struct Lent(Option<Box<dyn FnOnce() + Send + Sync>>);
+pub(crate) struct Lent(Option<Refund>);
 
 impl Lent {
-    pub(crate) fn new(refund: impl FnOnce() + Send + Sync + 'static) -> Lent {
-        Lent(Some(Box::new(refund)))
+    pub(crate) fn new(refund: Refund) -> Lent {
+        Lent(Some(refund))
     }
 
     /// Spends the tokens.
