@@ -42,8 +42,8 @@ pub trait Handler: Send + Sync + 'static {
     /// Returns the host names, besides `localhost` and addresses, that requests may name.
     fn hosts(&self) -> Vec<String>;
 
-    /// Returns the line of `/readyz` if the server is not to be asked.
-    fn is_ready(&self) -> Result<(), &'static str>;
+    /// Returns the line of `/readyz`: an error if the server is not to be asked.
+    fn is_ready(&self) -> Result<&'static str, &'static str>;
 
     /// Answers a request whose `Host` and `Origin` are right.
     fn answer(
@@ -111,7 +111,7 @@ async fn answer(
         "/healthz" if is_read => return text(StatusCode::OK, "ok\n"),
         "/readyz" if is_read => {
             return match handler.is_ready() {
-                Ok(()) => text(StatusCode::OK, "ready\n"),
+                Ok(how) => text(StatusCode::OK, how),
                 Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),
             };
         }

@@ -50,7 +50,7 @@ pub use outage::policy::OnOutage;
 pub use store::error::{StoreError, StoreErrorKind};
 pub use store::lanes::Lanes;
 pub use store::memory::MemoryStore;
-pub use store::op::{MAX_KEY, Op, Store};
+pub use store::op::{MAX_KEY, Op, OwnedOp, Store};
 
 #[cfg(all(any(doc, doctest), feature = "sqlite"))]
 #[doc = include_str!("../docs/guide.md")]

@@ -12,6 +12,15 @@ use crate::law::spec::{InvalidSpec, Spec};
 /// The shortest time for which a lease is worth a call.
 pub(crate) const LEAST_LEASE: Duration = Duration::from_millis(10);
 
+/// The leases that a limiter takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leasing {
+    /// The time that a lease is for; zero in the exact mode.
+    pub(crate) horizon: Duration,
+    /// The fewest tokens of a lease, at least 1.
+    pub(crate) least: u64,
+}
+
 /// A rule in credits and in floating point, and the bounds of its leases.
 ///
 /// Those of a limiter whose rule is open or shut have the numbers of its last rule that a store
@@ -24,6 +33,8 @@ pub(crate) struct Terms {
     pub(crate) role: Role,
     /// The time that a lease is for; zero in the exact mode.
     pub(crate) horizon: Duration,
+    /// The demand of a horizon from which on a lease is taken, in tokens.
+    pub(crate) least: f64,
     /// The burst of a quota, or the limit of a window.
     pub(crate) capacity: u64,
     /// Tokens a nanosecond.
@@ -68,7 +79,8 @@ impl Terms {
     /// cut to the time that earns the debt. A burst of one token leaves no horizon: that is the
     /// exact mode. The tokens of a window's lease end with it, so its horizon is at most a fourth
     /// of the window or sub-window. A shorter one than the least is none.
-    pub(crate) fn new(rule: AnyRule, horizon: Duration) -> Result<Terms, InvalidSpec> {
+    pub(crate) fn new(rule: AnyRule, leasing: Leasing) -> Result<Terms, InvalidSpec> {
+        let Leasing { horizon, least } = leasing;
         let rate = rule.tokens() as f64 / rule.period().as_nanos() as f64;
         let (kind, horizon) = match rule {
             AnyRule::Quota(quota) => {
@@ -94,6 +106,7 @@ impl Terms {
             kind,
             role: Role::Own,
             horizon,
+            least: least as f64,
             capacity: rule.capacity(),
             rate,
             nanos_per_token: 1.0 / rate,
@@ -104,13 +117,13 @@ impl Terms {
     /// those before it.
     pub(crate) fn of_limiter(
         rule: AnyRule,
-        horizon: Duration,
+        leasing: Leasing,
         before: Option<&Terms>,
     ) -> Result<Terms, InvalidSpec> {
         match (Gate::of(rule), before) {
-            (Gate::Counted, _) => Terms::new(rule, horizon),
+            (Gate::Counted, _) => Terms::new(rule, leasing),
             (_, Some(before)) => Ok(before.as_role(Role::OwnGate)),
-            (_, None) => Ok(Terms::new(Gate::usual(rule), horizon)?.as_role(Role::OwnGate)),
+            (_, None) => Ok(Terms::new(Gate::usual(rule), leasing)?.as_role(Role::OwnGate)),
         }
     }
 

@@ -14,7 +14,7 @@ use super::shared::SharedDecision;
 use super::shared_rule::SharedRule;
 use super::sourced::{Source, Sourced};
 use crate::key::StoreKey;
-use crate::law::amount::Amount;
+use crate::law::amount::{Amount, StoreAnswer};
 use crate::law::any_law::Law;
 use crate::lease::gate::Gate;
 use crate::lease::terms::TermsKind;
@@ -33,6 +33,7 @@ use crate::store::op::{Op, Store};
 /// | [`ask`](Self::ask) | at most one | all or none | the plan decides | waits for that call, up to the deadline |
 /// | [`acquire`](Self::acquire) | one after each wait | all of them | the plan decides | longest wait |
 /// | [`refund`](Self::refund), [`charge`](Self::charge) | one in the background | they come back; they are spent | by the plan's rate | - |
+/// | [`give_back`](Self::give_back) | one; two of a window | they come back | by the plan's rate | - |
 /// | [`request`](Self::request) | none: [`ask_all_of`](crate::ask_all_of) has them | all or none | the plan decides | - |
 /// | [`known`](Self::known) | none | - | as seen under the plan | - |
 /// | [`peek`](Self::peek) | one | - | as seen under the plan | - |
@@ -284,6 +285,26 @@ where
         self.limiter.take_spent(Some(self.key), self.n, self.plan);
     }
 
+    /// Gives back tokens by a call of the store, whichever process was granted them, and returns
+    /// the level after it.
+    ///
+    /// [`refund`](Self::refund) takes back what this process was granted, and makes no call that
+    /// somebody waits for. This is for tokens of another process, and for a level that has to be
+    /// right at once. A bucket takes them up to its burst, and a window at most as many as are used
+    /// in it: those of a window that ends meanwhile are lost. Of a window it is two calls, as the
+    /// first one tells which window runs. A process that has refused the key asks the store again
+    /// when it would have without this.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Unavailable`] as of [`peek`](Self::peek). The tokens may have gone back then.
+    pub async fn give_back(self) -> Result<Sourced<Snapshot>, Sourced<Denied>> {
+        let back = -i64::try_from(self.n).unwrap_or(i64::MAX);
+        let is_window = matches!(self.rule(), AnyRule::Window(_));
+        let of_us = if is_window { self.look(Amount::default()).await?.1.edge_us } else { 0 };
+        Ok(self.look(Amount { max: back, of_us, ..Amount::default() }).await?.0)
+    }
+
     /// Returns the tokens of the key as this process knows them, without a call: those at hand, and
     /// those that the store had at its last answer.
     ///
@@ -305,10 +326,15 @@ where
     /// [`Reason::Unavailable`] if the call fails or has no answer within the deadline, and at once
     /// while the breaker is open.
     pub async fn peek(self) -> Result<Sourced<Snapshot>, Sourced<Denied>> {
+        Ok(self.look(Amount::default()).await?.0)
+    }
+
+    /// Reads the bucket by a call that takes no token.
+    async fn look(self, amount: Amount) -> Result<(Sourced<Snapshot>, StoreAnswer), Sourced<Denied>> {
         let inner = &self.limiter.inner;
         let shared = &inner.shared;
         if inner.gate_under(self.plan) != Gate::Counted {
-            return Ok(Sourced::new(self.known(), Source::Lease));
+            return Ok((Sourced::new(self.known(), Source::Lease), StoreAnswer::default()));
         }
         let (key, terms) = (self.limiter.stored(Some(self.key)), inner.terms_under(self.plan));
         let unavailable = || {
@@ -320,7 +346,7 @@ where
             TermsKind::Bucket(bucket) => bucket.spec.into(),
             TermsKind::Window(window) => shared.spec_of(*window).ok_or_else(unavailable)?.into(),
         };
-        let mut ops = [Op::new(&key, law, Amount::default())];
+        let mut ops = [Op::new(&key, law, amount)];
         let called = match shared.is_away(&key) {
             true => None,
             false => timeout(shared.deadline, shared.store.acquire(&mut ops)).await.ok(),
@@ -332,7 +358,8 @@ where
             return Err(unavailable());
         }
         let (left, reset) = law.level(ops[0].answer);
-        Ok(Sourced::new(Snapshot::from(Granted::from_parts(0, left, reset)), Source::Store))
+        let seen = Snapshot::from(Granted::from_parts(0, left, reset));
+        Ok((Sourced::new(seen, Source::Store), ops[0].answer))
     }
 }
 

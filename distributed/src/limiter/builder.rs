@@ -23,7 +23,7 @@ use super::slot::key_state::KeyState;
 use super::slots::Slots;
 use crate::key::StoreKey;
 use crate::law::spec::InvalidSpec;
-use crate::lease::terms::Terms;
+use crate::lease::terms::{Leasing, Terms};
 use crate::outage::policy::OnOutage;
 use crate::store::op::Store;
 
@@ -47,6 +47,7 @@ pub struct DistributedBuilder<K, S, R = Quota> {
     clock: Clock,
     /// The time of a lease; `None` in the exact mode.
     horizon: Option<Duration>,
+    least_lease: u64,
     deadline: Duration,
     probes: (Duration, Duration),
     on_outage: OnOutage,
@@ -100,6 +101,7 @@ impl<K: StoreKey + Hash + Eq + Clone + Send + Sync + 'static, S: Store> Distribu
             name: String::new(),
             clock: Clock::new(),
             horizon: Some(Duration::from_millis(100)),
+            least_lease: 1,
             deadline: Duration::from_millis(50),
             probes: (Duration::from_millis(100), Duration::from_millis(500)),
             on_outage: OnOutage::Local { share: 1.0 },
@@ -158,6 +160,16 @@ where
     /// sliding one; one that is shorter than 10 ms by that is the [exact](Self::exact) mode.
     pub fn leased(self, horizon: Duration) -> Self {
         DistributedBuilder { horizon: Some(horizon), ..self }
+    }
+
+    /// Sets the fewest tokens of a lease; by default 1. A process whose demand for a key is less in
+    /// a horizon asks the store for each of its requests, as in the [exact](Self::exact) mode.
+    ///
+    /// Leases save calls from some 20 tokens on. Below that they keep tokens from other processes,
+    /// and a `remaining` of one process does not count what the others hold. It has no effect in
+    /// the exact mode. 0 is the same as 1.
+    pub fn least_lease(self, tokens: u64) -> Self {
+        DistributedBuilder { least_lease: tokens.max(1), ..self }
     }
 
     /// Sets a limit of this process in front of the shared one. It refuses without a call. Its
@@ -220,7 +232,8 @@ where
         let runtime = Handle::try_current().map_err(|_| InvalidOption::NoRuntime)?;
         self.check()?;
         let horizon = self.horizon.unwrap_or_default();
-        let terms = Terms::of_limiter(self.rule.into(), horizon, None).map_err(InvalidOption::Spec)?;
+        let leasing = Leasing { horizon, least: self.least_lease };
+        let terms = Terms::of_limiter(self.rule.into(), leasing, None).map_err(InvalidOption::Spec)?;
         let origin = self.clock.now();
         let local = self.local.map(|quota| {
             RateLimiter::<K>::builder(quota).max_keys(self.max_keys).clock(self.clock.clone()).build()
@@ -256,7 +269,7 @@ where
             keeper: Mutex::new(Some(runtime.spawn(keeper.run()))),
             rule: Mutex::new((self.rule, Arc::new(terms))),
             plans: Plans::new(),
-            horizon,
+            leasing,
             local,
             without_room: AtomicU64::new(0),
         };

@@ -20,7 +20,7 @@ use super::sourced::{Source, Sourced};
 use super::stats::DistributedStats;
 use super::waiting::Waiting;
 use crate::key::StoreKey;
-use crate::lease::terms::Terms;
+use crate::lease::terms::{Leasing, Terms};
 use crate::store::op::Store;
 
 /// A limit for each key, shared by all processes of a fleet.
@@ -41,7 +41,7 @@ pub(crate) struct Inner<K, S, R> {
     pub(crate) keeper: Mutex<Option<JoinHandle<()>>>,
     pub(crate) rule: Mutex<(R, Arc<Terms>)>,
     pub(crate) plans: Plans,
-    pub(crate) horizon: Duration,
+    pub(crate) leasing: Leasing,
     /// The limit of this process in front, if there is one.
     pub(crate) local: Option<RateLimiter<K>>,
     /// Requests of keys that found no room.
@@ -82,6 +82,13 @@ where
         if let Some(keeper) = keeper {
             let _ = keeper.await;
         }
+    }
+
+    /// Tells whether the store, or a part of it, does not answer: a breaker is open, and the policy
+    /// of an outage decides.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.inner.shared.lanes.is_any_open()
     }
 
     /// Returns the counts of this limiter in this process.

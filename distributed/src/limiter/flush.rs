@@ -120,7 +120,7 @@ impl<S> Drop for Batch<S> {
 
 /// Calls the store. A permanent error of all keys may be the fault of one, and had no effect: each
 /// key has a call of its own then.
-async fn acquire<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
+pub(super) async fn acquire<S: Store>(store: &S, ops: &mut [Op<'_>]) -> Result<(), StoreError> {
     let mut failed = match store.acquire(ops).await {
         Err(error) if error.kind() == StoreErrorKind::Permanent && ops.len() > 1 && !is_answered(ops) => {
             Ok(())

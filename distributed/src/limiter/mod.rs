@@ -4,6 +4,7 @@ pub(crate) mod all_of;
 pub(crate) mod ask;
 mod at_hand;
 pub(crate) mod builder;
+pub(crate) mod call;
 pub(crate) mod counters;
 pub(crate) mod distributed_limiter;
 mod due;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use papaya::HashMap;
 use tollgate::{AnyRule, Quota};
@@ -10,7 +9,7 @@ use tollgate::{AnyRule, Quota};
 use super::shared_rule::SharedRule;
 use crate::law::spec::InvalidSpec;
 use crate::lease::gate::Gate;
-use crate::lease::terms::{Role, Terms};
+use crate::lease::terms::{Leasing, Role, Terms};
 
 /// Another rule for some keys of a limiter, from
 /// [`DistributedLimiter::plan`](crate::DistributedLimiter::plan).
@@ -59,12 +58,12 @@ impl Plans {
     }
 
     /// Returns the plan of a rule, which is computed once while it is kept.
-    pub(crate) fn of<R: SharedRule>(&self, rule: R, horizon: Duration) -> Result<SharedPlan<R>, InvalidSpec> {
+    pub(crate) fn of<R: SharedRule>(&self, rule: R, leasing: Leasing) -> Result<SharedPlan<R>, InvalidSpec> {
         let (plans, any) = (self.0.pin(), rule.into());
         if let Some(terms) = plans.get(&any) {
             return Ok(SharedPlan { terms: terms.clone(), gate: Gate::Counted, rule });
         }
-        let terms = Arc::new(Terms::new(any, horizon)?.as_role(Role::SharedPlan));
+        let terms = Arc::new(Terms::new(any, leasing)?.as_role(Role::SharedPlan));
         if plans.len() >= MAX_PLANS {
             plans.clear();
         }

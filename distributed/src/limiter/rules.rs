@@ -47,7 +47,7 @@ where
         let gate = Gate::of(rule.into());
         {
             let mut own = self.inner.rule();
-            let terms = Terms::of_limiter(rule.into(), self.inner.horizon, Some(&own.1))?;
+            let terms = Terms::of_limiter(rule.into(), self.inner.leasing, Some(&own.1))?;
             *own = (rule, Arc::new(terms));
         }
         let slots = self.inner.slots.map.pin();
@@ -77,7 +77,7 @@ where
             return Err(InvalidSpec::of_plan(rule.into(), own.rule));
         }
         match Gate::of(rule.into()) {
-            Gate::Counted => self.inner.plans.of(rule, self.inner.horizon),
+            Gate::Counted => self.inner.plans.of(rule, self.inner.leasing),
             gate => Ok(SharedPlan::of_gate(gate, rule, &own)),
         }
     }

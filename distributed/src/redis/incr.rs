@@ -13,7 +13,7 @@ use super::incr_command::{Counted, PROBES, spec_of};
 use super::server::Server;
 use super::slots::SLOTS;
 use super::store::RedisStore;
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::lanes::Lanes;
@@ -148,7 +148,7 @@ impl Store for IncrStore {
         let mut counted = Vec::with_capacity(ops.len());
         let mut chains = [Vec::new(), Vec::new()];
         for (call, op) in ops.iter_mut().enumerate() {
-            op.answer = Answer::default();
+            op.answer = StoreAnswer::default();
             let of = Counted::of(&self.prefix, op, now).map_err(|why| errors.push(unlawful(why))).ok();
             if let Some(of) = &of {
                 let side = usize::from(self.server_of(of).1 > 0);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisResult, Value, make_extension_error};
 
 use super::command::invalid;
-use crate::law::amount::Answer;
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::law::count_spec::{CountSpec, Edges};
 use crate::law::spec::MAX_CREDITS;
@@ -127,7 +127,7 @@ impl Counted {
     /// # Errors
     ///
     /// They are not the answers of a count.
-    pub(super) fn read(&self, answers: &[Value]) -> RedisResult<Answer> {
+    pub(super) fn read(&self, answers: &[Value]) -> RedisResult<StoreAnswer> {
         let bad = || invalid(format!("{answers:?} for a count"));
         let (granted, count) = match (self.verb, answers) {
             (Verb::Look, [Value::Nil]) => (0, 0),
@@ -151,7 +151,7 @@ impl Counted {
             _ => return Err(bad()),
         };
         let count = count.clamp(0, MAX_CREDITS as i64);
-        Ok(Answer {
+        Ok(StoreAnswer {
             granted,
             credits: self.limit - count,
             now_us: self.now_us,

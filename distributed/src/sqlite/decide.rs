@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 
 use super::fault::{Phase, fault};
 use super::table::{Unread, now_us, read, read_count, write, write_count};
-use crate::law::amount::{Amount, StoreAnswer};
+use crate::law::amount::StoreAnswer;
 use crate::law::any_law::Law;
 use crate::law::bucket::Bucket;
 use crate::law::count::Count;
 use crate::law::spec::Spec;
 use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::op::Op;
+use crate::store::op::{Op, OwnedOp};
 
 /// A call of [`acquire`](crate::Store::acquire), and the channel to its caller.
 pub(super) struct Acquire {
@@ -26,11 +26,29 @@ pub(super) struct Acquire {
     reply: oneshot::Sender<Result<Vec<StoreAnswer>, StoreError>>,
 }
 
-/// A call on one key, which it owns, as it may outlive its caller.
-pub(super) struct OwnedOp {
-    key: Box<[u8]>,
-    law: Law,
-    amount: Amount,
+impl OwnedOp {
+    fn step(&self, connection: &Connection) -> Result<(Option<Changed>, StoreAnswer), Unread> {
+        match &self.law {
+            Law::Bucket(spec) => {
+                let stored = read(connection, &self.key)?;
+                let (bucket, answer) = Bucket::step(stored, spec, now_us(), self.amount);
+                Ok((bucket.map(|bucket| Changed::Bucket(*spec, bucket)), answer))
+            }
+            Law::Count(spec) => {
+                let stored = read_count(connection, &self.key)?;
+                let (count, answer) = Count::step(stored.as_ref(), spec, now_us(), self.amount)
+                    .map_err(|error| Unread::Row(StoreError::new(StoreErrorKind::Permanent, error)))?;
+                Ok((count.map(Changed::Count), answer))
+            }
+        }
+    }
+
+    fn write(&self, connection: &Connection, changed: &Changed) -> Result<(), rusqlite::Error> {
+        match changed {
+            Changed::Bucket(spec, bucket) => write(connection, &self.key, spec, bucket),
+            Changed::Count(count) => write_count(connection, &self.key, count),
+        }
+    }
 }
 
 /// A value that a call changed.
@@ -54,35 +72,6 @@ impl Acquire {
         reply: oneshot::Sender<Result<Vec<StoreAnswer>, StoreError>>,
     ) -> Acquire {
         Acquire { ops: ops.iter().map(OwnedOp::new).collect(), reply }
-    }
-}
-
-impl OwnedOp {
-    pub(super) fn new(op: &Op<'_>) -> OwnedOp {
-        OwnedOp { key: op.key.into(), law: op.law, amount: op.amount }
-    }
-
-    fn step(&self, connection: &Connection) -> Result<(Option<Changed>, StoreAnswer), Unread> {
-        match &self.law {
-            Law::Bucket(spec) => {
-                let stored = read(connection, &self.key)?;
-                let (bucket, answer) = Bucket::step(stored, spec, now_us(), self.amount);
-                Ok((bucket.map(|bucket| Changed::Bucket(*spec, bucket)), answer))
-            }
-            Law::Count(spec) => {
-                let stored = read_count(connection, &self.key)?;
-                let (count, answer) = Count::step(stored.as_ref(), spec, now_us(), self.amount)
-                    .map_err(|error| Unread::Row(StoreError::new(StoreErrorKind::Permanent, error)))?;
-                Ok((count.map(Changed::Count), answer))
-            }
-        }
-    }
-
-    fn write(&self, connection: &Connection, changed: &Changed) -> Result<(), rusqlite::Error> {
-        match changed {
-            Changed::Bucket(spec, bucket) => write(connection, &self.key, spec, bucket),
-            Changed::Count(count) => write_count(connection, &self.key, count),
-        }
     }
 }
 

@@ -9,13 +9,13 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::clean_up::{Table, page};
-use super::decide::{Acquire, OwnedOp, decide_all};
+use super::decide::{Acquire, decide_all};
 use super::table::set_up;
 use super::thread::{Message, run};
 use crate::sql::fault::Fault;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::lanes::Lanes;
-use crate::store::op::{Op, Store, settle};
+use crate::store::op::{Op, OwnedOp, Store, settle};
 
 /// The most calls in the queue of the thread. A further one waits for room.
 const QUEUE: usize = 4_096;

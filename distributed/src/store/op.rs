@@ -20,6 +20,31 @@ pub struct Op<'a> {
     pub answer: StoreAnswer,
 }
 
+/// A call that owns its key, as it may outlive its caller: for
+/// [`DistributedLimiter::call`](crate::DistributedLimiter::call).
+#[derive(Clone, Debug)]
+pub struct OwnedOp {
+    /// The key in the form of the store, as from
+    /// [`DistributedLimiter::store_key`](crate::DistributedLimiter::store_key).
+    pub key: Vec<u8>,
+    /// The law of the call, with its rule.
+    pub law: Law,
+    /// The tokens asked for.
+    pub amount: Amount,
+}
+
+impl OwnedOp {
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "SQLite decides on a thread"))]
+    pub(crate) fn new(op: &Op<'_>) -> OwnedOp {
+        OwnedOp { key: op.key.into(), law: op.law, amount: op.amount }
+    }
+
+    /// Returns the call without an answer.
+    pub(crate) fn op(&self) -> Op<'_> {
+        Op::new(&self.key, self.law, self.amount)
+    }
+}
+
 /// The longest key that a store takes, in bytes. A limiter stores a digest of a longer one.
 pub const MAX_KEY: usize = 255;
 

@@ -57,8 +57,8 @@ impl Handler for Page {
         settings.admin.as_ref().map(|admin| admin.hosts.clone()).unwrap_or_default()
     }
 
-    fn is_ready(&self) -> Result<(), &'static str> {
-        if self.ready.load(Relaxed) { Ok(()) } else { Err("stopping\n") }
+    fn is_ready(&self) -> Result<&'static str, &'static str> {
+        if self.ready.load(Relaxed) { Ok("ready\n") } else { Err("stopping\n") }
     }
 
     async fn answer(&self, activity: &Arc<Activity>, request: Request<Incoming>) -> Response<Body> {

@@ -9,7 +9,12 @@ use crate::law::spec::Spec;
 use crate::lease::demand::Demand;
 use crate::lease::maturing::MaturingTokens;
 use crate::lease::shadow::Shadow;
-use crate::lease::terms::{BucketTerms, Terms, TermsKind};
+use crate::lease::terms::{BucketTerms, Leasing, Terms, TermsKind};
+
+/// Leases of any size, for a horizon in milliseconds.
+fn of(horizon: u64) -> Leasing {
+    Leasing { horizon: Duration::from_millis(horizon), least: 1 }
+}
 
 /// Returns the terms of a bucket.
 fn bucket(terms: &Terms) -> &BucketTerms {
@@ -49,7 +54,7 @@ proptest! {
     fn a_lease_gives_what_has_matured(steps in steps(), rate in 1_u64..5_000) {
         let (clock, mock) = Clock::mock();
         let quota = Quota::per_second(rate * 1_000).burst(20_000);
-        let terms = Terms::new(quota.into(), Duration::from_millis(100)).unwrap();
+        let terms = Terms::new(quota.into(), of(100)).unwrap();
         let lease = MaturingTokens::new(bucket(&terms), clock.clone(), clock.now());
         let (mut now, mut taken, mut at_once) = (0_u64, 0_u64, 0_u64);
         // The start and the tokens of each grant, in nanoseconds.
@@ -98,7 +103,7 @@ proptest! {
     ) {
         let quota = Quota::try_per(tokens, Duration::from_micros(period)).and_then(|quota| quota.try_burst(burst));
         prop_assume!(quota.is_ok());
-        let Ok(terms) = Terms::new(quota.unwrap().into(), Duration::ZERO) else { return Ok(()) };
+        let Ok(terms) = Terms::new(quota.unwrap().into(), of(0)) else { return Ok(()) };
         let n = n.min(burst);
         let shadow = Shadow::default();
         prop_assert_eq!(shadow.wait(&terms, n, sent), None);
@@ -136,7 +141,7 @@ fn a_demand_has_a_half_life() {
 
 #[test]
 fn horizons_are_cut_to_half_of_the_burst() {
-    let of = |quota: Quota, horizon| Terms::new(quota.into(), Duration::from_millis(horizon)).unwrap();
+    let of = |quota: Quota, horizon| Terms::new(quota.into(), self::of(horizon)).unwrap();
     assert_eq!(of(Quota::per_second(1_000), 100).debt(), 100);
     assert_eq!(of(Quota::per_second(1_000).burst(50), 100).debt(), 25);
     assert_eq!(of(Quota::per_second(1_000), 0).debt(), 0);

@@ -63,7 +63,8 @@ impl Slot {
         }
         let demand = state.demand.note(self.asked(), now, terms.horizon).min(terms.rate);
         let held = self.lease.held(terms);
-        let lease = self.lease_of(demand * nanos(terms.horizon) as f64, held);
+        let wanted = demand * nanos(terms.horizon) as f64;
+        let lease = self.lease_of(wanted, wanted, held);
         let wanted = std::mem::take(&mut state.wanted);
         state.keep = state.keep.min(held).max(wanted);
         let asked = state.waiting + wanted.saturating_sub(held);
@@ -81,11 +82,13 @@ impl Slot {
 
     /// Returns the tokens that are to be leased, when a horizon's demand is `wanted`.
     ///
-    /// A key with less than one request in a horizon takes no lease: each process would hold a
-    /// token that another one waits for. The key may have been queued before the last answer: a
-    /// lease is due only if few tokens are held. A slot that left the map would find no request.
-    pub(super) fn lease_of(&self, wanted: f64, held: u64) -> u64 {
-        let is_worth = wanted >= 1.0 && held <= self.low.load(Relaxed) && !self.left.load(Relaxed);
+    /// A key with less than one request in a horizon takes no lease, unless the limiter asks for
+    /// more: each process would hold a token that another one waits for. The key may have been
+    /// queued before the last answer: a lease is due only if few tokens are held. A slot that left
+    /// the map would find no request.
+    pub(super) fn lease_of(&self, demand: f64, wanted: f64, held: u64) -> u64 {
+        let is_low = held <= self.low.load(Relaxed) && !self.left.load(Relaxed);
+        let is_worth = demand >= self.terms.least && wanted >= 1.0 && is_low;
         if is_worth { (wanted.ceil() as u64).saturating_sub(held) } else { 0 }
     }
 

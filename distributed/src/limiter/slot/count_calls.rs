@@ -50,7 +50,9 @@ impl Slot {
         let rest = edge.map_or(u64::MAX, |(_, until)| until - now).min(nanos(terms.horizon));
         let demand = state.demand.note(self.asked(), now, terms.horizon);
         let held = self.lease.matured();
-        let lease = self.lease_of((demand * rest as f64).min(terms.capacity as f64), held);
+        // A key stays worth a lease when little is left of its window.
+        let of_rest = (demand * rest as f64).min(terms.capacity as f64);
+        let lease = self.lease_of(demand * nanos(terms.horizon) as f64, of_rest, held);
         let wanted = std::mem::take(&mut state.wanted);
         state.keep = state.keep.min(held).max(wanted);
         let asked = state.waiting.max(wanted).saturating_sub(held);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Connection;
 use tollgate::{Clock, MockClock, Window};
 use tollgate_distributed::{
-    Amount, Answer, CountSpec, IncrStore, Law, Op, RedisStore, Store, StoreError, StoreErrorKind,
+    Amount, CountSpec, IncrStore, Law, Op, RedisStore, Store, StoreAnswer, StoreError, StoreErrorKind,
 };
 use tollgate_test_servers::redis::{Cluster, redis_is_installed};
 
@@ -32,7 +32,7 @@ pub(super) async fn ask(
     key: &str,
     law: impl Into<Law>,
     amount: Amount,
-) -> Result<Answer, StoreError> {
+) -> Result<StoreAnswer, StoreError> {
     let mut ops = [Op::new(key.as_bytes(), law, amount)];
     store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }
@@ -313,7 +313,7 @@ async fn a_key_that_holds_no_number_fails_its_call_alone() {
             bad += 1;
             assert_eq!(
                 (error.kind(), ops[0].answer),
-                (StoreErrorKind::Permanent, Answer::default()),
+                (StoreErrorKind::Permanent, StoreAnswer::default()),
                 "{error}"
             );
             assert!(error.to_string().contains(&name), "{error}");
