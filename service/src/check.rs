@@ -7,7 +7,11 @@ use crate::files;
 use crate::rules::explain::{entries, explain as explained};
 use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
 use crate::serve::counts::{MAX_KEYS, bound_of_keys};
+use crate::serve::options::ServeOptions;
+use crate::serve::settings::ServeSettings;
+use crate::serve::{pages, sources};
 use tollgate_common::output::say;
+use tollgate_common::process;
 use tollgate_common::settings::error::few;
 use tollgate_common::settings::values::switch;
 
@@ -18,9 +22,10 @@ mod tests;
 ///
 /// Returns whether they may be served: there is no error, and with `strict` no warning, nor one of
 /// the checks over HTTP. A path that cannot be read is an error of one sentence.
-pub(crate) fn run(paths: &[PathBuf], strict: bool, of_checks: &[String]) -> Result<bool, String> {
-    let (listing, files) = files::read(paths, &[])?;
-    let (text, passes) = report(&files, &listing.unread, strict, options()?);
+pub(crate) fn run(options: &ServeOptions, strict: bool, of_checks: &[String]) -> Result<bool, String> {
+    let settings = sources::of_process(options)?;
+    let (listing, files) = files::read(&options.paths, &[])?;
+    let (text, passes) = report(&files, &listing.unread, strict, self::options()?, &settings);
     let passes = passes && (!strict || of_checks.is_empty());
     let of_checks = of_checks.iter().map(|warning| format!("warning: {warning}\n"));
     let bound = format!("{}, unless --max-keys says another number\n", bound_of_keys(MAX_KEYS));
@@ -29,16 +34,23 @@ pub(crate) fn run(paths: &[PathBuf], strict: bool, of_checks: &[String]) -> Resu
     Ok(passes)
 }
 
-/// Prints the way of descriptors through the rules, level by level. An error is that of the files
-/// or of a descriptor.
-pub(crate) fn explain(paths: &[PathBuf], domain: &str, descriptors: &[String]) -> Result<bool, String> {
-    let Loaded { rules, errors, .. } = load_all(&read(paths)?, options()?);
+/// Prints the way of descriptors through the rules, level by level, and their counts if these are
+/// in a store. An error is that of the files, of a setting, or of a descriptor.
+pub(crate) fn explain(options: &ServeOptions, domain: &str, descriptors: &[String]) -> Result<bool, String> {
+    let Loaded { rules, errors, .. } = load_all(&read(&options.paths)?, self::options()?);
     if !errors.is_empty() {
         return Err(few(errors.iter(), MOST_TOLD, "\n"));
     }
     let descriptors: Vec<_> = descriptors.iter().map(|text| entries(text)).collect::<Result<_, _>>()?;
-    say(format_args!("{}", explained(&rules, domain, &descriptors, &|_, _| None).trim_end()));
-    Ok(true)
+    let settings = sources::of_process(options)?;
+    process::serve(async {
+        let text = match settings.store.url {
+            None => explained(&rules, domain, &descriptors, &[]),
+            Some(_) => pages::explained_once(&settings, rules, domain, &descriptors).await?,
+        };
+        say(format_args!("{}", text.trim_end()));
+        Ok(true)
+    })
 }
 
 /// Returns the options of a load, by the variables that `tollgate serve` follows.
@@ -56,8 +68,10 @@ fn report(
     unread: &[PathBuf],
     strict: bool,
     options: LoadOptions,
+    settings: &ServeSettings,
 ) -> (String, bool) {
-    let Loaded { rules, errors, warnings, notes } = load_all(files, options);
+    let Loaded { rules, mut errors, warnings, notes } = load_all(files, options);
+    errors.extend(settings.store.not_shared(&rules, settings.algorithm));
     let mut text = String::new();
     for error in &errors {
         let _ = writeln!(text, "{error}");

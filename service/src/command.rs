@@ -13,6 +13,8 @@ use crate::replay::command::{self as replay, ReplayOptions};
 use crate::serve::checks::Check;
 use crate::serve::options::ServeOptions;
 use crate::serve::run;
+use crate::serve::settings::StoreTable;
+use tollgate_common::settings::options::TableOptions;
 
 /// A rate limit service on the rate limiter tollgate.
 #[derive(Parser)]
@@ -45,6 +47,8 @@ struct CheckOptions {
     /// A warning is a mistake as well
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    store: TableOptions<StoreTable>,
 }
 
 #[derive(clap::Args)]
@@ -55,6 +59,11 @@ struct ExplainOptions {
     /// The domain, and the descriptors of a request
     #[arg(long, num_args = 2.., value_names = ["DOMAIN", "KEY=VALUE[,KEY=VALUE]"], required = true)]
     domain: Vec<String>,
+    /// A file of settings, which may name the store of the counts
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    store: TableOptions<StoreTable>,
 }
 
 /// Runs the command of these arguments. Returns the exit code: 0 if each request was answered, 1 if
@@ -62,14 +71,16 @@ struct ExplainOptions {
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let outcome = match Tollgate::try_parse_from(named(arguments.collect())) {
         Ok(Tollgate { command: Some(Command::Serve(options)) }) => process::serve(run::run(*options)),
-        Ok(Tollgate { command: Some(Command::Check(CheckOptions { paths, config, strict })) }) => {
+        Ok(Tollgate { command: Some(Command::Check(CheckOptions { paths, config, strict, store })) }) => {
             let of_checks = config.as_deref().map_or(Ok(Vec::new()), Check::warnings_of);
-            of_checks.and_then(|warnings| check::run(&paths, strict, &warnings))
+            let options = ServeOptions::with_store(&paths, config.as_deref(), &store);
+            of_checks.and_then(|warnings| check::run(&options, strict, &warnings))
         }
         Ok(Tollgate { command: Some(Command::Replay(options)) }) => replay::run(&options),
-        Ok(Tollgate { command: Some(Command::Explain(ExplainOptions { paths, domain })) }) => {
+        Ok(Tollgate { command: Some(Command::Explain(ExplainOptions { paths, domain, config, store })) }) => {
+            let options = ServeOptions::with_store(&paths, config.as_deref(), &store);
             // clap has checked that there are two texts.
-            check::explain(&paths, &domain[0], &domain[1..])
+            check::explain(&options, &domain[0], &domain[1..])
         }
         Ok(Tollgate { command: None }) => {
             Tollgate::command().print_help().map(|()| true).map_err(|e| format!("cannot print: {e}"))

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use tollgate_common::settings::options::TableOptions;
 
 /// Returns a file with this content below the domain.
 fn file(path: &str, content: &str) -> (String, String) {
@@ -34,7 +35,10 @@ fn a_report_has_a_line_for_each_finding_and_their_sum() {
         ),
     ];
     for (file, strict, text, passes) in rows {
-        assert_eq!(report(&[file], &[], strict, LoadOptions::default()), (text, passes));
+        assert_eq!(
+            report(&[file], &[], strict, LoadOptions::default(), &ServeSettings::new(Vec::new())),
+            (text, passes)
+        );
     }
 }
 
@@ -57,7 +61,7 @@ fn files_of_a_folder_are_read_in_order_without_hidden_ones() {
     assert_eq!(names(&[at("notes.txt"), at(".z.yaml")]), ["notes.txt", ".z.yaml"].map(PathBuf::from));
     fs::write(at("bad.yaml"), [0xff]).unwrap();
     for (path, why) in [("bad.yaml", "is not UTF-8"), ("none.yaml", "cannot read"), ("b/..data/..", "")] {
-        match run(&[at(path)], false, &[]) {
+        match run(&ServeOptions::with_store(&[at(path)], None, &TableOptions::default()), false, &[]) {
             Err(error) => assert!(!why.is_empty() && error.contains(why) && error.contains(path), "{error}"),
             Ok(passes) => assert!(why.is_empty() && passes, "{path}"),
         }
@@ -68,7 +72,13 @@ fn files_of_a_folder_are_read_in_order_without_hidden_ones() {
     fs::remove_file(at("bad.yaml")).unwrap();
     let (listing, _) = files::read(&[folder.path().to_owned()], &[]).unwrap();
     assert_eq!(unread(&listing), [at(".z.yaml"), at("notes.txt")]);
-    let told = report(&[file("a.yaml", "")], &listing.unread, true, LoadOptions::default());
+    let told = report(
+        &[file("a.yaml", "")],
+        &listing.unread,
+        true,
+        LoadOptions::default(),
+        &ServeSettings::new(Vec::new()),
+    );
     let line = |name: &str| format!("{}: warning: {}\n", at(name).display(), files::UNREAD);
     let sum = "1 file, 0 limits: 0 errors, 2 warnings\n";
     assert_eq!(told, ([line(".z.yaml"), line("notes.txt"), sum.to_owned()].concat(), false));

@@ -42,13 +42,13 @@ pub(crate) fn entries(text: &str) -> Result<Vec<(String, String)>, String> {
     parts.into_iter().map(entry).collect()
 }
 
-/// Returns a paragraph for each descriptor of a request. `count` tells the count of a limit, if it
-/// is known.
+/// Returns a paragraph for each descriptor of a request. `counts` has the line about the count of
+/// each, if it is known.
 pub(crate) fn explain(
     rules: &Rules,
     domain: &str,
     descriptors: &[Vec<(String, String)>],
-    count: &dyn Fn(&RuleLimit, &Entries<'_>) -> Option<String>,
+    counts: &[Option<String>],
 ) -> String {
     let Some(found) = rules.domain(domain) else {
         let mut names: Vec<&str> = rules.domains.keys().map(|name| &**name).collect();
@@ -66,7 +66,10 @@ pub(crate) fn explain(
         let (levels, way) = walk(&found.level, entries);
         let _ = writeln!(text, "  {levels}");
         let lines = match found.find(entries.iter().copied()) {
-            Some(limit) => lines_of(limit, entries).into_iter().chain(count(limit, entries)).collect(),
+            Some(limit) => {
+                let count = counts.get(index).cloned().flatten();
+                lines_of(limit, entries).into_iter().chain(count).collect()
+            }
             None => reason(&found.level, entries, &way),
         };
         let _ = writeln!(text, "  -> {}", lines.join("\n     "));

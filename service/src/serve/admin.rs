@@ -23,9 +23,12 @@ impl Handler for Pages {
         Vec::new()
     }
 
-    fn is_ready(&self) -> Result<(), &'static str> {
+    fn is_ready(&self) -> Result<&'static str, &'static str> {
+        let is_alone = self.0.service.shared.as_ref().is_some_and(|shared| shared.is_away());
         match *self.0.service.health.borrow() {
-            Condition::Serving => Ok(()),
+            // Its policy decides: no other replica would do better.
+            Condition::Serving if is_alone => Ok("ready, and the store does not answer\n"),
+            Condition::Serving => Ok("ready\n"),
             Condition::NotServing => Err("no domain is loaded\n"),
             Condition::Stopping => Err("stopping\n"),
         }
@@ -46,10 +49,12 @@ impl Handler for Pages {
             "/" => page("text/plain; charset=utf-8", format!("tollgate serve\n{ROUTES}")),
             "/stats" => page("text/plain; charset=utf-8", service.counts.statistics.lines()),
             "/rlconfig" => page("text/plain; charset=utf-8", pages::rules(service)),
-            "/explain" => match pages::explanation(service, request.uri().query().unwrap_or_default()) {
-                Ok(told) => text(StatusCode::OK, told),
-                Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
-            },
+            "/explain" => {
+                match pages::explanation(service, request.uri().query().unwrap_or_default()).await {
+                    Ok(told) => text(StatusCode::OK, told),
+                    Err(why) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+                }
+            }
             "/metrics" => page("text/plain; version=0.0.4", pages::metrics(service)),
             _ => text(StatusCode::NOT_FOUND, ROUTES),
         }

@@ -351,7 +351,7 @@ impl LimitCounts {
 }
 
 impl Counted {
-    fn in_window(hits: Hits, requests: u32, unit: Unit, now: UnixTime) -> Counted {
+    pub(super) fn in_window(hits: Hits, requests: u32, unit: Unit, now: UnixTime) -> Counted {
         let limit = u64::from(requests);
         Counted {
             hits,
@@ -363,7 +363,7 @@ impl Counted {
     }
 
     /// A refusal of a limiter takes nothing: all its hits are those beyond the limit.
-    fn by_text(limiter: &TextLimiter, taken: Taken, hits: u64) -> Counted {
+    pub(super) fn by_text(limiter: &TextLimiter, taken: Taken, hits: u64) -> Counted {
         let asked = hits;
         let used = limiter.capacity.saturating_sub(taken.remaining);
         let hits = match taken.is_granted {

@@ -13,7 +13,7 @@ use super::counts::{Counted, LimitCounts, UnixTime, Verb};
 use super::limiters::CountKey;
 use super::loaded::{Counter, LoadedRules};
 use super::messages::{
-    Code, DescriptorEntry, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+    Code, DescriptorEntry, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Value,
 };
 use super::statistics::Numbers;
 use super::status::{self, HeaderNames};
@@ -70,7 +70,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Decides on a request, and counts its hits. It is the one entry to a decision.
+/// Decides on a request, and counts its hits in this process.
 ///
 /// # Errors
 ///
@@ -82,33 +82,38 @@ pub fn decide(
     request: &RateLimitRequest,
     now: UnixTime,
 ) -> Result<RateLimitResponse, Problem> {
-    let problem = match request {
-        RateLimitRequest { domain, .. } if domain.is_empty() => Problem::NoDomain,
-        RateLimitRequest { descriptors, .. } if descriptors.is_empty() => Problem::NoDescriptors,
-        _ => return Ok(Decision::new(loaded, counts, options, request, now).answer()),
-    };
-    counts.statistics.service_error();
-    Err(problem)
+    Ok(Decision::new(loaded, counts, options, request, now)?.answer())
 }
 
 /// A request with all that decides about it.
-struct Decision<'a> {
+pub(super) struct Decision<'a> {
     loaded: &'a LoadedRules,
     counts: &'a LimitCounts,
-    options: &'a DecisionOptions,
-    request: &'a RateLimitRequest,
+    pub(super) options: &'a DecisionOptions,
+    pub(super) request: &'a RateLimitRequest,
     domain: Option<&'a Domain>,
-    now: UnixTime,
+    pub(super) now: UnixTime,
+}
+
+/// The statuses of a request so far.
+#[derive(Default)]
+pub(super) struct Answering {
+    statuses: Vec<DescriptorStatus>,
+    overall: Overall,
+    /// The metadata of the limits that passed.
+    passed: BTreeMap<String, Value>,
 }
 
 /// The limit of a descriptor.
-struct Found<'a> {
+pub(super) struct Found<'a> {
     /// `None` for an override.
-    rule: Option<&'a RuleLimit>,
-    counter: Cow<'a, Counter>,
-    key: CountKey,
-    hits: u64,
-    is_negative: bool,
+    pub(super) rule: Option<&'a RuleLimit>,
+    pub(super) counter: Cow<'a, Counter>,
+    pub(super) key: CountKey,
+    pub(super) hits: u64,
+    pub(super) is_negative: bool,
+    /// An override that shares no count with a rule.
+    pub(super) is_own_override: bool,
 }
 
 /// The result of all statuses.
@@ -120,45 +125,76 @@ struct Overall {
 }
 
 impl<'a> Decision<'a> {
-    fn new(
+    pub(super) fn new(
         loaded: &'a LoadedRules,
         counts: &'a LimitCounts,
         options: &'a DecisionOptions,
         request: &'a RateLimitRequest,
         now: UnixTime,
-    ) -> Decision<'a> {
+    ) -> Result<Decision<'a>, Problem> {
+        let problem = match request {
+            RateLimitRequest { domain, .. } if domain.is_empty() => Some(Problem::NoDomain),
+            RateLimitRequest { descriptors, .. } if descriptors.is_empty() => Some(Problem::NoDescriptors),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            counts.statistics.service_error();
+            return Err(problem);
+        }
         let domain = loaded.rules.domain(&request.domain);
         if domain.is_none() {
             counts.statistics.domain_not_found(&request.domain);
         }
-        Decision { loaded, counts, options, request, domain, now }
+        Ok(Decision { loaded, counts, options, request, domain, now })
     }
 
     fn answer(&self) -> RateLimitResponse {
         let replaced = self.replaced();
-        let adds = self.adding(&replaced);
-        let (mut overall, mut passed) = (Overall::default(), BTreeMap::new());
-        let mut statuses = Vec::with_capacity(self.request.descriptors.len());
+        let adds = match self.options.stops_when_over {
+            true => self.adding(self.would_be_over(&replaced)),
+            false => None,
+        };
+        let mut answering = Answering::of(self.request);
         for (index, descriptor) in self.request.descriptors.iter().enumerate() {
-            statuses.push(match self.find(descriptor, &replaced) {
-                None => {
-                    self.without_limit(descriptor);
-                    overall.add(Code::Ok, self.options.is_quota);
-                    status::without_limit(0)
-                }
-                Some(found) => {
-                    let is_added = adds.as_ref().is_none_or(|adds| adds[index]);
-                    let status = self.status(descriptor, &found, is_added, &mut overall);
-                    if let Some(metadata) = found.rule.and_then(|rule| rule.metadata.as_deref())
-                        && self.options.tells_metadata
-                        && status.code() == Code::Ok
-                    {
-                        status::merge(&mut passed, metadata);
-                    }
-                    status
-                }
+            let found = self.find(descriptor, &replaced);
+            let counted = found.as_ref().and_then(|found| {
+                let is_added = adds.as_ref().is_none_or(|adds| adds[index]);
+                self.count(found, found.verb(is_added))
             });
+            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
         }
+        self.end(answering)
+    }
+
+    /// Adds the status of a descriptor.
+    #[inline]
+    pub(super) fn add_status(
+        &self,
+        descriptor: &RateLimitDescriptor,
+        found: Option<&Found<'_>>,
+        counted: Option<Counted>,
+        answering: &mut Answering,
+    ) {
+        let Answering { statuses, overall, passed } = answering;
+        let Some(found) = found else {
+            self.without_limit(descriptor);
+            overall.add(Code::Ok, self.options.is_quota);
+            return statuses.push(status::without_limit(0));
+        };
+        let status = match counted {
+            None => status::without_limit(u32::MAX),
+            Some(counted) => self.status(descriptor, found, &counted, overall),
+        };
+        if let Some(metadata) = found.rule.and_then(|rule| rule.metadata.as_deref())
+            && self.options.tells_metadata
+            && status.code() == Code::Ok
+        {
+            status::merge(passed, metadata);
+        }
+        statuses.push(status);
+    }
+
+    pub(super) fn end(&self, Answering { statuses, overall, passed }: Answering) -> RateLimitResponse {
         if tracing::enabled!(Level::DEBUG) {
             self.log(&statuses);
         }
@@ -224,7 +260,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the names that the limits of this request replace.
-    fn replaced(&self) -> Vec<&'a str> {
+    pub(super) fn replaced(&self) -> Vec<&'a str> {
         let mut names = Vec::new();
         if self.loaded.has_replaces {
             let rules = self.request.descriptors.iter().filter(|each| override_of(each).is_none());
@@ -236,22 +272,22 @@ impl<'a> Decision<'a> {
 
     /// Returns whether each descriptor adds its hits, if counting stops at a refusal and there is
     /// one.
-    fn adding(&self, replaced: &[&str]) -> Option<Vec<bool>> {
-        let would_be_over = |descriptor: &RateLimitDescriptor| {
+    pub(super) fn adding(&self, over: Vec<bool>) -> Option<Vec<bool>> {
+        over.contains(&true).then_some(over)
+    }
+
+    fn would_be_over(&self, replaced: &[&str]) -> Vec<bool> {
+        let would_be_over = |descriptor| {
             let found = self.find(descriptor, replaced).filter(|found| !found.is_negative);
             let look = |found: Found<'_>| self.count(&found, (Verb::Look, found.hits));
             found.and_then(look).is_some_and(|counted| counted.is_over)
         };
-        let over: Vec<bool> = match self.options.stops_when_over {
-            true => self.request.descriptors.iter().map(would_be_over).collect(),
-            false => return None,
-        };
-        over.contains(&true).then_some(over)
+        self.request.descriptors.iter().map(would_be_over).collect()
     }
 
     /// Returns the limit of a descriptor: its override, or its rule.
     #[inline]
-    fn find(&self, descriptor: &'a RateLimitDescriptor, replaced: &[&str]) -> Option<Found<'a>> {
+    pub(super) fn find(&self, descriptor: &'a RateLimitDescriptor, replaced: &[&str]) -> Option<Found<'a>> {
         self.domain?;
         let hits = descriptor.hits_addend.unwrap_or_else(|| self.request.hits_addend.max(1).into());
         let (rule, counter, shared) = match override_of(descriptor) {
@@ -270,7 +306,8 @@ impl<'a> Decision<'a> {
             Counter::Unlimited => CountKey::default(),
             _ => self.counts.key(&self.request.domain, &descriptor.entries, shared),
         };
-        Some(Found { rule, counter, key, hits, is_negative: descriptor.is_negative_hits })
+        let is_negative = descriptor.is_negative_hits;
+        Some(Found { rule, counter, key, hits, is_negative, is_own_override: false })
     }
 
     /// Returns the limit of an override, which shares the count of its rule if both count in the
@@ -282,7 +319,14 @@ impl<'a> Decision<'a> {
         let is_shared = rule.is_some_and(|rule| counter.share(self.loaded.counter(rule)));
         let key = if is_shared { key } else { key.map(|byte| !byte) };
         let is_negative = descriptor.is_negative_hits;
-        Found { rule: None, counter: Cow::Owned(counter), key, hits, is_negative }
+        Found {
+            rule: None,
+            counter: Cow::Owned(counter),
+            key,
+            hits,
+            is_negative,
+            is_own_override: !is_shared,
+        }
     }
 
     #[inline]
@@ -290,30 +334,22 @@ impl<'a> Decision<'a> {
         self.counts.count(&found.counter, found.key, verb, self.now)
     }
 
-    /// Counts the hits of a descriptor, and returns its status.
+    /// Returns the status of a descriptor whose hits are counted.
     #[inline]
     fn status(
         &self,
         descriptor: &RateLimitDescriptor,
         found: &Found<'_>,
-        is_added: bool,
+        counted: &Counted,
         overall: &mut Overall,
     ) -> DescriptorStatus {
-        let Found { rule, ref counter, hits, is_negative, .. } = *found;
-        let verb = match (is_negative, is_added) {
-            (true, _) => (Verb::GiveBack, hits),
-            (false, true) => (Verb::Add, hits),
-            (false, false) => (Verb::Look, 0),
-        };
-        let Some(counted) = self.count(found, verb) else {
-            return status::without_limit(u32::MAX);
-        };
+        let Found { rule, ref counter, is_negative, .. } = *found;
         let (is_shadow, is_quota) = rule.map_or((false, false), |rule| (rule.shadow, rule.quota));
         let is_over = counted.is_over && !is_negative;
-        self.record(descriptor, found, &counted, is_shadow);
+        self.record(descriptor, found, counted, is_shadow);
         let code = if is_over && !is_shadow { Code::OverLimit } else { Code::Ok };
         overall.add(code, is_quota || self.options.is_quota);
-        status::counted(&counted, code, counter.current_limit(), rule.and_then(|rule| rule.name.as_deref()))
+        status::counted(counted, code, counter.current_limit(), rule.and_then(|rule| rule.name.as_deref()))
     }
 
     /// Counts the hits of a descriptor in the statistics of its limit.
@@ -342,6 +378,24 @@ impl<'a> Decision<'a> {
             Some((rule, None)) => count(&self.counts.statistics.numbers(&rule.statistics.of(entries()))),
             None => count(&self.counts.statistics.numbers(&status::name(&self.request.domain, entries()))),
         }
+    }
+}
+
+impl Found<'_> {
+    /// Returns the use of the hits. Those that are not added are looked at: none of them counts.
+    #[inline]
+    pub(super) fn verb(&self, is_added: bool) -> (Verb, u64) {
+        match (self.is_negative, is_added) {
+            (true, _) => (Verb::GiveBack, self.hits),
+            (false, true) => (Verb::Add, self.hits),
+            (false, false) => (Verb::Look, 0),
+        }
+    }
+}
+
+impl Answering {
+    pub(super) fn of(request: &RateLimitRequest) -> Answering {
+        Answering { statuses: Vec::with_capacity(request.descriptors.len()), ..Answering::default() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Variables that ask for a part that is not there: other systems rely on it, so the start fails.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("CONFIG_TYPE", "GRPC_XDS_SOTW", "configurations come from files only"),
-    ("BACKEND_TYPE", "memcache", "counts are in this process, and not in memcached"),
+    ("BACKEND_TYPE", "memcache", "there is no store in memcached: REDIS_URL and --store name one"),
     ("USE_DOG_STATSD", "true", "there is no DogStatsD: /metrics has the counters for Prometheus"),
 ];
 
@@ -21,15 +21,17 @@ const UNUSED: &[&str] = &[
     "STATS_FLUSH_INTERVAL",
     "PROMETHEUS_MAPPER_YAML",
     "TRACING_*",
-    "LOCAL_CACHE_SIZE_IN_BYTES",
-    "REDIS_PIPELINE_*",
-    "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-    "REDIS_POOL_ON_EMPTY_*",
     "MEMCACHE_*",
 ];
 
 /// Variables of the counts that replicas share.
-const OF_STORE: &[&str] = &["BACKEND_TYPE", "REDIS_*", "CACHE_KEY_PREFIX", "EXPIRATION_JITTER_MAX_SECONDS"];
+const OF_STORE: &[&str] = &[
+    "BACKEND_TYPE",
+    "REDIS_*",
+    "CACHE_KEY_PREFIX",
+    "EXPIRATION_JITTER_MAX_SECONDS",
+    "LOCAL_CACHE_SIZE_IN_BYTES",
+];
 
 /// Returns the variables of the configuration's path that are set.
 pub(super) fn of_runtime(environment: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
@@ -38,9 +40,13 @@ pub(super) fn of_runtime(environment: &BTreeMap<String, String>) -> impl Iterato
     NAMES.into_iter().filter_map(move |name| Some((name, value(name)?)))
 }
 
-/// Returns a warning for each kind of variable that is set and not followed. The error names one
-/// with which no start is right.
-pub(super) fn check(environment: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+/// Returns a warning for each kind of variable that is set and not followed, and for the notes on
+/// those of the store. The error names one with which no start is right.
+pub(super) fn check(
+    environment: &BTreeMap<String, String>,
+    has_store: bool,
+    notes: &[String],
+) -> Result<Vec<String>, String> {
     let given = || environment.iter().filter(|(_, value)| !value.is_empty());
     for (name, value) in given() {
         let is_it =
@@ -54,19 +60,23 @@ pub(super) fn check(environment: &BTreeMap<String, String>) -> Result<Vec<String
     let unused = given().map(|(name, value)| (name.as_str(), value));
     let unused = unused.filter(|(name, value)| among(UNUSED, name) && is_on(name, value));
     let unused: Vec<&str> = unused.map(|(name, _)| name).collect();
-    let is_memory = environment.get("TOLLGATE_STORE").is_some_and(|store| store == "memory");
+    let is_memory =
+        environment.get("TOLLGATE_STORE").is_some_and(|store| ["memory", "none"].contains(&&**store));
     let of_store: Vec<&str> = given()
         .map(|(name, _)| name.as_str())
-        .filter(|name| !is_memory && among(OF_STORE, name) && !among(UNUSED, name))
+        .filter(|name| !has_store && !is_memory && among(OF_STORE, name))
         .collect();
     let mut warnings = Vec::new();
     if !unused.is_empty() {
         warnings.push(format!("not used: {}", unused.join(", ")));
     }
+    if !notes.is_empty() {
+        warnings.push(format!("not used: {}", notes.join("; ")));
+    }
     if !of_store.is_empty() {
         warnings.push(format!(
             "counts are in this process, so two replicas grant up to twice each limit; not used: {}; \
-             TOLLGATE_STORE=memory silences this",
+             REDIS_URL or --store shares them, and TOLLGATE_STORE=memory silences this",
             of_store.join(", ")
         ));
     }

@@ -160,13 +160,16 @@ struct Ask(Arc<Service>);
 
 impl UnaryService<RateLimitRequest> for Ask {
     type Response = RateLimitResponse;
-    type Future = Ready<Result<tonic::Response<RateLimitResponse>, Status>>;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<RateLimitResponse>, Status>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
-        ready(self.0.ask(request.get_ref()).map(tonic::Response::new).map_err(|why| match why {
-            Undecided::TooMany(_) => Status::resource_exhausted(why.to_string()),
-            Undecided::Problem(_) => Status::unknown(why.to_string()),
-        }))
+        let service = self.0.clone();
+        Box::pin(async move {
+            service.ask(request.get_ref()).await.map(tonic::Response::new).map_err(|why| match why {
+                Undecided::TooMany(_) => Status::resource_exhausted(why.to_string()),
+                Undecided::Problem(_) => Status::unknown(why.to_string()),
+            })
+        })
     }
 }
 

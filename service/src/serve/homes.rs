@@ -1,6 +1,7 @@
 //! The home of a limit's counts: the windows of a unit, or the limiter of a text.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tollgate::AnyRule;
@@ -22,6 +23,8 @@ pub(super) enum Home {
 pub(super) struct LimitState {
     pub(super) past: Past<Home>,
     pub(super) share: Share,
+    /// Hits under it came back, so a refusal of a replica has to count in the others as well.
+    pub(super) gives_back: AtomicBool,
 }
 
 impl Home {

@@ -36,7 +36,7 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Response<Body> {
     match request.uri().path() {
-        path if path.starts_with(CHECK) => check(&service, peer, &request),
+        path if path.starts_with(CHECK) => check(&service, peer, &request).await,
         "/json" => decision(&service, request.into_body()).await,
         "/healthcheck" if service.is_healthy() => of(StatusCode::OK, TEXT, "OK"),
         "/healthcheck" => of(StatusCode::INTERNAL_SERVER_ERROR, TEXT, ""),
@@ -58,8 +58,10 @@ pub(super) fn metrics(service: &Service, request: &Request<Incoming>) -> Respons
 async fn decision(service: &Service, body: Incoming) -> Response<Body> {
     let body = timeout(PATIENCE, Roomed::new(body, &service.room).collect()).await;
     let answer = match body {
-        Ok(Ok(body)) => json::request(&body.to_bytes())
-            .and_then(|request| service.ask(&request).map_err(|why| why.to_string())),
+        Ok(Ok(body)) => match json::request(&body.to_bytes()) {
+            Ok(request) => service.ask(&request).await.map_err(|why| why.to_string()),
+            Err(why) => Err(why),
+        },
         Ok(Err(error)) => match error.downcast::<Status>() {
             Ok(status) => Ok(service.refuse_unread(status.message())),
             Err(error) => Err(error.to_string()),
@@ -87,13 +89,13 @@ async fn decision(service: &Service, body: Incoming) -> Response<Body> {
 
 /// Asks a question, also of more descriptors than a message has. One of too many is refused: its
 /// client chose a path that may be under each of thousands of rules.
-pub(super) fn asked_in_parts(
+pub(super) async fn asked_in_parts(
     service: &Service,
     message: RateLimitRequest,
 ) -> Result<RateLimitResponse, Undecided> {
     let number = message.descriptors.len();
     if number <= DESCRIPTORS {
-        return service.ask(&message);
+        return service.ask(&message).await;
     }
     if number > READINGS {
         let why = format!("its readings make {number} descriptors, the most is {READINGS}");
@@ -102,7 +104,7 @@ pub(super) fn asked_in_parts(
     let mut whole = RateLimitResponse { overall_code: Code::Ok.into(), ..RateLimitResponse::default() };
     for descriptors in message.descriptors.chunks(DESCRIPTORS) {
         let (domain, descriptors) = (message.domain.clone(), descriptors.to_vec());
-        let answer = service.ask(&RateLimitRequest { domain, descriptors, hits_addend: 0 })?;
+        let answer = service.ask(&RateLimitRequest { domain, descriptors, hits_addend: 0 }).await?;
         // OVER_LIMIT is above OK.
         whole.overall_code = whole.overall_code.max(answer.overall_code);
         whole.statuses.extend(answer.statuses);
@@ -112,7 +114,7 @@ pub(super) fn asked_in_parts(
 
 /// Answers the check of a profile. The service has no decision before it has rules: that is 500, as
 /// an outage is.
-fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Response<Body> {
+async fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Response<Body> {
     let in_force = service.in_force();
     let asked = request.uri().path_and_query().map_or("", |asked| asked.as_str());
     let asked = asked.strip_prefix(CHECK).unwrap_or_default();
@@ -128,7 +130,7 @@ fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Respon
     }
     let domain = in_force.loaded.as_ref().and_then(|loaded| loaded.rules.domain(&check.domain));
     let message = check.request(peer, (request.method().as_str(), target), request.headers(), domain);
-    let answer = match asked_in_parts(service, message) {
+    let answer = match asked_in_parts(service, message).await {
         Ok(answer) => check.answer(&answer),
         Err(why) => {
             tracing::warn!("/check/{name} is answered by an error: {why}");

@@ -33,6 +33,12 @@ impl Hasher for HashedKey {
         self.0 = key.first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
     }
 
+    /// The number of a unit, or of texts.
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.0 ^= u64::from(number) << 56;
+    }
+
     /// All keys have one length.
     #[inline]
     fn write_usize(&mut self, _: usize) {}
@@ -52,6 +58,13 @@ type HashedKeys<R> = RateLimiter<CountKey, R, HashedKey>;
 pub(super) struct Hits {
     pub(super) before: u64,
     pub(super) after: u64,
+}
+
+impl Hits {
+    /// Returns the hits that come after those before.
+    pub(super) fn of(before: u64, hits: u64) -> Hits {
+        Hits { before, after: before.saturating_add(hits) }
+    }
 }
 
 /// Returns the builder of a table.

@@ -7,19 +7,20 @@ mod front;
 mod grpc;
 mod homes;
 mod http;
+mod in_store;
 mod key_room;
 mod keys;
 mod limit_paths;
 pub(crate) mod options;
-mod pages;
-#[cfg_attr(not(test), expect(dead_code, reason = "the start reads them once it has a store"))]
+pub(crate) mod pages;
 mod redis_variables;
 mod reload;
 mod room;
 pub(crate) mod run;
 mod saved;
-mod settings;
-mod sources;
+pub(crate) mod settings;
+mod shared;
+pub(crate) mod sources;
 mod state;
 
 pub mod counts;

@@ -1,8 +1,8 @@
 //! The command line of the service.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::settings::ServeTable;
+use super::settings::{ServeTable, StoreTable};
 #[cfg(test)]
 use tollgate_common::settings::given::{Origin, Texts};
 use tollgate_common::settings::options::{TableOptions, variables_alone};
@@ -22,6 +22,20 @@ pub(crate) struct ServeOptions {
     pub(super) is_built_in: bool,
     #[command(flatten)]
     pub(super) flags: TableOptions<ServeTable>,
+}
+
+impl ServeOptions {
+    /// Returns the options of a command that serves nothing, and has the store of a service.
+    pub(crate) fn with_store(
+        paths: &[PathBuf],
+        config: Option<&Path>,
+        store: &TableOptions<StoreTable>,
+    ) -> ServeOptions {
+        let (paths, config) = (paths.to_owned(), config.map(Path::to_owned));
+        let mut options = ServeOptions { paths, config, ..ServeOptions::default() };
+        options.flags.given = store.given.clone();
+        options
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use std::fmt::Write;
 
-use super::counts::{Counted, Verb};
+use super::counts::{CountOptions, Counted, LimitCounts, Verb};
 use super::decide::Problem;
+use super::loaded::LoadedRules;
 use super::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, text_of};
+use super::settings::ServeSettings;
+use super::shared::{SharedCounts, Want};
 use super::state::{Service, check};
 use crate::rules::explain::{entries, explain};
-use crate::rules::tree::{Amount, RuleLimit};
+use crate::rules::tree::{Amount, RuleLimit, Rules};
 use tollgate_common::paths::decoded;
 
 /// Returns all counters in the text format of Prometheus.
@@ -17,6 +20,9 @@ pub(super) fn metrics(service: &Service) -> String {
     let _ = writeln!(text, "# TYPE {name} counter");
     for (reason, count) in service.closed_by_name() {
         let _ = writeln!(text, "{name}{{reason=\"{reason}\"}} {count}");
+    }
+    if let Some(shared) = &service.shared {
+        text.push_str(&shared.prometheus());
     }
     let files = &service.in_force().files;
     let origin = service.origin;
@@ -52,7 +58,7 @@ fn labelled(line: &str, extra: &str) -> String {
 
 /// Returns the way of the descriptors of a query through the rules, with their counts. The query is
 /// `domain=DOMAIN&descriptor=k=v,k2=v2`, with one descriptor or more.
-pub(super) fn explanation(service: &Service, query: &str) -> Result<String, String> {
+pub(super) async fn explanation(service: &Service, query: &str) -> Result<String, String> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let text = |text: &str| {
         let decoded = decoded(text.replace('+', " ").as_bytes(), |_| true);
@@ -66,17 +72,61 @@ pub(super) fn explanation(service: &Service, query: &str) -> Result<String, Stri
     };
     let descriptors = texts.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>()?;
     check(&request(&domain, &descriptors))?;
-    let (in_force, counts) = (service.deciding(), &service.counts);
+    // A reload that waits for a page would keep requests waiting.
+    let in_force = service.in_force();
     let loaded = in_force.loaded.as_ref().ok_or_else(|| Problem::NotLoaded.to_string())?;
-    let count = |limit: &RuleLimit, entries: &[(&str, &str)]| {
-        let entries: Vec<_> = entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-        let asked = request(&domain, &[entries]);
-        let key = counts.key(&domain, &asked.descriptors[0].entries, &limit.shared);
-        let counted = counts.count(loaded.counter(limit), key, (Verb::Look, 0), counts.now())?;
-        let Counted { hits, limit, remaining, reset, .. } = counted;
-        Some(format!("{} hits of {limit}, {remaining} left, and {reset} s to the reset", hits.after))
-    };
-    Ok(explain(&loaded.rules, &domain, &descriptors, &count))
+    Ok(explained(loaded, &service.counts, service.shared.as_deref(), &domain, &descriptors).await)
+}
+
+/// Returns the way of descriptors through the rules, with their counts and the place of these.
+pub(super) async fn explained(
+    loaded: &LoadedRules,
+    counts: &LimitCounts,
+    shared: Option<&SharedCounts>,
+    domain: &str,
+    descriptors: &[Vec<(String, String)>],
+) -> String {
+    let asked = request(domain, descriptors);
+    let mut told = Vec::new();
+    for descriptor in &asked.descriptors {
+        let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        told.push(match loaded.rules.domain(domain).and_then(|domain| domain.find(entries)) {
+            None => None,
+            Some(limit) => {
+                let counter = loaded.counter(limit);
+                let key = counts.key(domain, &descriptor.entries, &limit.shared);
+                match shared {
+                    None => counts.count(counter, key, (Verb::Look, 0), counts.now()).map(told_of),
+                    Some(shared) => {
+                        let want = Want::look(counter, key, domain, &descriptor.entries, &limit.shared);
+                        shared.explain(want, counts.now()).await
+                    }
+                }
+            }
+        });
+    }
+    explain(&loaded.rules, domain, descriptors, &told)
+}
+
+/// Returns the same by the store of settings, for a command that serves nothing.
+pub(crate) async fn explained_once(
+    settings: &ServeSettings,
+    rules: Rules,
+    domain: &str,
+    descriptors: &[Vec<(String, String)>],
+) -> Result<String, String> {
+    let ServeSettings { max_keys, algorithm, .. } = *settings;
+    let counts = LimitCounts::new(&CountOptions { max_keys, algorithm, ..CountOptions::default() });
+    let shared = SharedCounts::open(&settings.store, max_keys, &counts.options.clock)?;
+    shared.warm().await;
+    let loaded = counts.load(rules)?;
+    Ok(explained(&loaded, &counts, Some(&shared), domain, descriptors).await)
+}
+
+/// Returns the line of a count.
+pub(super) fn told_of(counted: Counted) -> String {
+    let Counted { hits, limit, remaining, reset, .. } = counted;
+    format!("{} hits of {limit}, {remaining} left, and {reset} s to the reset", hits.after)
 }
 
 fn request(domain: &str, descriptors: &[Vec<(String, String)>]) -> RateLimitRequest {

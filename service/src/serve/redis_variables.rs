@@ -15,14 +15,20 @@ pub(super) struct RedisSettings {
     pub(super) url: String,
     /// The servers of the limits of one second, if they are others.
     pub(super) per_second_url: Option<String>,
+    pub(super) keys: KeySettings,
+    /// Each variable that is set and has no effect, with the reason.
+    pub(super) not_honoured: Vec<String>,
+}
+
+/// The keys of that fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KeySettings {
     /// The bytes before each key.
     pub(super) prefix: String,
     /// The bound of the time that is added to an expiry.
     pub(super) jitter: Duration,
     /// The bound of the keys that are kept as over their limits; 0 for none.
     pub(super) over_limit_cache_bytes: u64,
-    /// Each variable that is set and has no effect, with the reason.
-    pub(super) not_honoured: Vec<String>,
 }
 
 /// The variables without an effect, each with the reason. `*` is the part of the per-second ones.
@@ -68,17 +74,21 @@ pub(super) fn store_of(environment: &BTreeMap<String, String>) -> Result<Option<
     let has_seconds = given.read("REDIS_PERSECOND", switch)?.unwrap_or(false);
     let url = given.url("")?;
     let per_second_url = if has_seconds { Some(given.url("PERSECOND_")?) } else { None };
+    let not_honoured = given.not_honoured(has_seconds)?;
+    Ok(Some(RedisSettings { url, per_second_url, keys: keys_of(environment)?, not_honoured }))
+}
+
+/// Returns the settings of the keys by the variables, whichever Redis has them.
+pub(super) fn keys_of(environment: &BTreeMap<String, String>) -> Result<KeySettings, String> {
+    let given = Given(environment);
     let seconds = |text: &str| number(text, i64::MIN, i64::MAX);
     let jitter = given.read("EXPIRATION_JITTER_MAX_SECONDS", seconds)?.unwrap_or(300);
     let cache = given.read("LOCAL_CACHE_SIZE_IN_BYTES", |text| number(text, 0, u64::MAX))?.unwrap_or(0);
-    Ok(Some(RedisSettings {
-        url,
-        per_second_url,
+    Ok(KeySettings {
         prefix: given.text("CACHE_KEY_PREFIX").unwrap_or_default().to_owned(),
         jitter: Duration::from_secs(u64::try_from(jitter).unwrap_or(0)),
         over_limit_cache_bytes: cache,
-        not_honoured: given.not_honoured(has_seconds)?,
-    }))
+    })
 }
 
 /// The variables that are set.
@@ -111,7 +121,9 @@ impl<'e> Given<'e> {
         let default = format!("/var/run/nutcracker/{socket}.sock");
         let servers = self.text(&name("URL")).unwrap_or(&default);
         let kind = self.kind(side);
-        let socket = self.text(&name("SOCKET_TYPE")).unwrap_or("unix");
+        // There it is `unix` by default, also for a host and a port, which no socket has.
+        let usual = if servers.starts_with('/') { "unix" } else { "tcp" };
+        let socket = self.text(&name("SOCKET_TYPE")).unwrap_or(usual);
         if !["tcp", "tcp4", "tcp6", "unix"].contains(&socket) {
             return Err(format!("{}={socket}: expected tcp or unix", name("SOCKET_TYPE")));
         }

@@ -91,6 +91,7 @@ impl Source {
         };
         let before = self.service.in_force();
         let lost = before.loaded.as_ref().map_or(Vec::new(), |loaded| loaded.rules.lost(&rules));
+        self.service.check_shared(&rules)?;
         let loaded = self.service.counts.load(rules)?;
         // Nothing fails from here on.
         if !warnings.is_empty() {

@@ -1,6 +1,5 @@
 //! The start and the end of the service.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -17,6 +16,7 @@ use super::front::{Front, Protocol};
 use super::options::ServeOptions;
 use super::reload::Source;
 use super::settings::ServeSettings;
+use super::shared::SharedCounts;
 use super::sources;
 use super::state::{Condition, Service};
 use crate::files::Listing;
@@ -44,10 +44,7 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     // The signals are caught before the first line is printed: its reader may send a signal at
     // once.
     let (stops, hangups) = (Stops::caught()?, caught(SignalKind::hangup())?);
-    let environment: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
-        .collect();
-    let warnings = environment::check(&environment)?;
+    let environment = sources::environment_of_process();
     let mut settings = sources::load(&options, &environment)?;
     let has_variable = environment::of_runtime(&environment).next().is_some();
     if built_in::is_served(&options, &settings, has_variable) {
@@ -55,6 +52,7 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
         settings = sources::load(&options, &environment)?;
     }
     let is_built_in = options.is_built_in;
+    let warnings = environment::check(&environment, settings.store.url.is_some(), &settings.store.notes)?;
     let log = LogHandle::start(settings.log_json, settings.log_level);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let tls = settings.tls().map(|(files, clients)| Tls::read_for(&files, clients.as_ref()));
@@ -63,6 +61,11 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     let mut saved = saved.unwrap_or_default();
     let mut service = Service::new(settings.clone(), &mut saved);
     service.origin = file.as_ref().map_or(service.origin, StateFile::origin);
+    if settings.store.url.is_some() {
+        let shared = SharedCounts::open(&settings.store, settings.max_keys, &service.counts.options.clock)?;
+        shared.warm().await;
+        service.shared = Some(shared);
+    }
     let service = Arc::new(service);
     let source = Arc::new(Source::new(options, environment, service.clone(), tls.clone(), log));
     // A service that is healthy only with a domain shows that there is no file.
@@ -81,6 +84,9 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     let (listener, address) = admin::bind(settings.admin).await?;
     say(format_args!("debug pages on http://{address}/"));
     say(format_args!("{}", bound_of_keys(settings.max_keys)));
+    if let Some(told) = settings.store.told() {
+        say(format_args!("{told}"));
+    }
     if is_built_in {
         // gRPC is the first, and HTTP the second.
         if let Some(Address::Tcp(http)) = fronts.get(1).map(|(_, listener)| listener.address()) {
@@ -99,6 +105,9 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     });
     let saver = saver.transpose()?;
     let whole = serve(stops, &service, fronts).await;
+    if let Some(shared) = &service.shared {
+        shared.shutdown().await;
+    }
     saver.into_iter().for_each(Saver::end);
     Ok(whole)
 }
@@ -108,6 +117,9 @@ fn sweep_each(interval: Duration, service: Arc<Service>) -> io::Result<()> {
     let sweep = move || loop {
         let began = Instant::now();
         service.counts.sweep();
+        if let Some(shared) = &service.shared {
+            shared.sweep();
+        }
         // Of many keys it takes a while: at most a tenth of one processor.
         thread::sleep(interval.max(began.elapsed() * 10));
     };

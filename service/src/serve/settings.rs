@@ -6,17 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_distributed::OnOutage;
 use tracing::Level;
 
 use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
+use super::shared::settings::{Layout, StoreSettings, StoreUrl};
 use super::statistics::{OWN_LABELS, quoted};
 use super::status::HeaderNames;
 use tollgate_common::net::tls::{Certificate, Clients};
 use tollgate_common::settings;
 use tollgate_common::settings::options::Table;
-use tollgate_common::settings::table::Set::{Joined, One};
+use tollgate_common::settings::table::Set::{Joined, One, Secret};
 use tollgate_common::settings::table::Value::Usual;
 use tollgate_common::settings::table::{Setting, apply, defaults};
 use tollgate_common::settings::values::{Address, DAY, address, choice, number, switch, time};
@@ -55,6 +57,12 @@ pub(crate) struct ServeSettings {
     /// The file in which the counts outlive the process.
     pub(crate) state: Option<PathBuf>,
     pub(crate) state_interval: Duration,
+    /// The store of the counts. It says whether, and with which layout, a source named it.
+    pub(crate) store: StoreSettings,
+    pub(super) names_store: bool,
+    pub(super) names_layout: bool,
+    /// Of the limits, while the store does not answer.
+    pub(super) share: f64,
     pub(super) has_tls: bool,
     pub(super) certificate: Certificate,
     pub(super) client_ca: PathBuf,
@@ -87,7 +95,7 @@ pub(crate) struct ServeSettings {
 
 impl ServeSettings {
     /// Returns the defaults.
-    pub(super) fn new(paths: Vec<PathBuf>) -> ServeSettings {
+    pub(crate) fn new(paths: Vec<PathBuf>) -> ServeSettings {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let mut to = ServeSettings {
             paths,
@@ -102,6 +110,10 @@ impl ServeSettings {
             max_keys: 0,
             state: None,
             state_interval: Duration::ZERO,
+            store: StoreSettings::default(),
+            names_store: false,
+            names_layout: false,
+            share: 1.0,
             has_tls: false,
             certificate: Certificate::default(),
             client_ca: PathBuf::new(),
@@ -165,6 +177,7 @@ impl ServeSettings {
             ("algorithm", self.algorithm != before.algorithm),
             ("max_keys", self.max_keys != before.max_keys),
             ("state", (&self.state, self.state_interval) != (&before.state, before.state_interval)),
+            ("store", self.store != before.store),
             ("log_level", self.log_level != before.log_level),
         ];
         changes.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name).collect()
@@ -189,6 +202,22 @@ impl Table for ServeTable {
 
     fn defaults() -> ServeSettings {
         ServeSettings::new(Vec::new())
+    }
+}
+
+/// The part of it that names the store of the counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreTable;
+
+impl Table for StoreTable {
+    type Settings = ServeSettings;
+
+    fn settings() -> impl Iterator<Item = &'static Setting<ServeSettings>> {
+        SETTINGS.iter().filter(|setting| setting.name.starts_with("store."))
+    }
+
+    fn defaults() -> ServeSettings {
+        ServeTable::defaults()
     }
 }
 
@@ -233,6 +262,40 @@ settings! { static SETTINGS: ServeSettings;
     "state_interval", "state-interval DURATION" = "TOLLGATE_STATE_INTERVAL",
         "from one save of it to the next" =>
         One(|to, v, _| time(v, Duration::from_millis(1), DAY).map(|it| to.state_interval = it)), Usual("1m");
+    "store.url", "store URL|none" = "TOLLGATE_STORE",
+        "replicas share their counts in it; `none` counts in this process" =>
+        Secret(|to, v, folder| {
+            let is_none = ["none", "memory"].contains(&v);
+            to.store.url = if is_none { None } else { Some(StoreUrl::read(v, folder)?) };
+            to.names_store = true;
+            Ok(())
+        }), Usual("");
+    "store.name", "store-name NAME" = "TOLLGATE_STORE_NAME", "replicas of one name share their counts" =>
+        One(|to, v, _| name(v).map(|it| to.store.name = it)), Usual("serve");
+    "store.layout", "store-layout tollgate|envoy" = "TOLLGATE_STORE_LAYOUT",
+        "`envoy`: the keys of envoyproxy/ratelimit in a Redis, by a call for each request" =>
+        One(|to, v, _| choice(v, &Layout::NAMES).map(|it| {
+            (to.store.layout, to.names_layout) = (it, true);
+        })), Usual("");
+    "store.lease", "store-lease DURATION" = "TOLLGATE_STORE_LEASE",
+        "the time for which tokens of busy keys are taken ahead; 0s asks the store for each request" =>
+        One(|to, v, _| lease(v).map(|it| to.store.lease = it)), Usual("100ms");
+    "store.deadline", "store-deadline DURATION" = "TOLLGATE_STORE_DEADLINE",
+        "for an answer of the store, below that of Envoy for the service" =>
+        One(|to, v, _| time(v, Duration::from_millis(1), Duration::from_secs(10)).map(|it| to.store.deadline = it)),
+        Usual("15ms");
+    "store.on_outage", "store-on-outage local|deny|allow" = "TOLLGATE_STORE_ON_OUTAGE",
+        "without the store: limit by a share (`local`), refuse, or let all pass" =>
+        One(|to, v, _| {
+            let known = [("local", OnOutage::Local { share: 1.0 }), ("deny", OnOutage::Deny), ("allow", OnOutage::Allow)];
+            choice(v, &known).map(|it| to.store.on_outage = it)
+        }), Usual("local");
+    "store.share", "store-share NUMBER" = "TOLLGATE_STORE_SHARE",
+        "of the limits, with `local`: 1 / n of n replicas" =>
+        One(|to, v, _| {
+            let share = v.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+            share.ok_or("expected a number above 0 and at most 1".to_owned()).map(|it| to.share = it)
+        }), Usual("1");
     "grpc_server_use_tls", "" = "GRPC_SERVER_USE_TLS", "gRPC is TLS" =>
         One(|to, v, _| switch(v).map(|it| to.has_tls = it)), Usual("false");
     "tls_cert", "tls-cert FILE" = "GRPC_SERVER_TLS_CERT",
@@ -347,6 +410,23 @@ fn age(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Ok(NEVER),
         age if age < Duration::from_secs(1) => Err("the least is 1s, and 0s is never".to_owned()),
         age => Ok(age),
+    }
+}
+
+/// Returns the name of a store's counts. It is a part of each key.
+fn name(text: &str) -> Result<String, String> {
+    let is_one =
+        (1..=16).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    if is_one { Ok(text.to_owned()) } else { Err("expected 1 to 16 letters, digits, - or _".to_owned()) }
+}
+
+/// Returns the time of a lease. None is zero.
+fn lease(text: &str) -> Result<Duration, String> {
+    match time(text, Duration::ZERO, Duration::from_secs(1))? {
+        some if !some.is_zero() && some < Duration::from_millis(10) => {
+            Err("the least is 10ms, and 0s is none".to_owned())
+        }
+        lease => Ok(lease),
     }
 }
 

@@ -4,9 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use tollgate_distributed::OnOutage;
+
 use super::checks::Check;
 use super::options::ServeOptions;
+use super::redis_variables::{self, KeySettings, RedisSettings};
 use super::settings::{ServeSettings, ServeTable};
+use super::shared::settings::{Layout, StoreUrl};
 use tollgate_common::settings::error::{Mistake, check_all, mistake};
 use tollgate_common::settings::given::Given;
 use tollgate_common::settings::options::Table;
@@ -30,7 +34,58 @@ pub(crate) fn load(
         of_file(path, &mut to)?;
     }
     take(&options.flags.given, &mut to).map_err(outside)?;
+    of_redis(environment, &mut to)?;
     complete(to, options)
+}
+
+/// Takes the Redis that the variables of envoyproxy/ratelimit name, unless another store is named,
+/// and their keys.
+fn of_redis(environment: &BTreeMap<String, String>, to: &mut ServeSettings) -> Result<(), String> {
+    let redis = if to.names_store { None } else { redis_variables::store_of(environment)? };
+    let is_of_variables = redis.is_some();
+    if let Some(RedisSettings { url, per_second_url, not_honoured, .. }) = redis {
+        let read = |url: &str| StoreUrl::read(url, Path::new("")).map_err(|why| format!("REDIS_URL: {why}"));
+        to.store.url = Some(read(&url)?);
+        to.store.per_second = per_second_url.as_deref().map(read).transpose()?;
+        to.store.notes = not_honoured;
+        if !to.names_layout {
+            to.store.layout = Layout::Envoy;
+        }
+    }
+    match to.store.layout {
+        Layout::Envoy => {
+            let KeySettings { prefix, jitter, over_limit_cache_bytes } =
+                redis_variables::keys_of(environment)?;
+            (to.store.prefix, to.store.jitter) = (prefix, jitter);
+            // The cache of the reference is off by default.
+            to.store.caches_over = over_limit_cache_bytes > 0;
+            to.store.cache_bytes = Some(over_limit_cache_bytes);
+        }
+        Layout::Tollgate => {
+            let of_keys = [
+                "CACHE_KEY_PREFIX",
+                "EXPIRATION_JITTER_MAX_SECONDS",
+                "LOCAL_CACHE_SIZE_IN_BYTES",
+                "REDIS_PERSECOND",
+            ];
+            let given = |name: &&str| environment.get(*name).is_some_and(|value| !value.is_empty());
+            let given = of_keys.into_iter().filter(given).filter(|_| is_of_variables);
+            to.store.notes.extend(given.map(|name| format!("{name}: it is of the layout envoy")));
+        }
+    }
+    Ok(())
+}
+
+/// Reads all settings, with the variables of this process.
+pub(crate) fn of_process(options: &ServeOptions) -> Result<ServeSettings, String> {
+    load(options, &environment_of_process())
+}
+
+/// Returns the variables of this process. One whose name is no text is none of the service.
+pub(super) fn environment_of_process() -> BTreeMap<String, String> {
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
+    variables.collect()
 }
 
 /// Sets the values of one source as a whole: two settings of one address are in its order.
@@ -61,6 +116,15 @@ fn complete(mut to: ServeSettings, options: &ServeOptions) -> Result<ServeSettin
     }
     if !to.client_names.is_empty() && to.client_ca.as_os_str().is_empty() {
         return Err("--client-san needs --client-ca".to_owned());
+    }
+    if let OnOutage::Local { share } = &mut to.store.on_outage {
+        *share = to.share;
+    }
+    to.store.check()?;
+    if to.store.url.is_some() && to.state.is_some() {
+        return Err(
+            "--state keeps the counts of this process, and with --store they are in the store".to_owned()
+        );
     }
     if !to.admin_public && !to.admin.ip().to_canonical().is_loopback() {
         return Err(format!(

@@ -10,10 +10,15 @@ use tokio::sync::{Semaphore, watch};
 
 use super::counts::{CountOptions, LimitCounts};
 use super::decide::{Problem, decide};
+use super::in_store::decide_shared;
 use super::loaded::LoadedRules;
 use super::messages::{Code, RateLimitRequest, RateLimitResponse};
 use super::settings::ServeSettings;
+use super::shared::SharedCounts;
+use crate::rules::load::MOST_TOLD;
+use crate::rules::tree::Rules;
 use tollgate_common::net::open::Closed;
+use tollgate_common::settings::error::few;
 use tollgate_common::state_file::{Origin, SavedPart};
 
 /// The most bytes of a message, of gRPC and of `/json`. A longer one is refused, as its length is
@@ -28,6 +33,8 @@ const ENTRIES: usize = 64;
 /// The service, for the life of the process.
 pub(crate) struct Service {
     pub(super) counts: LimitCounts,
+    /// The counts in a store, in place of those of this process.
+    pub(super) shared: Option<Arc<SharedCounts>>,
     /// The begin of the counts.
     pub(super) origin: Origin,
     in_force: RwLock<Arc<Configured>>,
@@ -103,9 +110,19 @@ impl Service {
         let in_force = RwLock::new(Arc::new(Configured { settings, files: Files::default(), loaded: None }));
         let health = watch::Sender::new(Condition::NotServing);
         let (origin, room) = (Origin::now(), Arc::new(Semaphore::new(ROOM)));
-        let service = Service { counts, origin, in_force, health, closed: Default::default(), room };
+        let service =
+            Service { counts, shared: None, origin, in_force, health, closed: Default::default(), room };
         service.check_health();
         service
+    }
+
+    /// Returns an error if the store cannot count a limit.
+    pub(super) fn check_shared(&self, rules: &Rules) -> Result<(), String> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        match shared.settings.not_shared(rules, self.counts.options.algorithm) {
+            none if none.is_empty() => Ok(()),
+            some => Err(few(some.iter(), MOST_TOLD, "\n")),
+        }
     }
 
     pub(super) fn in_force(&self) -> Arc<Configured> {
@@ -155,9 +172,12 @@ impl Service {
     }
 
     /// Decides on a request, and counts its hits, its time, and that it has no decision.
-    pub(super) fn ask(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
+    pub(super) async fn ask(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Undecided> {
         let (began, statistics) = (Instant::now(), &self.counts.statistics);
-        let outcome = self.decide(request);
+        let outcome = match &self.shared {
+            None => self.decide(request),
+            Some(shared) => self.decide_shared(shared, request).await,
+        };
         if let Err(Undecided::TooMany(_) | Undecided::Problem(Problem::NotLoaded)) = outcome {
             statistics.service_error();
         }
@@ -184,6 +204,19 @@ impl Service {
         let loaded = in_force.loaded.as_ref().ok_or(Undecided::Problem(Problem::NotLoaded))?;
         let options = &in_force.settings.decision;
         decide(loaded, &self.counts, options, request, self.counts.now()).map_err(Undecided::Problem)
+    }
+
+    async fn decide_shared(
+        &self,
+        shared: &SharedCounts,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, Undecided> {
+        check(request).map_err(Undecided::TooMany)?;
+        let (in_force, counts) = (self.in_force(), &self.counts);
+        let loaded = in_force.loaded.as_ref().ok_or(Undecided::Problem(Problem::NotLoaded))?;
+        let options = &in_force.settings.decision;
+        let decided = decide_shared(loaded, counts, shared, options, request, counts.now());
+        decided.await.map_err(Undecided::Problem)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The file of all cases, without a process: each call and each text of `/json` is decided.
 
 use std::panic::catch_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -9,11 +10,14 @@ use tollgate::{Clock, MockClock};
 use crate::rules::load::{LoadOptions, load};
 use crate::rules::tree::Unit;
 use crate::serve::counts::{Algorithm, CountOptions, LimitCounts};
-use crate::serve::decide::{DecisionOptions, decide};
+use crate::serve::decide::{DecisionOptions, Problem, decide};
+use crate::serve::in_store::decide_shared;
 use crate::serve::json;
 use crate::serve::loaded::LoadedRules;
-use crate::serve::messages::{Code, DescriptorStatus, RateLimitResponse};
+use crate::serve::messages::{Code, DescriptorStatus, RateLimitRequest, RateLimitResponse};
 use crate::serve::options::ServeOptions;
+use crate::serve::shared::SharedCounts;
+use crate::serve::shared::tests::{self as shared, TestStore, replica};
 use crate::serve::sources::load as load_settings;
 
 const CASES: &str = include_str!("../../../tests/it/rls_cases.json");
@@ -28,12 +32,39 @@ fn each_case_is_answered_as_it_says() {
             _ => &[Algorithm::FixedWindow],
         };
         for algorithm in algorithms {
-            let (ran, left) = Case::new(case, *algorithm).map_or((0, 0), |mut case| case.run());
+            let (ran, left) = run(case, *algorithm, 0);
             (steps, skipped) = (steps + ran, skipped + left);
         }
     }
     // Left out: paths other than `/json`, and the health service.
     assert_eq!((steps, skipped), (289, 10));
+}
+
+/// Two replicas that are asked in turn answer as one service does.
+#[test]
+fn each_case_is_answered_by_two_replicas_as_it_says() {
+    let cases: Value = serde_json::from_str(CASES).unwrap();
+    let mut steps = 0;
+    for case in cases["cases"].as_array().unwrap() {
+        let algorithms: &[Algorithm] = match case["semantics"].as_str() {
+            Some("both") => &[Algorithm::FixedWindow, Algorithm::TokenBucket],
+            _ => &[Algorithm::FixedWindow],
+        };
+        steps += algorithms.iter().map(|algorithm| run(case, *algorithm, 2).0).sum::<u32>();
+    }
+    assert_eq!(steps, 289);
+}
+
+/// Runs a case by so many replicas on one store, or by a service without one. Returns the number of
+/// steps that ran, and of those that need a process.
+fn run(case: &Value, algorithm: Algorithm, replicas: usize) -> (u32, u32) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
+        match Case::new(case, algorithm, replicas) {
+            Some(mut case) => case.run().await,
+            None => (0, 0),
+        }
+    })
 }
 
 /// A judge that lets everything pass is no judge: each case with one changed expectation fails.
@@ -44,8 +75,7 @@ fn no_case_passes_with_a_changed_expectation() {
     for case in cases["cases"].as_array().unwrap() {
         for other in with_a_change(case) {
             tried += 1;
-            let judged =
-                catch_unwind(|| Case::new(&other, Algorithm::FixedWindow).map(|mut case| case.run()));
+            let judged = catch_unwind(|| run(&other, Algorithm::FixedWindow, 0));
             passed.extend(judged.is_ok().then_some(other));
         }
     }
@@ -118,17 +148,25 @@ struct Case<'c> {
     files: Map<String, Value>,
     load: LoadOptions,
     options: DecisionOptions,
+    replicas: Vec<Replica>,
+    /// The replica that is asked next.
+    next: usize,
+    clock: MockClock,
+}
+
+/// A service, on a store or without one.
+struct Replica {
     rules: LoadedRules,
     counts: LimitCounts,
-    clock: MockClock,
+    shared: Option<Arc<SharedCounts>>,
 }
 
 impl<'c> Case<'c> {
     /// Returns the service of a case, unless its files are refused.
-    fn new(json: &'c Value, algorithm: Algorithm) -> Option<Case<'c>> {
+    fn new(json: &'c Value, algorithm: Algorithm, replicas: usize) -> Option<Case<'c>> {
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_790_000_000));
-        let counts = LimitCounts::new(&CountOptions { clock, algorithm, max_keys: 1_000 });
+        let store = TestStore::new(&clock);
         let load_options = LoadOptions { merge_domains: json["env"]["MERGE_DOMAIN_CONFIG"] == "true" };
         let files = json["files"].as_object().unwrap().clone();
         let rules = load(&texts(&files), load_options);
@@ -137,17 +175,24 @@ impl<'c> Case<'c> {
             assert!(errors.iter().any(|error| error.what.contains(told)), "{}: {errors:?}", json["id"]);
             return None;
         }
-        let rules = rules.unwrap_or_else(|errors| panic!("{}: {errors:?}", json["id"]));
-        let rules = counts.load(rules).unwrap();
+        rules.unwrap_or_else(|errors| panic!("{}: {errors:?}", json["id"]));
+        let replica = |_| {
+            let options = CountOptions { clock: clock.clone(), algorithm, max_keys: 1_000 };
+            let counts = LimitCounts::new(&options);
+            let rules = counts.load(load(&texts(&files), load_options).unwrap()).unwrap();
+            let shared = (replicas > 0).then(|| replica(&store, &shared::settings(), &clock));
+            Replica { rules, counts, shared }
+        };
+        let replicas = (0..replicas.max(1)).map(replica).collect();
         let options = options(&json["env"]);
-        Some(Case { json, files, load: load_options, options, rules, counts, clock: mock })
+        Some(Case { json, files, load: load_options, options, replicas, next: 0, clock: mock })
     }
 
     /// Returns the number of steps that ran, and of those that need a process.
-    fn run(&mut self) -> (u32, u32) {
+    async fn run(&mut self) -> (u32, u32) {
         let (mut ran, mut left) = (0, 0);
         for step in self.json["steps"].as_array().unwrap() {
-            match self.step(step) {
+            match self.step(step).await {
                 true => ran += 1,
                 false => left += 1,
             }
@@ -155,19 +200,23 @@ impl<'c> Case<'c> {
         (ran, left)
     }
 
-    fn step(&mut self, step: &Value) -> bool {
+    async fn step(&mut self, step: &Value) -> bool {
         let expect = &step["expect"];
         if let Some(seconds) = step["wait"].as_f64() {
-            self.clock.advance(Duration::from_secs_f64(seconds));
+            let time = Duration::from_secs_f64(seconds);
+            self.clock.advance(time);
+            tokio::time::advance(time).await;
         } else if !step["call"].is_null() {
             let times = step["times"].as_u64().unwrap_or(1);
-            (0..times).for_each(|_| self.call(&step["call"], expect));
+            for _ in 0..times {
+                self.call(&step["call"], expect).await;
+            }
         } else if let Some(counters) = step["counters"].as_object() {
             self.counters(counters);
         } else if let Some(written) = step["write"].as_object() {
             self.write(written, expect);
         } else if step["http"]["path"] == "/json" {
-            self.http(&step["http"], expect);
+            self.http(&step["http"], expect).await;
         } else {
             assert!(step["grpcHealth"].is_string() || step["http"].is_object(), "{step}");
             return false;
@@ -175,10 +224,20 @@ impl<'c> Case<'c> {
         true
     }
 
-    fn call(&self, call: &Value, expect: &Value) {
+    /// Asks the replica whose turn it is.
+    async fn decide(&mut self, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
+        let Replica { rules, counts, shared } = &self.replicas[self.next];
+        self.next = (self.next + 1) % self.replicas.len();
+        match shared {
+            Some(shared) => decide_shared(rules, counts, shared, &self.options, request, counts.now()).await,
+            None => decide(rules, counts, &self.options, request, counts.now()),
+        }
+    }
+
+    async fn call(&mut self, call: &Value, expect: &Value) {
         let id = format!("{} {call}", self.json["id"]);
         let request = json::request(call.to_string().as_bytes()).unwrap();
-        let response = match decide(&self.rules, &self.counts, &self.options, &request, self.counts.now()) {
+        let response = match self.decide(&request).await {
             Ok(response) => response,
             Err(problem) => {
                 let told = expect["error"]["message"].as_str().unwrap_or("");
@@ -204,11 +263,14 @@ impl<'c> Case<'c> {
     }
 
     fn counters(&self, counters: &Map<String, Value>) {
-        let lines = self.counts.statistics.lines();
+        // Each replica has its own.
+        let all: Vec<_> = self.replicas.iter().map(|each| each.counts.statistics.lines()).collect();
         for (name, expected) in counters {
             let start = format!("ratelimit.service.{name}: ");
-            let count = lines.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
-            assert_eq!(json!(count), *expected, "{}: {name} in\n{lines}", self.json["id"]);
+            let count = |line: &str| line.strip_prefix(&start).and_then(|count| count.parse::<u64>().ok());
+            let counts: Vec<u64> = all.iter().flat_map(|lines| lines.lines()).filter_map(count).collect();
+            let count = (!counts.is_empty()).then(|| counts.iter().sum::<u64>());
+            assert_eq!(json!(count), *expected, "{}: {name} in\n{all:?}", self.json["id"]);
         }
     }
 
@@ -217,17 +279,20 @@ impl<'c> Case<'c> {
         files.extend(written.clone());
         let rules = load(&texts(&files), self.load);
         assert_eq!(rules.is_ok(), *expect == "loaded", "{}", self.json["id"]);
-        if let Ok(rules) = rules {
-            (self.files, self.rules) = (files, self.counts.load(rules).unwrap());
+        if rules.is_ok() {
+            for Replica { rules, counts, .. } in &mut self.replicas {
+                *rules = counts.load(load(&texts(&files), self.load).unwrap()).unwrap();
+            }
+            self.files = files;
         }
     }
 
-    fn http(&self, http: &Value, expect: &Value) {
+    async fn http(&mut self, http: &Value, expect: &Value) {
         let request = json::request(http["body"].as_str().unwrap().as_bytes());
-        let decided = request.and_then(|request| {
-            let decided = decide(&self.rules, &self.counts, &self.options, &request, self.counts.now());
-            decided.map_err(|problem| problem.to_string())
-        });
+        let decided = match request {
+            Ok(request) => self.decide(&request).await.map_err(|problem| problem.to_string()),
+            Err(why) => Err(why),
+        };
         let status = match decided.as_ref().map(RateLimitResponse::overall_code) {
             Ok(Code::OverLimit) => 429,
             Ok(_) => 200,

@@ -1,5 +1,6 @@
 //! The life of connections: their age, the stop, and the answers of HTTP.
 
+use futures_util::FutureExt;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -150,7 +151,7 @@ fn a_check_of_too_many_readings_is_refused() {
         source.load().unwrap();
         let mut message = request("shop", &[("other", "a")]);
         message.descriptors = vec![message.descriptors[0].clone(); number];
-        let answer = asked_in_parts(&source.service, message).unwrap();
+        let answer = asked_in_parts(&source.service, message).now_or_never().unwrap().unwrap();
         let asked = if number > 4_096 { 0 } else { number };
         assert_eq!((answer.overall_code(), answer.statuses.len()), (code, asked), "{number} {shadow}");
     }

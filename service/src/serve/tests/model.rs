@@ -33,6 +33,8 @@ pub(super) struct Model {
     /// Total, over, near, within, shadow and negative hits.
     pub(super) statistics: HashMap<String, [u64; 6]>,
     pub(super) fault: Option<Fault>,
+    /// The counts are in a store, which has one for each unit.
+    pub(super) is_shared: bool,
 }
 
 /// The limit of a descriptor.
@@ -107,7 +109,7 @@ impl Model {
     /// The count of a key is in one unit for the rules: a reload that changes it takes it along.
     fn carry(&mut self, found: &Found, now: u64) {
         let (key, unit) = &found.key;
-        if found.is_override {
+        if found.is_override || self.is_shared {
             return;
         }
         if let Some(home) = self.homes.insert(key.clone(), *unit)

@@ -1,5 +1,6 @@
 //! Reloads and restarts that change the home of a count: a key goes on with what it has used.
 
+use futures_util::FutureExt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -62,7 +63,7 @@ impl Run {
         let text = format!(
             r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "k", "value": "{value}"}}]{more}}}]}}"#
         );
-        self.service.ask(&json::request(text.as_bytes()).unwrap()).unwrap()
+        self.service.ask(&json::request(text.as_bytes()).unwrap()).now_or_never().unwrap().unwrap()
     }
 
     fn saved(&self) -> Vec<SavedPart> {

@@ -108,8 +108,8 @@ fn variables_are_urls() {
 #[test]
 fn numbers_and_variables_without_an_effect() {
     let settings = store(&[TCP, ("REDIS_URL", "a:1")]).unwrap().unwrap();
-    assert_eq!((settings.jitter, settings.over_limit_cache_bytes), (Duration::from_secs(300), 0));
-    assert_eq!(settings.prefix, "");
+    assert_eq!((settings.keys.jitter, settings.keys.over_limit_cache_bytes), (Duration::from_secs(300), 0));
+    assert_eq!(settings.keys.prefix, "");
     let given = [
         TCP,
         ("REDIS_URL", "a:1"),
@@ -125,8 +125,8 @@ fn numbers_and_variables_without_an_effect() {
         ("REDIS_PERSECOND_URL", "b:2"),
     ];
     let settings = store(&given).unwrap().unwrap();
-    assert_eq!((settings.jitter, settings.over_limit_cache_bytes), (Duration::ZERO, 1 << 20));
-    assert_eq!(settings.prefix, "p:");
+    assert_eq!((settings.keys.jitter, settings.keys.over_limit_cache_bytes), (Duration::ZERO, 1 << 20));
+    assert_eq!(settings.keys.prefix, "p:");
     let expected = [
         ("REDIS_POOL_SIZE", POOL),
         ("REDIS_PIPELINE_WINDOW", AT_ONCE),

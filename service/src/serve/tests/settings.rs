@@ -29,7 +29,11 @@ fn defaults_are_valid_and_names_are_told_once() {
     assert_eq!(names.len(), ServeTable::settings().count());
     for setting in ServeTable::settings() {
         let own = if setting.option.is_empty() { setting.variable } else { setting.long() };
-        assert_eq!(setting.name, own.to_lowercase().replace('-', "_"));
+        // Those of the store are a table of the file.
+        assert_eq!(
+            setting.name.replace('.', "_").replace("store_url", "store"),
+            own.to_lowercase().replace('-', "_")
+        );
     }
 }
 
@@ -151,7 +155,7 @@ fn the_debug_pages_are_public_only_where_that_is_asked_for() {
 
 #[test]
 fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
-    let check = |given: &[(&str, &str)]| environment::check(&variables(given));
+    let check = |given: &[(&str, &str)]| environment::check(&variables(given), false, &[]);
     for (name, value) in
         [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("BACKEND_TYPE", "memcache"), ("USE_DOG_STATSD", "true")]
     {
@@ -165,7 +169,6 @@ fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
     let unused = [
         ("USE_STATSD", "true"),
         ("STATSD_HOST", "a"),
-        ("REDIS_PIPELINE_LIMIT", "1"),
         ("TRACING_ENABLED", "true"),
         ("CONFIG_TYPE", "FILE"),
         ("CONFIG_GRPC_XDS_NODE_ID", "a"),
@@ -174,7 +177,7 @@ fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
     ];
     assert_eq!(
         check(&unused).unwrap(),
-        ["not used: CONFIG_GRPC_XDS_NODE_ID, DOG_STATSD_MOGRIFIERS_HITS_NAME, REDIS_PIPELINE_LIMIT, \
+        ["not used: CONFIG_GRPC_XDS_NODE_ID, DOG_STATSD_MOGRIFIERS_HITS_NAME, \
           STATSD_HOST, TRACING_ENABLED, USE_DOG_STATSD_MOGRIFIERS, USE_STATSD"]
     );
     let of_store = [("BACKEND_TYPE", "redis"), ("REDIS_URL", "a"), ("CACHE_KEY_PREFIX", "b")];
@@ -185,6 +188,38 @@ fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
         check(&[&of_store[..], &[("TOLLGATE_STORE", "memory")]].concat()).unwrap(),
         Vec::<String>::new()
     );
+}
+
+#[test]
+#[cfg(feature = "redis")]
+fn the_redis_of_the_reference_is_the_store_unless_another_is_named() {
+    use crate::serve::shared::settings::Layout;
+    let redis = [("REDIS_URL", "a:1"), ("CACHE_KEY_PREFIX", "p"), ("LOCAL_CACHE_SIZE_IN_BYTES", "4096")];
+    let of = |more: &[(&str, &str)]| load(&ServeOptions::default(), &variables(&[&redis[..], more].concat()));
+    let store = of(&[]).unwrap().store;
+    let url = store.url.as_ref().map(ToString::to_string);
+    assert_eq!((url.as_deref(), store.layout, &*store.prefix), (Some("redis://a:1"), Layout::Envoy, "p"));
+    assert_eq!((store.caches_over, store.cache_bytes), (true, Some(4_096)));
+    assert!(!of(&[("LOCAL_CACHE_SIZE_IN_BYTES", "0")]).unwrap().store.caches_over);
+    let store = of(&[("TOLLGATE_STORE_LAYOUT", "tollgate"), ("REDIS_PIPELINE_LIMIT", "8")]).unwrap().store;
+    assert_eq!((store.layout, store.caches_over, store.notes.len()), (Layout::Tollgate, true, 3));
+    let store = of(&[("TOLLGATE_STORE", "redis://b")]).unwrap().store;
+    assert_eq!(
+        (store.url.map(|url| url.to_string()).as_deref(), store.layout),
+        (Some("redis://b"), Layout::Tollgate)
+    );
+    assert!(of(&[("TOLLGATE_STORE", "none")]).unwrap().store.url.is_none());
+    for (given, told) in [
+        (&[("TOLLGATE_STORE", "redis://u:secret@a:b")][..], "TOLLGATE_STORE: "),
+        (&[("REDIS_TYPE", "ring")], "REDIS_TYPE=ring: "),
+        (&[("TOLLGATE_STORE_LEASE", "5ms")], "TOLLGATE_STORE_LEASE=5ms: the least is 10ms"),
+        (&[("TOLLGATE_STORE_SHARE", "0")], "TOLLGATE_STORE_SHARE=0: expected a number above 0"),
+        (&[("TOLLGATE_STATE", "/s")], "--state keeps the counts of this process"),
+        (&[("TOLLGATE_STORE_NAME", "a:b")], "TOLLGATE_STORE_NAME=a:b: expected 1 to 16 letters"),
+    ] {
+        let why = of(given).map(drop).unwrap_err();
+        assert!(why.starts_with(told) && !why.contains("secret"), "{why}");
+    }
 }
 
 /// The page has a line for each row: this test prints those that it lacks.

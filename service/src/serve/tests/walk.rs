@@ -1,10 +1,12 @@
 //! A random walk beside the model: rules, requests and time.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
 use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
 use tollgate::{Clock, MockClock};
 use tollgate_testing::Random;
 
@@ -13,16 +15,26 @@ use super::rules::{UNITS, json_of, level, number};
 use crate::rules::load::{LoadOptions, load};
 use crate::serve::counts::{Algorithm, CountOptions, LimitCounts};
 use crate::serve::decide::{DecisionOptions, decide};
+use crate::serve::in_store::decide_shared;
 use crate::serve::loaded::LoadedRules;
 use crate::serve::messages::{
     DescriptorEntry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
 };
+use crate::serve::shared::SharedCounts;
+use crate::serve::shared::settings::StoreSettings;
+use crate::serve::shared::tests::{self as shared, TestStore, replica};
 
 const STEPS: u32 = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 
 #[test]
 fn a_random_walk_agrees_with_the_model() {
     Walk::new(1, None).steps(STEPS).unwrap();
+}
+
+/// Each request counts in the store, so two replicas that are asked in turn are one service.
+#[test]
+fn a_random_walk_of_two_replicas_agrees_with_the_model() {
+    Walk::of_replicas(4, None).steps(STEPS / 2).unwrap();
 }
 
 #[test]
@@ -35,6 +47,7 @@ fn a_walk_sees_each_fault_of_the_model() {
         Fault::ResetOfAnUnusedKey,
     ] {
         assert!(Walk::new(2, Some(fault)).steps(20_000).is_err(), "{fault:?} is not seen");
+        assert!(Walk::of_replicas(2, Some(fault)).steps(20_000).is_err(), "{fault:?} is not seen");
     }
 }
 
@@ -72,6 +85,9 @@ struct Walk {
     clock: MockClock,
     counts: LimitCounts,
     rules: LoadedRules,
+    /// The replicas on a store, which are asked in turn in place of a service without one.
+    replicas: Vec<Arc<SharedCounts>>,
+    runtime: Runtime,
     /// The names of rules whose statistics are kept.
     names: HashSet<String>,
     model: Model,
@@ -88,7 +104,35 @@ impl Walk {
         let counts = LimitCounts::new(&CountOptions { max_keys: 1 << 16, clock, algorithm });
         let rules = counts.load(load(&[], LoadOptions::default()).unwrap()).unwrap();
         let model = Model { fault, ..Model::default() };
-        Walk { random, clock: mock, counts, rules, names: HashSet::new(), model }
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let (names, replicas) = (HashSet::new(), Vec::new());
+        Walk { random, clock: mock, counts, rules, replicas, runtime, names, model }
+    }
+
+    /// A store carries no count to another unit, and this walk keeps no refusal for later.
+    fn of_replicas(seed: u64, fault: Option<Fault>) -> Walk {
+        let mut walk = Walk::new(seed, fault);
+        let clock = &walk.counts.options.clock;
+        let store = TestStore::new(clock);
+        let settings = StoreSettings { lease: Duration::ZERO, caches_over: false, ..shared::settings() };
+        let _inside = walk.runtime.enter();
+        walk.replicas = (0..2).map(|_| replica(&store, &settings, clock)).collect();
+        walk.model.is_shared = true;
+        drop(_inside);
+        walk
+    }
+
+    /// Decides by the next replica, or by the service without a store.
+    fn decide(&mut self, request: &RateLimitRequest) -> RateLimitResponse {
+        let Walk { rules, counts, model, .. } = self;
+        let decided = match self.replicas.first() {
+            Some(shared) => self.runtime.block_on(async {
+                decide_shared(rules, counts, shared, &model.options, request, counts.now()).await
+            }),
+            None => decide(rules, counts, &model.options, request, counts.now()),
+        };
+        self.replicas.reverse();
+        decided.unwrap()
     }
 
     /// Returns an error at the first step on which both differ.
@@ -107,7 +151,7 @@ impl Walk {
             self.clock.advance(Duration::from_nanos(nanos));
             let request = self.request();
             let now = self.counts.now();
-            let answer = decide(&self.rules, &self.counts, &self.model.options, &request, now).unwrap();
+            let answer = self.decide(&request);
             let expected = self.model.decide(&request, now.0);
             if plain(&answer) != expected {
                 return Err(format!(

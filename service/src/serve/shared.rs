@@ -1,0 +1,263 @@
+//! The counts that replicas share, in a store that is not on the path of most requests.
+//!
+//! A count of a unit goes on beyond its limit, so a request is an addition and never a refusal of
+//! the store. What this process knows of a key answers without a call: that it is over its limit,
+//! until its window ends. Of a key that is asked for often, tokens are leased. A rule of a text is
+//! decided by the shared limiter of the library.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use papaya::HashMap as Map;
+use tollgate::{AnyRule, Clock, Quota, Window};
+use tollgate_distributed::{CountSpec, DistributedLimiter, OwnedOp, SharedPlan, SharedRule};
+
+use super::counts::{Counted, Verb};
+use super::limiters::{CountKey, HashedKey, MOST};
+use super::loaded::Counter;
+use super::messages::DescriptorEntry;
+use crate::rules::tree::Unit;
+
+mod background;
+mod by_limiter;
+mod counting;
+mod known;
+mod service_store;
+pub(super) mod settings;
+mod store_key;
+#[cfg(test)]
+mod test_store;
+#[cfg(test)]
+pub(super) mod tests;
+mod told;
+
+use known::Known;
+use service_store::ServiceStore;
+use settings::StoreSettings;
+
+/// The fewest tokens of a lease: fewer save no calls.
+const LEAST_LEASE: u64 = 20;
+/// A key with a lease takes as much memory as these keys without one.
+const KEYS_OF_A_SLOT: usize = 32;
+/// The most rules that are kept by their number.
+const MOST_RULES: usize = 4_096;
+
+type Key = Vec<u8>;
+type Leases<R> = DistributedLimiter<Key, ServiceStore, R>;
+
+/// A count of a request: the limit, the key, the hits, and the result.
+pub(super) struct Want<'a> {
+    pub(super) counter: &'a Counter,
+    pub(super) key: CountKey,
+    pub(super) domain: &'a str,
+    pub(super) entries: &'a [DescriptorEntry],
+    pub(super) shared: &'a [Option<Box<str>>],
+    pub(super) is_own_override: bool,
+    pub(super) verb: Verb,
+    pub(super) hits: u64,
+    /// `None` without a limit.
+    pub(super) counted: Option<Counted>,
+}
+
+/// A limit by the shared limiter of the library.
+#[derive(Clone)]
+enum Leased {
+    Quota(Leases<Quota>, SharedPlan<Quota>),
+    Window(Leases<Window>, SharedPlan<Window>),
+}
+
+/// A rule, as it is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Counts {
+    Unit(Unit, u32),
+    Rule(AnyRule),
+}
+
+/// The counts that replicas share.
+pub(in crate::serve) struct SharedCounts {
+    pub(in crate::serve) settings: StoreSettings,
+    clock: Clock,
+    store: ServiceStore,
+    buckets: Leases<Quota>,
+    windows: RwLock<HashMap<Window, Leases<Window>>>,
+    rules: RwLock<HashMap<Counts, Leased>>,
+    known: Map<Id, Mutex<Known>, HashedKey>,
+    /// The keys with hits that the store is to be told.
+    lent: Mutex<HashMap<Id, (OwnedOp, CountSpec)>>,
+    max_keys: usize,
+    /// Answers of hits that were decided without the store.
+    without_store: AtomicU64,
+    /// Answers by the knowledge of a key.
+    by_known: AtomicU64,
+    /// The time since which the store has answered, in seconds since 1970; 0 while it does not.
+    since: AtomicU64,
+}
+
+/// The key of a count and the number of its unit; of a text [`OF_TEXTS`].
+type Id = (CountKey, u32);
+const OF_TEXTS: u32 = 0;
+
+impl SharedCounts {
+    /// Opens the store. A server that does not answer is no error. It is called in the runtime of
+    /// tokio.
+    pub(in crate::serve) fn open(
+        settings: &StoreSettings,
+        max_keys: usize,
+        clock: &Clock,
+    ) -> Result<Arc<SharedCounts>, String> {
+        let store = settings.open()?;
+        SharedCounts::on(store, settings, max_keys, clock)
+    }
+
+    fn on(
+        store: ServiceStore,
+        settings: &StoreSettings,
+        max_keys: usize,
+        clock: &Clock,
+    ) -> Result<Arc<SharedCounts>, String> {
+        // A key of the cache takes some 256 bytes.
+        let of_cache =
+            settings.cache_bytes.map_or(max_keys, |bytes| usize::try_from(bytes / 256).unwrap_or(usize::MAX));
+        let max_keys = max_keys.min(of_cache.max(1));
+        let of_buckets = format!("{}.buckets", settings.name);
+        let buckets = limiter(Quota::per_second(1), &store, of_buckets, settings, max_keys, clock)?;
+        let shared = Arc::new(SharedCounts {
+            settings: settings.clone(),
+            clock: clock.clone(),
+            store,
+            buckets,
+            windows: RwLock::default(),
+            rules: RwLock::default(),
+            known: Map::builder().hasher(HashedKey::default()).build(),
+            lent: Mutex::default(),
+            max_keys,
+            without_store: AtomicU64::new(0),
+            by_known: AtomicU64::new(0),
+            since: AtomicU64::new(clock.unix_time().as_secs()),
+        });
+        tokio::spawn(shared.clone().prepare());
+        tokio::spawn(shared.clone().tell_each());
+        Ok(shared)
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+
+    /// Does something with the knowledge of a key. Of a key without room nothing is kept.
+    fn with_known<T>(&self, id: Id, with: impl FnOnce(&mut Known) -> T) -> T {
+        let map = self.known.pin();
+        loop {
+            let known = match map.get(&id) {
+                Some(known) => known,
+                None if map.len() >= self.max_keys => return with(&mut Known::default()),
+                None => map.get_or_insert_with(id, Mutex::default),
+            };
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            if !known.has_left {
+                return with(&mut known);
+            }
+            // The sweep removes it.
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Returns the limiter of a rule, or `None` if no store counts it: that was an error at the
+    /// load.
+    fn rule(&self, counts: Counts) -> Option<Leased> {
+        if let Some(known) = self.rules.read().unwrap_or_else(PoisonError::into_inner).get(&counts) {
+            return Some(known.clone());
+        }
+        let rule = match counts {
+            Counts::Rule(rule) => rule,
+            Counts::Unit(unit, requests) => of_unit(unit).with_limit(requests.into()).ok()?.into(),
+        };
+        let leased = match rule {
+            AnyRule::Quota(quota) => Leased::Quota(self.buckets.clone(), self.buckets.plan(quota).ok()?),
+            AnyRule::Window(window) => {
+                let windows = self.windows(window)?;
+                let plan = windows.plan(window).ok()?;
+                Leased::Window(windows, plan)
+            }
+        };
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        if rules.len() >= MOST_RULES {
+            // Overrides may be many.
+            rules.clear();
+        }
+        rules.insert(counts, leased.clone());
+        Some(leased)
+    }
+
+    /// Returns the limiter of the windows of one length and kind. Each limit of them is a plan.
+    fn windows(&self, window: Window) -> Option<Leases<Window>> {
+        let shape = window.with_limit(1).ok()?;
+        if let Some(known) = self.windows.read().unwrap_or_else(PoisonError::into_inner).get(&shape) {
+            return Some(known.clone());
+        }
+        let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = windows.get(&shape) {
+            return Some(known.clone());
+        }
+        let name = format!("{}.{}", self.settings.name, shape.to_string().replace(':', "."));
+        let built = limiter(shape, &self.store, name, &self.settings, self.max_keys, &self.clock);
+        let built = built.inspect_err(|why| tracing::error!("no limiter of {shape}: {why}")).ok()?;
+        windows.insert(shape, built.clone());
+        Some(built)
+    }
+
+    fn lent(&self) -> MutexGuard<'_, HashMap<Id, (OwnedOp, CountSpec)>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Builds a limiter of the settings.
+fn limiter<R: SharedRule>(
+    rule: R,
+    store: &ServiceStore,
+    name: String,
+    settings: &StoreSettings,
+    max_keys: usize,
+    clock: &Clock,
+) -> Result<Leases<R>, String> {
+    let builder = DistributedLimiter::builder(rule, store.clone()).name(name).clock(clock.clone());
+    let builder = builder.deadline(settings.deadline).on_outage(settings.on_outage);
+    let builder = builder.max_keys(max_keys / KEYS_OF_A_SLOT).least_lease(LEAST_LEASE);
+    let builder = match settings.leases() {
+        true => builder.leased(settings.lease),
+        false => builder.exact(),
+    };
+    builder.build().map_err(|why| why.to_string())
+}
+
+/// Returns the windows of a unit, with a limit that no count reaches.
+fn of_unit(unit: Unit) -> Window {
+    let window = Window::try_per(1, Duration::from_secs(unit.seconds().into()));
+    let endless = window.and_then(|window| window.utc().with_limit(MOST));
+    endless.expect("the word of each unit has room for MOST")
+}
+
+impl<'a> Want<'a> {
+    /// Returns a look at a count.
+    pub(super) fn look(
+        counter: &'a Counter,
+        key: CountKey,
+        domain: &'a str,
+        entries: &'a [DescriptorEntry],
+        shared: &'a [Option<Box<str>>],
+    ) -> Want<'a> {
+        let (verb, hits, is_own_override, counted) = (Verb::Look, 0, false, None);
+        Want { counter, key, domain, entries, shared, is_own_override, verb, hits, counted }
+    }
+
+    /// Returns the hits that come on top of those before.
+    fn added(&self) -> u64 {
+        if self.verb == Verb::GiveBack { 0 } else { self.hits }
+    }
+
+    fn store_key(&self) -> Key {
+        store_key::of(self.domain, self.entries, self.shared, self.is_own_override)
+    }
+}

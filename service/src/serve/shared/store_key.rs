@@ -1,0 +1,48 @@
+//! The keys of counts in a store, which are the same in each process.
+
+use std::fmt::Write;
+
+use super::super::messages::DescriptorEntry;
+
+/// Returns the key of a count: the domain and the entries, each text behind its length, so that no
+/// two lists of entries are one key. `shared` has the patterns that stand for entries. An override
+/// with a count of its own begins with `!`.
+pub(super) fn of(
+    domain: &str,
+    entries: &[DescriptorEntry],
+    shared: &[Option<Box<str>>],
+    is_own_override: bool,
+) -> Vec<u8> {
+    let mut key = if is_own_override { "!".to_owned() } else { String::new() };
+    let mut add = |mark: &str, text: &str| {
+        let _ = write!(key, "{mark}{}:{text}", text.len());
+    };
+    add("", domain);
+    let mut shared = shared.iter();
+    for entry in entries {
+        match shared.next() {
+            Some(Some(pattern)) => add("*", pattern),
+            _ => {
+                add("", &entry.key);
+                add("", &entry.value);
+            }
+        }
+    }
+    key.into_bytes()
+}
+
+/// Returns the key of a count as envoyproxy/ratelimit writes it, before the begin of the window.
+/// `shared` has the patterns that stand for values there as well.
+pub(super) fn of_envoy(domain: &str, entries: &[DescriptorEntry], shared: &[Option<Box<str>>]) -> Vec<u8> {
+    let mut key = format!("{domain}_");
+    let mut shared = shared.iter();
+    for entry in entries {
+        let value = match shared.next() {
+            // The pattern stands behind the key.
+            Some(Some(pattern)) => pattern.split_once('\0').map_or("", |(_, value)| value),
+            _ => &*entry.value,
+        };
+        key.extend([&*entry.key, "_", value, "_"]);
+    }
+    key.into_bytes()
+}
