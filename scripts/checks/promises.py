@@ -20,6 +20,7 @@ PROMISES = [
     ("headers", "a client that obeys the headers is granted", "`cargo test`, `.ci/run`, full", "`verify/rigs/headers`", "by hand"),
     ("client-ip", "no client chooses its own key", "`cargo test`, full", "`scripts/fuzz headers 60s`", "by hand"),
     ("layer", "one count a request; a refusal holds nothing", "`cargo test`, `.ci/run`, full", "`cargo test` in `examples/web/`", "by hand"),
+    ("replicas", "replicas of the service on one store grant no more than one service, and end no request in an error", "`cargo test`, full", "`cargo test replicas`", "by hand"),
     ("state", "a restored limiter grants no more than one that went on, and at most a tick less", "`cargo test`, full", "`cargo test state`", "by hand"),
     ("hostile-keys", "keys with hostile code lock no caller out", "full", "`cargo test` in `verify/`", "a plain map hangs"),
 ]

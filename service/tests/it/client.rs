@@ -69,6 +69,9 @@ impl Service {
         let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/edge.yaml");
         let text = fs::read_to_string(example).expect("the example");
         let text = text.replace("unit: hour", "unit: year").replace("unit: day", "unit: year");
+        // Of replicas each minute would have its own sum.
+        let text =
+            if options.contains(&"--store") { text.replace("unit: minute", "unit: year") } else { text };
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("edge.yaml"), text).expect("it is written");
         let started = Service::start(folder.path(), options, &[]);
@@ -118,6 +121,15 @@ impl Service {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
         line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+    }
+
+    /// The processor time so far, in seconds. A tick of it is 10 ms.
+    #[cfg(all(target_os = "linux", feature = "redis"))]
+    pub(crate) fn processor_time(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("it runs");
+        let fields = stat.rsplit_once(") ").expect("behind the name").1.split(' ');
+        let ticks = fields.skip(11).take(2).map(|field| field.parse::<f64>().expect("a number"));
+        ticks.sum::<f64>() / 100.0
     }
 
     /// Stops the process, and returns its exit code.

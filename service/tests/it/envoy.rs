@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use axum::Router;
@@ -23,10 +22,11 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
+mod rolling;
+
 use crate::client::{PATIENCE, Service};
 use tollgate_common::testing::frames::{RESET, fields, frame, head};
 use tollgate_common::testing::{Frames, until};
-use tollgate_testing::size;
 
 /// An Envoy, the service that it asks, and an upstream that holds back `/jobs/held` until a permit.
 pub(crate) struct Edge {
@@ -380,68 +380,4 @@ fn requests_that_are_taken_back_fail_no_question_of_others() {
         .collect();
     let passed = told.iter().filter(|status| **status != 429).count();
     assert_eq!(passed, 0, "of {}", told.len());
-}
-
-/// Each replica is stopped and started again, in turn, until enough requests have been answered.
-#[test]
-#[ignore = "needs Envoy: verify/rigs/behind-proxies"]
-fn a_rolling_restart_of_two_replicas_fails_no_request() {
-    let options = ["--shadow", "--lame-duck", "1s"];
-    let mut other = Service::of_the_example(&options);
-    let other_port = other.grpc().port();
-    let mut edge = Edge::start_with(&options, |text| {
-        let of = |port: u16| {
-            format!(
-                "{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}}}}}"
-            )
-        };
-        let checks = "health_checks: [{timeout: 5s, interval: 0.1s, no_traffic_interval: 0.1s, unhealthy_threshold: 1, \
-                      healthy_threshold: 1, grpc_health_check: {}}]";
-        let changes = [
-            (of(8081), format!("{}, {}", of(8081), of(other_port))),
-            ("    - name: tollgate\n".to_owned(), format!("    - name: tollgate\n      {checks}\n")),
-            ("failure_mode_deny: false".to_owned(), "failure_mode_deny: true".to_owned()),
-            ("timeout: 0.1s".to_owned(), "timeout: 10s".to_owned()),
-        ];
-        changes.iter().fold(text, |text, (from, to)| {
-            assert!(text.contains(from), "{from}");
-            text.replace(from, to)
-        })
-    });
-    let wanted = size(4_000, 100_000);
-    let (answered, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let clients: Vec<_> = (0..8)
-        .map(|_| {
-            let (client, address) = (edge.client.clone(), edge.address);
-            let (answered, is_over) = (answered.clone(), is_over.clone());
-            edge.runtime.spawn(async move {
-                while !is_over.load(Relaxed) {
-                    let request = Request::get(format!("http://{address}/")).body(Empty::new());
-                    let response = client.request(request.expect("a request")).await.expect("a response");
-                    assert_eq!(response.status(), 200);
-                    answered.fetch_add(1, Relaxed);
-                }
-            })
-        })
-        .collect();
-    while answered.load(Relaxed) < wanted {
-        for replica in [&mut edge.service, &mut other] {
-            restart(replica, &options);
-            let ends_early = clients.iter().any(|client| client.is_finished());
-            assert!(!ends_early, "a request was not answered with 200");
-        }
-    }
-    is_over.store(true, Relaxed);
-    for client in clients {
-        edge.runtime.block_on(client).expect("each request is answered with 200");
-    }
-}
-
-/// Stops a replica, starts another one at its address, and waits until Envoy asks it.
-fn restart(replica: &mut Service, options: &[&str]) {
-    let at = replica.grpc().to_string();
-    assert_eq!(replica.stop("-TERM"), Some(0), "each call is answered");
-    *replica = Service::of_the_example(&[options, &["--grpc", &at]].concat());
-    let is_asked = |(name, hits): (&String, &Value)| name.ends_with(".total_hits") && *hits != 0;
-    until("asked by Envoy", || replica.counters().as_object().expect("names").iter().any(is_asked));
 }

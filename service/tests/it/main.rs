@@ -8,10 +8,13 @@ mod files;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod load;
+mod moves;
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 mod packaging;
 mod pages;
 mod protobuf;
 mod proxies;
+mod replicas;
 mod restart;
 mod start;
 mod walk;
