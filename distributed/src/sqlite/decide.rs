@@ -26,35 +26,35 @@ pub(super) struct Acquire {
     reply: oneshot::Sender<Result<Vec<StoreAnswer>, StoreError>>,
 }
 
-impl OwnedOp {
-    fn step(&self, connection: &Connection) -> Result<(Option<Changed>, StoreAnswer), Unread> {
-        match &self.law {
-            Law::Bucket(spec) => {
-                let stored = read(connection, &self.key)?;
-                let (bucket, answer) = Bucket::step(stored, spec, now_us(), self.amount);
-                Ok((bucket.map(|bucket| Changed::Bucket(*spec, bucket)), answer))
-            }
-            Law::Count(spec) => {
-                let stored = read_count(connection, &self.key)?;
-                let (count, answer) = Count::step(stored.as_ref(), spec, now_us(), self.amount)
-                    .map_err(|error| Unread::Row(StoreError::new(StoreErrorKind::Permanent, error)))?;
-                Ok((count.map(Changed::Count), answer))
-            }
-        }
-    }
-
-    fn write(&self, connection: &Connection, changed: &Changed) -> Result<(), rusqlite::Error> {
-        match changed {
-            Changed::Bucket(spec, bucket) => write(connection, &self.key, spec, bucket),
-            Changed::Count(count) => write_count(connection, &self.key, count),
-        }
-    }
-}
-
 /// A value that a call changed.
 enum Changed {
     Bucket(Spec, Bucket),
     Count(Count),
+}
+
+fn step(op: &OwnedOp, connection: &Connection) -> Result<(Option<Changed>, StoreAnswer), Unread> {
+    match &op.law {
+        Law::Bucket(spec) => {
+            let stored = read(connection, &op.key)?;
+            let (bucket, answer) = Bucket::step(stored, spec, now_us(), op.amount);
+            Ok((bucket.map(|bucket| Changed::Bucket(*spec, bucket)), answer))
+        }
+        Law::Count(spec) => {
+            let stored = read_count(connection, &op.key)?;
+            let (count, answer) = Count::step(stored.as_ref(), spec, now_us(), op.amount)
+                .map_err(|error| Unread::Row(StoreError::new(StoreErrorKind::Permanent, error)))?;
+            Ok((count.map(Changed::Count), answer))
+        }
+    }
+}
+
+impl Changed {
+    fn write(&self, op: &OwnedOp, connection: &Connection) -> Result<(), rusqlite::Error> {
+        match self {
+            Changed::Bucket(spec, bucket) => write(connection, &op.key, spec, bucket),
+            Changed::Count(count) => write_count(connection, &op.key, count),
+        }
+    }
 }
 
 /// A call and its answers so far.
@@ -85,7 +85,7 @@ impl Work {
     /// this call only.
     fn look(&mut self, connection: &Connection) -> Result<(), Fault> {
         for (index, op) in self.call.ops.iter().enumerate() {
-            match op.step(connection) {
+            match step(op, connection) {
                 Ok((None, answer)) => self.answers[index] = answer,
                 Ok((Some(_), _)) => self.writers.push(index),
                 Err(Unread::Row(error)) => {
@@ -103,9 +103,9 @@ impl Work {
     fn write(&mut self, connection: &Connection) -> Result<(), Fault> {
         for &index in &self.writers {
             let op = &self.call.ops[index];
-            let (changed, answer) = op.step(connection)?;
+            let (changed, answer) = step(op, connection)?;
             if let Some(changed) = changed {
-                op.write(connection, &changed)?;
+                changed.write(op, connection)?;
             }
             self.answers[index] = answer;
         }
@@ -168,9 +168,9 @@ pub(super) fn decide_all(connection: &Connection, ops: &[OwnedOp]) -> Result<Vec
         answers.clear();
         let decided = transaction(connection, begin, || {
             for op in ops {
-                let (changed, answer) = op.step(connection)?;
+                let (changed, answer) = step(op, connection)?;
                 if let Some(changed) = changed.filter(|_| begin == "BEGIN IMMEDIATE") {
-                    op.write(connection, &changed)?;
+                    changed.write(op, connection)?;
                 }
                 answers.push(answer);
             }

@@ -28,7 +28,7 @@ fn the_built_in_limits_show_a_request_and_a_refusal_also_after_a_reload() {
     service.line_with("Successfully loaded").expect("it is logged");
 }
 
-/// An operator who has set one thing has forgotten another: no built-in limit takes its place.
+/// Where one thing is set, another was forgotten: no built-in limit takes its place.
 #[test]
 fn a_path_that_is_missing_is_told_with_its_variable() {
     let folder = Folder::new();
