@@ -89,6 +89,18 @@ impl CountSpec {
         CountSpec { is_leased: true, ..self }
     }
 
+    /// Returns the spec with its first edge at the begin of 1970, if it has edges at equal times: a
+    /// week begins on a Thursday.
+    #[must_use]
+    pub fn from_1970(self) -> CountSpec {
+        match self.edges {
+            Edges::Every { period_us, .. } => {
+                CountSpec { edges: Edges::Every { period_us, offset_us: 0 }, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Returns the spec with another limit, and the same sub-windows.
     pub(crate) fn with_limit(self, limit: u64) -> CountSpec {
         CountSpec { limit, ..self }

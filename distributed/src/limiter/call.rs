@@ -12,6 +12,7 @@ use super::shared::Shared;
 use super::shared_rule::SharedRule;
 use crate::key::StoreKey;
 use crate::law::amount::StoreAnswer;
+use crate::store::error::StoreErrorKind;
 use crate::store::op::{Op, OwnedOp, Store};
 
 impl<K, S, R> DistributedLimiter<K, S, R>
@@ -66,10 +67,10 @@ where
         let Ok(_place) = shared.waiting.try_acquire() else { return answers };
         let mut of_lanes: Vec<(u32, Vec<usize>, Vec<OwnedOp>)> = Vec::new();
         for (place, op) in ops.into_iter().enumerate() {
-            if shared.is_away(&op.key) {
+            let number = shared.store.lane_of(&op.op());
+            if shared.lanes.is_any_open() && shared.lanes.lane(number).breaker.is_open() {
                 continue;
             }
-            let number = shared.store.lane(&op.key);
             match of_lanes.iter_mut().find(|(of, ..)| *of == number) {
                 Some((_, places, ops)) => {
                     places.push(place);
@@ -107,7 +108,7 @@ impl<S: Store> Shared<S> {
             let called = acquire(&self.store, &mut ops).await;
             (called, is_answered(&ops))
         };
-        self.run(&lane, owned.len() as u64, call, || drop(sender.take())).await;
+        let failed = self.run(&lane, owned.len() as u64, call, || drop(sender.take())).await;
         let answer = |op: &Op<'_>| (op.answer.now_us != 0).then(|| op.law.bound(op.amount, op.answer));
         let answers: Answers = ops.iter().map(answer).collect();
         if let Some(answer) = answers.iter().flatten().find(|answer| answer.edge_us > 0) {
@@ -115,5 +116,9 @@ impl<S: Store> Shared<S> {
         }
         // Without a caller the answers are of no use.
         let _ = sender.map(|sender| sender.send(answers));
+        if failed == Some(StoreErrorKind::Permanent) {
+            // It may be the fault of all keys.
+            self.suspect(&lane).await;
+        }
     }
 }

@@ -206,7 +206,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Probes a lane after an error that may be that of a key, at most once in a deadline.
-    async fn suspect(&self, lane: &Lane) {
+    pub(super) async fn suspect(&self, lane: &Lane) {
         let is_due = lane.take_suspicion(self.lanes.now(), self.deadline);
         if is_due && !lane.breaker.is_open() {
             self.probe(lane).await;
