@@ -1,5 +1,6 @@
 //! The command line of `tollgate replay`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,12 @@ use crate::check;
 use crate::rules::load::load;
 use crate::serve::checks::Check;
 use crate::serve::counts::{Algorithm, CountOptions};
+use crate::serve::options::ServeOptions;
+use crate::serve::settings::StoreTable;
+use crate::serve::sources;
 use tollgate_common::output::say;
 use tollgate_common::settings::file;
+use tollgate_common::settings::options::TableOptions;
 use tollgate_common::settings::values::choice;
 
 /// The options of `tollgate replay`, and the logs.
@@ -46,6 +51,10 @@ struct ReplayArguments {
     /// The most keys of each unit
     #[arg(long, default_value_t = 1 << 22)]
     max_keys: usize,
+    /// The store of the service: limits that it cannot count are errors. The replay counts in this
+    /// process, and asks no store
+    #[command(flatten)]
+    store: TableOptions<StoreTable>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -96,6 +105,8 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
     let profile = profile_of(&options.config, name)?;
     let mut fields = FieldNames::default();
     options.field.iter().try_for_each(|text| fields.set(text))?;
+    let of_service = ServeOptions::with_store(&[], Some(&options.config), &options.store);
+    let settings = sources::load(&of_service, &BTreeMap::new())?;
     let side = |paths: &[PathBuf]| {
         let counts = CountOptions {
             max_keys: options.max_keys,
@@ -104,7 +115,11 @@ pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
         };
         let rules = load(&check::read(paths)?, check::options()?);
         let sentence = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        Side::new(rules.map_err(sentence)?, counts)
+        let rules = rules.map_err(&sentence)?;
+        match settings.store.not_shared(&rules, options.algorithm) {
+            none if none.is_empty() => Side::new(rules, counts),
+            some => Err(sentence(some)),
+        }
     };
     let mut sides = vec![side(&options.paths)?];
     if !options.against.is_empty() {

@@ -35,8 +35,12 @@ const BYTES_OF_A_KEY: usize = 85;
 
 /// Returns the bound on the keys of all limits together, as the start and `check` tell it.
 pub fn bound_of_keys(max_keys: usize) -> String {
-    let mebibytes = max_keys.saturating_mul(BYTES_OF_A_KEY).div_ceil(1 << 20);
-    format!("at most {max_keys} keys of all limits are held, in some {mebibytes} MiB")
+    format!("at most {max_keys} keys of all limits are held, in some {} MiB", mebibytes(max_keys))
+}
+
+/// Returns the memory of so many keys.
+pub(super) fn mebibytes(max_keys: usize) -> usize {
+    max_keys.saturating_mul(BYTES_OF_A_KEY).div_ceil(1 << 20)
 }
 
 /// The arithmetic of `unit` and `requests_per_unit`.

@@ -321,11 +321,11 @@ fn go_time(text: &str) -> Result<Duration, String> {
 
 /// Returns a value without the logins of its URLs.
 fn hidden(text: &str) -> String {
-    let of_one = |text: &str| match text.rsplit_once('@') {
+    // A password may have any sign, also a comma.
+    match text.rsplit_once('@') {
         Some((_, host)) => format!("*****@{host}"),
         None => text.to_owned(),
-    };
-    text.split(',').map(of_one).collect::<Vec<_>>().join(",")
+    }
 }
 
 fn joined(query: &[(&str, String)]) -> String {

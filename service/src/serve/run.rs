@@ -16,7 +16,7 @@ use super::front::{Front, Protocol};
 use super::options::ServeOptions;
 use super::reload::Source;
 use super::settings::ServeSettings;
-use super::shared::SharedCounts;
+use super::shared::{SharedCounts, bound_of_known};
 use super::sources;
 use super::state::{Condition, Service};
 use crate::files::Listing;
@@ -83,9 +83,9 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     let fronts = bind(&settings, &service, tls)?;
     let (listener, address) = admin::bind(settings.admin).await?;
     say(format_args!("debug pages on http://{address}/"));
-    say(format_args!("{}", bound_of_keys(settings.max_keys)));
-    if let Some(told) = settings.store.told() {
-        say(format_args!("{told}"));
+    match settings.store.told() {
+        None => say(format_args!("{}", bound_of_keys(settings.max_keys))),
+        Some(told) => say(format_args!("{told}\n{}", bound_of_known(settings.max_keys))),
     }
     if is_built_in {
         // gRPC is the first, and HTTP the second.

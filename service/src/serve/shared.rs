@@ -14,7 +14,7 @@ use papaya::HashMap as Map;
 use tollgate::{AnyRule, Clock, Quota, Window};
 use tollgate_distributed::{CountSpec, DistributedLimiter, OwnedOp, SharedPlan, SharedRule};
 
-use super::counts::{Counted, Verb};
+use super::counts::{Counted, Verb, mebibytes};
 use super::limiters::{CountKey, HashedKey, MOST};
 use super::loaded::Counter;
 use super::messages::DescriptorEntry;
@@ -39,6 +39,12 @@ use settings::StoreSettings;
 
 /// The fewest tokens of a lease: fewer save no calls.
 const LEAST_LEASE: u64 = 20;
+/// A key that is known takes as much memory as these that are counted in the process.
+const COUNTED_OF_A_KNOWN: usize = 3;
+/// The bytes of such a key.
+const BYTES_OF_A_KNOWN: u64 = 256;
+/// The begin of the keys that share their counts without the store, for want of room.
+const OVERFLOW: [u8; 12] = [u8::MAX; 12];
 /// A key with a lease takes as much memory as these keys without one.
 const KEYS_OF_A_SLOT: usize = 32;
 /// The most rules that are kept by their number.
@@ -87,6 +93,8 @@ pub(in crate::serve) struct SharedCounts {
     /// The keys with hits that the store is to be told.
     lent: Mutex<HashMap<Id, (OwnedOp, CountSpec)>>,
     max_keys: usize,
+    /// It is held while the store is told of hits.
+    telling: tokio::sync::Mutex<()>,
     /// Answers of hits that were decided without the store.
     without_store: AtomicU64,
     /// Answers by the knowledge of a key.
@@ -117,10 +125,7 @@ impl SharedCounts {
         max_keys: usize,
         clock: &Clock,
     ) -> Result<Arc<SharedCounts>, String> {
-        // A key of the cache takes some 256 bytes.
-        let of_cache =
-            settings.cache_bytes.map_or(max_keys, |bytes| usize::try_from(bytes / 256).unwrap_or(usize::MAX));
-        let max_keys = max_keys.min(of_cache.max(1));
+        let max_keys = known_keys(max_keys);
         let of_buckets = format!("{}.buckets", settings.name);
         let buckets = limiter(Quota::per_second(1), &store, of_buckets, settings, max_keys, clock)?;
         let shared = Arc::new(SharedCounts {
@@ -133,6 +138,7 @@ impl SharedCounts {
             known: Map::builder().hasher(HashedKey::default()).build(),
             lent: Mutex::default(),
             max_keys,
+            telling: tokio::sync::Mutex::default(),
             without_store: AtomicU64::new(0),
             by_known: AtomicU64::new(0),
             since: AtomicU64::new(clock.unix_time().as_secs()),
@@ -152,7 +158,7 @@ impl SharedCounts {
         loop {
             let known = match map.get(&id) {
                 Some(known) => known,
-                None if map.len() >= self.max_keys => return with(&mut Known::default()),
+                None if !self.has_room(id) => return with(&mut Known::default()),
                 None => map.get_or_insert_with(id, Mutex::default),
             };
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,6 +168,29 @@ impl SharedCounts {
             // The sweep removes it.
             std::hint::spin_loop();
         }
+    }
+
+    fn has_room(&self, id: Id) -> bool {
+        id.0[..12] == OVERFLOW || self.known.pin().len() < self.max_keys
+    }
+
+    /// Returns whether keys over their limit are refused without a call. The bytes of the cache of
+    /// the reference are those of all keys that are known.
+    fn caches_over(&self) -> bool {
+        let has_room =
+            |bytes| self.known.pin().len() <= usize::try_from(bytes / BYTES_OF_A_KNOWN).unwrap_or(usize::MAX);
+        self.settings.caches_over && self.settings.cache_bytes.is_none_or(has_room)
+    }
+
+    /// Returns the place of a key that is granted hits without the store.
+    fn lending(&self, id: Id) -> Id {
+        let is_kept = self.known.pin().contains_key(&id) || self.has_room(id);
+        let mut shared = id.0;
+        shared[..12].copy_from_slice(&OVERFLOW);
+        // Of 1,024 counts.
+        shared[13] &= 3;
+        shared[14..].fill(0);
+        if is_kept { id } else { (shared, id.1) }
     }
 
     /// Returns the limiter of a rule, or `None` if no store counts it: that was an error at the
@@ -211,6 +240,19 @@ impl SharedCounts {
     fn lent(&self) -> MutexGuard<'_, HashMap<Id, (OwnedOp, CountSpec)>> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the bound on the keys that are known at a time, as the start tells it.
+pub(in crate::serve) fn bound_of_known(max_keys: usize) -> String {
+    format!(
+        "the counts of at most {} keys are known, in some {} MiB",
+        known_keys(max_keys),
+        mebibytes(max_keys)
+    )
+}
+
+fn known_keys(max_keys: usize) -> usize {
+    (max_keys / COUNTED_OF_A_KNOWN).max(1)
 }
 
 /// Builds a limiter of the settings.

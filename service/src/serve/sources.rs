@@ -43,6 +43,11 @@ pub(crate) fn load(
 fn of_redis(environment: &BTreeMap<String, String>, to: &mut ServeSettings) -> Result<(), String> {
     let redis = if to.names_store { None } else { redis_variables::store_of(environment)? };
     let is_of_variables = redis.is_some();
+    if to.names_store && to.store.url.is_some() {
+        let given =
+            environment.iter().filter(|(name, value)| name.starts_with("REDIS_") && !value.is_empty());
+        to.store.notes = given.map(|(name, _)| format!("{name}: another store is named")).collect();
+    }
     if let Some(RedisSettings { url, per_second_url, not_honoured, .. }) = redis {
         let read = |url: &str| StoreUrl::read(url, Path::new("")).map_err(|why| format!("REDIS_URL: {why}"));
         to.store.url = Some(read(&url)?);

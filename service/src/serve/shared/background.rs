@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 use tollgate_distributed::{DistributedLimiter, OwnedOp};
 
-use super::{Id, SharedCounts};
+use super::SharedCounts;
 
 /// From one look for hits that the store was not told to the next.
 const TELL: Duration = Duration::from_millis(100);
@@ -32,25 +32,34 @@ impl SharedCounts {
         }
     }
 
-    /// Tells the store the hits that were granted without it. Those that it does not take stay.
+    /// Tells the store the hits that were granted without it, and those that go back. What it does
+    /// not take stays until its window is over.
     async fn tell(&self) {
-        let lent: Vec<_> = self.lent().drain().collect();
+        let _one_at_a_time = self.telling.lock().await;
+        self.lent().retain(|id, _| self.with_known(*id, |known| known.has_news(self.now())));
+        // Of many keys some are enough to see that the store answers.
+        let most = if self.is_away() { MOST_TOLD } else { usize::MAX };
+        let lent: Vec<_> = self.lent().iter().take(most).map(|(id, of)| (*id, of.clone())).collect();
         for part in lent.chunks(MOST_TOLD) {
-            let amount = |id: &Id| self.with_known(*id, |known| known.untold(self.now()));
-            let ops: Vec<_> =
-                part.iter().map(|(id, (op, _))| OwnedOp { amount: amount(id), ..op.clone() }).collect();
+            let mut ops = Vec::with_capacity(part.len());
+            let mut lends = Vec::with_capacity(part.len());
+            for (id, (op, _)) in part {
+                let (amount, is_lent) = self.with_known(*id, |known| known.news(self.now()));
+                ops.push(OwnedOp { amount, ..op.clone() });
+                lends.push(is_lent);
+            }
             let sent = self.now();
             let answers = self.buckets.call(ops.clone()).await;
-            for (((id, (op, law)), told), answer) in part.iter().zip(ops).zip(answers) {
-                match answer {
-                    Some(answer) => {
-                        _ = self.with_known(*id, |known| known.tell(law, told.amount, answer, sent))
-                    }
+            for ((((id, (_, law)), told), answer), is_lent) in part.iter().zip(ops).zip(answers).zip(lends) {
+                self.with_known(*id, |known| match answer {
+                    Some(answer) => _ = known.tell(law, told.amount, answer, sent),
                     None => {
-                        self.with_known(*id, |known| known.not_told(told.amount, true, self.now()));
-                        self.lent().insert(*id, (op.clone(), *law));
+                        known.not_told(told.amount, is_lent, self.now());
+                        if self.is_away() {
+                            known.owe_again(told.amount);
+                        }
                     }
-                }
+                });
             }
         }
     }
@@ -92,7 +101,10 @@ impl SharedCounts {
         let windows: Vec<_> =
             self.windows.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let all = async {
-            self.tell().await;
+            while !self.lent().is_empty() {
+                self.tell().await;
+                sleep(WARMS).await;
+            }
             join_all(windows.iter().map(DistributedLimiter::shutdown)).await;
             self.buckets.shutdown().await;
         };
@@ -110,9 +122,11 @@ impl SharedCounts {
             _ => {}
         }
         let (map, now) = (self.known.pin(), self.now());
+        // Values that are asked for once leave room for those that are over their limits.
+        let is_tight = map.len() >= self.max_keys / 4 * 3;
         for (id, known) in &map {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.has_left = known.is_over(now);
+            known.has_left = known.is_over(now) || is_tight && known.is_dispensable(now);
             if known.has_left {
                 drop(known);
                 map.remove(id);

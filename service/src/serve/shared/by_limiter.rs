@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use tollgate::{Reason, Snapshot};
 use tollgate_distributed::{SharedDecision, Source, Sourced};
 
-use super::counting::decided;
 use super::known::Known;
 use super::settings::Layout;
 use super::{Key, Leased, SharedCounts, Want, store_key};
 use crate::serve::counts::{Counted, UnixTime, Verb};
-use crate::serve::limiters::{Taken, TextLimiter};
+use crate::serve::limiters::{MOST, Taken, TextLimiter};
 use crate::serve::loaded::Counter;
 
 /// Does the same with a limiter of either kind, under the plan of the limit.
@@ -48,7 +47,8 @@ impl SharedCounts {
         let limit = u64::from(requests);
         let (before, hits, is_granted) = match want.verb {
             Verb::Look => {
-                let left = under!(by, &key, ask => ask.known().remaining());
+                let told = under!(by, &key, ask => ask.peek().await.ok().map(Sourced::into_inner));
+                let left = self.seen(by, &key, told).remaining();
                 (limit.saturating_sub(left), want.hits, want.hits <= left)
             }
             Verb::GiveBack => {
@@ -62,7 +62,7 @@ impl SharedCounts {
                 (limit.saturating_sub(left).saturating_sub(taken), want.hits, is_granted)
             }
         };
-        Some(decided(before, hits, is_granted, (unit, requests), now))
+        Some(self.decided(before, hits, is_granted, (unit, requests), now))
     }
 
     /// Takes hits of a window, or the rest of it: the hits beyond the limit are those that are
@@ -109,7 +109,7 @@ impl SharedCounts {
                 let decision = self.counted(under!(by, key, ask => ask.n(hits).ask().await));
                 let is_owed = decision.is_err() && is_charged_after;
                 if is_owed {
-                    under!(by, key, ask => ask.n(hits).charge());
+                    under!(by, key, ask => ask.n(hits.min(MOST)).charge());
                 }
                 let taken = taken(decision);
                 (Taken { remaining: if is_owed { 0 } else { taken.remaining }, ..taken }, hits)

@@ -14,17 +14,23 @@ use crate::serve::counts::{Counted, UnixTime, Verb};
 use crate::serve::limiters::{Hits, MOST};
 use crate::serve::loaded::Counter;
 
+/// The most keys of which the store is told later, and the most bytes of one.
+const MOST_LENT: usize = 1 << 16;
+const MOST_OF_A_KEY: usize = 1_024;
+
 /// The steps of a request that are done at the same time.
 #[derive(Default)]
-struct Round {
+struct Round<'s> {
     keys: Vec<Id>,
-    calls: Vec<Call>,
+    calls: Vec<Call<'s>>,
     leased: Vec<(usize, Leased)>,
     later: Vec<usize>,
 }
 
-/// A part of a call of the store, for the wants of one key.
-struct Call {
+/// A part of a call of the store, for the wants of one key. If its request is dropped before the
+/// answer, the hits that the call tells are told once more: they may count twice, and none is lost.
+struct Call<'s> {
+    shared: &'s SharedCounts,
     op: OwnedOp,
     law: CountSpec,
     id: Id,
@@ -33,6 +39,15 @@ struct Call {
     /// The places of the wants, in their order.
     wants: Vec<usize>,
     was_lent: bool,
+    is_ended: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.is_ended && self.op.amount.spent > 0 {
+            self.shared.not_told(self);
+        }
+    }
 }
 
 /// The next step of a want, by the knowledge of its key.
@@ -41,6 +56,8 @@ enum Planned {
     Known(u64),
     Busy,
     Call(Tokens, bool),
+    /// The hits that go back wait for the store: those that are left.
+    Owed(u64),
 }
 
 impl SharedCounts {
@@ -55,7 +72,7 @@ impl SharedCounts {
                     self.plan(place, want, &mut round, now);
                 }
             }
-            let Round { calls, leased, later, .. } = round;
+            let Round { mut calls, leased, later, .. } = round;
             let asked = leased.iter().filter_map(|(place, by)| {
                 let want = wants[*place].as_ref()?;
                 Some(async move { (*place, self.ask(want, by, now).await) })
@@ -64,7 +81,8 @@ impl SharedCounts {
             for (place, counted) in asked {
                 wants[place].iter_mut().for_each(|want| want.counted = counted);
             }
-            for (call, answer) in calls.iter().zip(answers) {
+            for (call, answer) in calls.iter_mut().zip(answers) {
+                call.is_ended = true;
                 self.end(call, answer, wants, now);
             }
             left = later;
@@ -72,7 +90,7 @@ impl SharedCounts {
     }
 
     /// Plans the next step of a want: a result at hand, a lease, or a part of a call.
-    fn plan(&self, place: usize, want: &mut Want<'_>, round: &mut Round, now: UnixTime) {
+    fn plan<'s>(&'s self, place: usize, want: &mut Want<'_>, round: &mut Round<'s>, now: UnixTime) {
         let (unit, requests, gives_back) = match want.counter {
             Counter::Unlimited => return,
             Counter::Window { unit, requests, state } => (*unit, *requests, &state.gives_back),
@@ -81,10 +99,11 @@ impl SharedCounts {
             }
         };
         let id = (want.key, unit as u32);
-        let same = |call: &&mut Call| call.id == id && call.verb == Verb::Add && want.verb == Verb::Add;
+        let same =
+            |call: &&mut Call<'_>| call.id == id && call.verb == want.verb && want.verb != Verb::GiveBack;
         if let Some(call) = round.calls.iter_mut().find(same) {
-            let max = &mut call.op.amount.max;
-            *max = max.saturating_add_unsigned(want.hits.min(MOST)).min(MOST as i64);
+            let (max, added) = (&mut call.op.amount.max, if want.verb == Verb::Add { want.hits } else { 0 });
+            *max = max.saturating_add_unsigned(added.min(MOST)).min(MOST as i64);
             return call.wants.push(place);
         }
         if round.keys.contains(&id) {
@@ -94,12 +113,19 @@ impl SharedCounts {
             gives_back.store(true, Relaxed);
         }
         let is_exact = gives_back.load(Relaxed);
-        let (at, limit) = (self.now(), u64::from(requests));
+        let (at, limit, is_away) = (self.now(), u64::from(requests), self.buckets.is_away());
+        let allows = self.settings.on_outage == OnOutage::Allow;
+        let ends = at.saturating_add(u64::from(unit.seconds()).saturating_mul(1_000_000_000));
         let planned = self.with_known(id, |known| {
+            known.under(limit);
             let before = match want.verb {
                 Verb::GiveBack => {
                     return match (known.take_back(want.hits, at), self.settings.layout, known.edge(at)) {
                         (0, ..) if want.hits > 0 => Planned::Known(known.used(at).unwrap_or(0)),
+                        (rest, _, Some(_)) if is_away => {
+                            known.owe_back(rest);
+                            Planned::Owed(known.used(at).unwrap_or(0))
+                        }
                         (rest, Layout::Envoy, _) => Planned::Call(Known::back(rest, 0), false),
                         (rest, Layout::Tollgate, Some(of_us)) => {
                             let was_lent = known.lent > 0;
@@ -110,18 +136,17 @@ impl SharedCounts {
                         (_, Layout::Tollgate, None) => Planned::Busy,
                     };
                 }
-                _ if is_exact || !self.settings.caches_over => None,
+                // The policy grants all, also beyond the limit.
+                _ if allows && (is_away || known.lent > 0) => None,
+                _ if is_exact || !self.caches_over() => None,
                 Verb::Add => known.refuse(want.hits, limit, at, self.settings.layout),
                 _ => known.used(at).filter(|used| *used >= limit),
             };
             if let Some(before) = before {
                 return Planned::Known(before);
             }
-            if known.is_busy(at, self.buckets.is_away(), want.verb == Verb::Look)
-                && requests > 0
-                && !is_exact
-                && self.settings.leases()
-            {
+            let leases = requests > 0 && !is_exact && self.settings.leases();
+            if leases && known.is_leased(at, ends, is_away, want.verb == Verb::Look) {
                 return Planned::Busy;
             }
             let was_lent = known.lent > 0;
@@ -131,26 +156,45 @@ impl SharedCounts {
         match planned {
             Planned::Known(before) => {
                 self.by_known.fetch_add(1, Relaxed);
-                want.counted = Some(Counted::in_window(Hits::of(before, want.added()), requests, unit, now));
+                want.counted = Some(self.in_window(before, want.added(), (unit, requests), now));
+            }
+            Planned::Owed(used) => {
+                want.counted = Some(self.in_window(used, 0, (unit, requests), now));
+                if let Some(op) = self.op_of(want, unit, now, Tokens::default()) {
+                    self.tell_later(id, &op);
+                }
             }
             Planned::Busy => self.by_rule(place, Counts::Unit(unit, requests.max(1)), id, round),
             Planned::Call(amount, was_lent) => {
-                let Ok(law) = CountSpec::new(of_unit(unit), Duration::from_secs(now.0)) else { return };
-                let Some(windows) = self.windows(of_unit(unit)) else { return };
-                let key = match self.settings.layout {
-                    Layout::Tollgate => windows.store_key(&want.store_key()),
-                    Layout::Envoy => store_key::of_envoy(want.domain, want.entries, want.shared),
-                };
-                let op = OwnedOp { key, law: law.into(), amount };
+                let Some((op, law)) = self.op_of(want, unit, now, amount) else { return };
                 let (verb, wants) = (want.verb, vec![place]);
                 round.keys.push(id);
-                round.calls.push(Call { op, law, id, verb, sent: at, wants, was_lent });
+                let (shared, sent, is_ended) = (self, at, false);
+                round.calls.push(Call { shared, op, law, id, verb, sent, wants, was_lent, is_ended });
             }
         }
     }
 
+    /// Returns the operation on a count of a unit.
+    fn op_of(
+        &self,
+        want: &Want<'_>,
+        unit: Unit,
+        now: UnixTime,
+        amount: Tokens,
+    ) -> Option<(OwnedOp, CountSpec)> {
+        let law = CountSpec::new(of_unit(unit), Duration::from_secs(now.0)).ok()?;
+        // A window of the reference begins at a multiple of its length since 1970, also a week.
+        let law = if self.settings.layout == Layout::Envoy { law.from_1970() } else { law };
+        let key = match self.settings.layout {
+            Layout::Tollgate => self.windows(of_unit(unit))?.store_key(&want.store_key()),
+            Layout::Envoy => store_key::of_envoy(want.domain, want.entries, want.shared),
+        };
+        Some((OwnedOp { key, law: law.into(), amount }, law))
+    }
+
     /// Plans a decision by the shared limiter of the library.
-    fn by_rule(&self, place: usize, counts: Counts, id: Id, round: &mut Round) {
+    fn by_rule(&self, place: usize, counts: Counts, id: Id, round: &mut Round<'_>) {
         if round.keys.contains(&id) {
             return round.later.push(place);
         }
@@ -158,7 +202,7 @@ impl SharedCounts {
         round.leased.extend(self.rule(counts).map(|by| (place, by)));
     }
 
-    async fn call(&self, calls: &[Call]) -> Vec<Option<StoreAnswer>> {
+    async fn call(&self, calls: &[Call<'_>]) -> Vec<Option<StoreAnswer>> {
         match calls {
             [] => Vec::new(),
             calls => self.buckets.call(calls.iter().map(|call| call.op.clone()).collect()).await,
@@ -166,10 +210,15 @@ impl SharedCounts {
     }
 
     /// Ends a call: its wants have their results.
-    fn end(&self, call: &Call, answer: Option<StoreAnswer>, wants: &mut [Option<Want<'_>>], now: UnixTime) {
+    fn end(
+        &self,
+        call: &Call<'_>,
+        answer: Option<StoreAnswer>,
+        wants: &mut [Option<Want<'_>>],
+        now: UnixTime,
+    ) {
         let Some(answer) = answer else {
-            let told = call.op.amount;
-            self.with_known(call.id, |known| known.not_told(told, call.was_lent, self.now()));
+            self.not_told(call);
             let of_call = call.wants.iter();
             return of_call.for_each(|place| self.without_store(call, &mut wants[*place], now));
         };
@@ -179,14 +228,35 @@ impl SharedCounts {
         for place in &call.wants {
             let Some(want) = &mut wants[*place] else { continue };
             let Counter::Window { unit, requests, .. } = want.counter else { continue };
-            want.counted = Some(Counted::in_window(Hits::of(before, want.added()), *requests, *unit, now));
-            before = before.saturating_add(want.added());
+            want.counted = Some(self.in_window(before, want.added(), (*unit, *requests), now));
+            before = before.saturating_add(if want.verb == Verb::Add { want.hits } else { 0 });
+        }
+    }
+
+    /// Notes the hits again that a call has not told.
+    #[cold]
+    fn not_told(&self, call: &Call<'_>) {
+        let is_lent = self.with_known(call.id, |known| {
+            known.not_told(call.op.amount, call.was_lent, self.now());
+            known.lent > 0
+        });
+        if is_lent {
+            self.tell_later(call.id, &(call.op.clone(), call.law));
+        }
+    }
+
+    /// Notes that the store is to be told of a key, if it is not too long, and if those noted are
+    /// not too many.
+    fn tell_later(&self, id: Id, of: &(OwnedOp, CountSpec)) {
+        let mut lent = self.lent();
+        if of.0.key.len() <= MOST_OF_A_KEY && (lent.len() < MOST_LENT || lent.contains_key(&id)) {
+            lent.insert(id, of.clone());
         }
     }
 
     /// Decides by the policy of an outage.
     #[cold]
-    fn without_store(&self, call: &Call, want: &mut Option<Want<'_>>, now: UnixTime) {
+    fn without_store(&self, call: &Call<'_>, want: &mut Option<Want<'_>>, now: UnixTime) {
         let Some(want) = want else { return };
         self.without_store.fetch_add(1, Relaxed);
         let Counter::Window { unit, requests, .. } = want.counter else { return };
@@ -198,29 +268,41 @@ impl SharedCounts {
         };
         let lending = Lending { share, limit };
         let (at, unix) = (self.now(), self.clock.unix_time());
-        let ((before, is_granted), is_lent) = self.with_known(call.id, |known| {
+        let id = self.lending(call.id);
+        let ((before, is_granted), is_lent) = self.with_known(id, |known| {
             let lent = known.lend(want.added(), lending, &call.law, (at, unix), want.verb == Verb::Add);
             (lent, known.lent > 0)
         });
-        if is_lent {
-            let op = OwnedOp { amount: Tokens::default(), ..call.op.clone() };
-            self.lent().insert(call.id, (op, call.law));
+        if is_lent && id == call.id {
+            self.tell_later(id, &(call.op.clone(), call.law));
         }
-        want.counted = Some(decided(before, want.added(), is_granted, (*unit, *requests), now));
+        want.counted = Some(self.decided(before, want.added(), is_granted, (*unit, *requests), now));
     }
-}
 
-/// Returns the result of hits that are granted or refused, whatever the hits before. Refused ones
-/// are beyond the limit.
-pub(super) fn decided(
-    before: u64,
-    hits: u64,
-    is_granted: bool,
-    (unit, requests): (Unit, u32),
-    now: UnixTime,
-) -> Counted {
-    let limit = u64::from(requests);
-    let is_within = before.saturating_add(hits) <= limit;
-    let before = if !is_granted && is_within { limit } else { before };
-    Counted { is_over: !is_granted, ..Counted::in_window(Hits::of(before, hits), requests, unit, now) }
+    /// Returns the result of hits that are granted or refused, whatever the hits before. Refused
+    /// ones are beyond the limit.
+    pub(super) fn decided(
+        &self,
+        before: u64,
+        hits: u64,
+        is_granted: bool,
+        (unit, requests): (Unit, u32),
+        now: UnixTime,
+    ) -> Counted {
+        let limit = u64::from(requests);
+        let is_within = before.saturating_add(hits) <= limit;
+        let before = if !is_granted && is_within { limit } else { before };
+        Counted { is_over: !is_granted, ..self.in_window(before, hits, (unit, requests), now) }
+    }
+
+    /// Returns the result of hits that come after those before.
+    fn in_window(&self, before: u64, hits: u64, of: (Unit, u32), now: UnixTime) -> Counted {
+        let (unit, requests) = of;
+        let counted = Counted::in_window(Hits::of(before, hits), requests, unit, now);
+        let period = u64::from(unit.seconds());
+        match self.settings.layout {
+            Layout::Envoy => Counted { reset: period - now.0 % period, ..counted },
+            Layout::Tollgate => counted,
+        }
+    }
 }

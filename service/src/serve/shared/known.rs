@@ -29,12 +29,18 @@ pub(super) struct Known {
     untold: u64,
     /// Those of a call that is under way.
     telling: u64,
+    /// The limit of the last request.
+    limit: u64,
     /// Those of them that were granted. The store is told in time.
     pub(super) lent: u64,
     /// The requests of this turn, and its begin.
     asked: u32,
     turn: u64,
     busy_until: u64,
+    /// The end of the window in which tokens are leased.
+    leased_until: u64,
+    /// Hits that are to go back to the window, when the store answers.
+    owed_back: u64,
     /// It has left the table: its user looks again.
     pub(super) has_left: bool,
 }
@@ -48,6 +54,11 @@ pub(super) struct Lending {
 }
 
 impl Known {
+    /// Notes the limit of a request.
+    pub(super) fn under(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
     /// Returns the hits of the window, if it runs.
     pub(super) fn used(&self, now: u64) -> Option<u64> {
         (now < self.until).then_some(self.used)
@@ -66,30 +77,32 @@ impl Known {
         Some(before)
     }
 
-    /// Counts a request, unless it looks, and returns whether the key is busy.
+    /// Counts a request, unless it looks, and returns whether leases decide on the key, in a window
+    /// that is over at `ends` at the latest.
     ///
-    /// That does not change while the store does not answer, nor before it was told the hits of
-    /// that time: else a key would have two shares of its limit, one here and one in its lease.
-    pub(super) fn is_busy(&mut self, now: u64, is_away: bool, looks: bool) -> bool {
-        if is_away && now < self.busy_until {
-            self.busy_until = now.saturating_add(STAYS_BUSY);
-            return true;
-        }
-        if is_away || self.lent > 0 || self.telling > 0 {
+    /// From the first lease on they do so until the window ends, and no key takes its first one
+    /// while the store does not answer, nor before it was told the hits of that time: else a key
+    /// would have two shares of its limit, one here and one in its lease.
+    pub(super) fn is_leased(&mut self, now: u64, ends: u64, is_away: bool, looks: bool) -> bool {
+        if self.lent > 0 || self.telling > 0 {
             return false;
         }
-        if looks {
-            return now < self.busy_until;
+        if now < self.leased_until || is_away || looks {
+            return now < self.leased_until;
         }
         if now.saturating_sub(self.turn) >= TURN {
             (self.asked, self.turn) = (0, now);
         }
         self.asked = self.asked.saturating_add(1);
-        let is_kept = now < self.busy_until && self.asked * 4 >= BUSY;
-        if self.asked >= BUSY || is_kept {
+        if self.asked >= BUSY {
             self.busy_until = now.saturating_add(STAYS_BUSY);
         }
-        now < self.busy_until
+        if now < self.busy_until {
+            // A window that begins while the key is busy counts none of its first requests.
+            self.busy_until = now.saturating_add(STAYS_BUSY);
+            self.leased_until = ends;
+        }
+        now < self.leased_until
     }
 
     /// Returns the call that adds hits, and tells those that the store does not know. A count ends
@@ -112,7 +125,7 @@ impl Known {
         if now < self.until && amount.of_us == self.edge_us {
             self.telling = self.telling.saturating_sub(amount.spent);
             self.untold = self.untold.saturating_add(amount.spent);
-            self.lent += if was_lent { amount.spent } else { 0 };
+            self.lent = self.lent.saturating_add(if was_lent { amount.spent } else { 0 });
         }
     }
 
@@ -135,21 +148,59 @@ impl Known {
         Amount { max: -(hits.min(MOST) as i64), of_us, ..Amount::default() }
     }
 
-    /// Forgets the window: the next request asks the store.
+    /// Notes hits that go back when the store answers, as no call was sent.
+    pub(super) fn owe_back(&mut self, hits: u64) {
+        self.owed_back = self.owed_back.saturating_add(hits).min(MOST);
+        self.used = self.used.saturating_sub(hits);
+    }
+
+    /// Notes hits again that a call has not given back.
+    pub(super) fn owe_again(&mut self, amount: Amount) {
+        self.owed_back = self.owed_back.saturating_add(amount.max.min(0).unsigned_abs());
+    }
+
+    /// Returns whether the store is to be told something in time.
+    pub(super) fn has_news(&self, now: u64) -> bool {
+        now < self.until && (self.lent > 0 || self.owed_back > 0)
+    }
+
+    /// Returns the next call that tells it, and whether it tells lent hits.
+    pub(super) fn news(&mut self, now: u64) -> (Amount, bool) {
+        if self.lent == 0 && self.owed_back > 0 {
+            return (Known::back(std::mem::take(&mut self.owed_back), self.edge_us), false);
+        }
+        (self.untold(now), true)
+    }
+
+    /// Forgets the window, unless the store is to be told hits of it: the next request asks the
+    /// store.
     pub(super) fn forget(&mut self) {
-        self.until = 0;
+        if self.lent == 0 && self.telling == 0 {
+            self.until = 0;
+        }
+    }
+
+    /// Returns whether no hit is lost, and no call more made, if it is forgotten before its window
+    /// is over.
+    pub(super) fn is_dispensable(&self, now: u64) -> bool {
+        let is_told = self.untold == 0 && self.telling == 0 && self.owed_back == 0;
+        is_told && now >= self.leased_until && self.used < self.limit
     }
 
     /// Notes the answer to a call that was sent at a time, and returns the hits of the window.
     pub(super) fn tell(&mut self, spec: &CountSpec, told: Amount, answer: StoreAnswer, sent: u64) -> u64 {
-        let used = (spec.limit() as i64).saturating_sub(answer.credits);
+        let used = u64::try_from((spec.limit() as i64).saturating_sub(answer.credits)).unwrap_or(0);
+        if answer.edge_us < self.edge_us {
+            // It is of the window before.
+            return used;
+        }
         let rest = answer.edge_us.saturating_sub(answer.now_us).saturating_mul(1_000);
         // Others may have been refused here since the call was sent.
         let is_same = answer.edge_us == self.edge_us;
         let (untold, telling) = if is_same { (self.untold, self.telling) } else { (0, 0) };
         let telling = telling.saturating_sub(if told.of_us == self.edge_us { told.spent } else { 0 });
-        let used = u64::try_from(used).unwrap_or(0);
         (self.untold, self.telling, self.lent) = (untold, telling, self.lent.min(untold));
+        self.owed_back = if is_same { self.owed_back } else { 0 };
         self.used = used.saturating_add(untold).saturating_add(telling);
         (self.edge_us, self.until) = (answer.edge_us, sent.saturating_add(rest));
         used
@@ -188,12 +239,12 @@ impl Known {
         let step = Count::step(None, spec, now_us, Amount::default());
         let edge_us = step.map_or(now_us, |(_, answer)| answer.edge_us);
         let until = now.saturating_add((edge_us - now_us).saturating_mul(1_000));
-        let Known { asked, turn, busy_until, .. } = *self;
-        *self = Known { edge_us, until, asked, turn, busy_until, ..Known::default() };
+        let Known { asked, turn, busy_until, leased_until, limit, .. } = *self;
+        *self = Known { edge_us, until, asked, turn, busy_until, leased_until, limit, ..Known::default() };
     }
 
     /// Returns whether no decision depends on it any more.
     pub(super) fn is_over(&self, now: u64) -> bool {
-        now >= self.until && now >= self.busy_until && now.saturating_sub(self.turn) >= TURN
+        now >= self.until.max(self.busy_until).max(self.leased_until) && now.saturating_sub(self.turn) >= TURN
     }
 }

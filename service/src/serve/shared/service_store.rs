@@ -76,6 +76,10 @@ impl Store for ServiceStore {
         on_each!(self, store => store.lane(key))
     }
 
+    fn lane_of(&self, op: &Op<'_>) -> u32 {
+        on_each!(self, store => store.lane_of(op))
+    }
+
     fn probe_key(&self, lane: u32) -> Vec<u8> {
         on_each!(self, store => store.probe_key(lane))
     }

@@ -62,6 +62,8 @@ descriptors:
   rate_limit: {unit: second, requests_per_unit: 1000}
 - key: minute
   rate_limit: {unit: minute, requests_per_unit: 100}
+- key: busy
+  rate_limit: {unit: day, requests_per_unit: 1000}
 - key: bucket
   rate_limit: {limit: 100/s burst 200}
 - key: sliding
@@ -96,8 +98,23 @@ impl Fleet {
         self.status(replica, key, hits, false).await.code() == Code::Ok
     }
 
+    /// Asks for one hit of a value.
+    async fn ask_value(&self, replica: usize, key: &str, value: &str) -> bool {
+        self.status_of(replica, (key, value), 1, false).await.code() == Code::Ok
+    }
+
     async fn status(&self, replica: usize, key: &str, hits: u64, is_negative_hits: bool) -> DescriptorStatus {
-        let entry = DescriptorEntry { key: key.to_owned(), value: "ann".to_owned() };
+        self.status_of(replica, (key, "ann"), hits, is_negative_hits).await
+    }
+
+    async fn status_of(
+        &self,
+        replica: usize,
+        (key, value): (&str, &str),
+        hits: u64,
+        is_negative_hits: bool,
+    ) -> DescriptorStatus {
+        let entry = DescriptorEntry { key: key.to_owned(), value: value.to_owned() };
         let (entries, hits_addend) = (vec![entry], Some(hits));
         let descriptor = RateLimitDescriptor { entries, hits_addend, is_negative_hits, limit: None };
         let request =
@@ -223,6 +240,77 @@ async fn no_failure_of_the_store_grants_more_than_the_limit_and_its_share() {
     }
 }
 
+/// A key whose tokens were leased has one share of the rest, however quiet it is before and while
+/// the store fails.
+#[tokio::test(start_paused = true)]
+async fn a_leased_key_has_no_second_share_after_a_pause() {
+    for pause in [0, 3, 30] {
+        let local = StoreSettings { on_outage: OnOutage::Local { share: 1.0 }, ..settings() };
+        let fleet = Fleet::new(1, &local);
+        let before = fleet.run("busy", Duration::from_millis(1_800), 2 * MILLI).await;
+        assert_eq!(before, 900);
+        fleet.pass(Duration::from_secs(pause)).await;
+        fleet.store.fails.store(true, SeqCst);
+        let mut during = 0;
+        for _ in 0..40 {
+            for _ in 0..20 {
+                during += u64::from(fleet.ask(0, "busy", 1).await);
+            }
+            fleet.pass(200 * MILLI).await;
+        }
+        assert!(before + during <= 1_000, "{pause} s: {during} of 100");
+        assert!(during >= 50, "{pause} s: {during} of 100");
+    }
+}
+
+/// The policy that grants all does so beyond the limit as well, and tells the store.
+#[tokio::test(start_paused = true)]
+async fn allow_is_no_limit() {
+    let fleet = Fleet::new(1, &StoreSettings { on_outage: OnOutage::Allow, ..settings() });
+    fleet.store.fails.store(true, SeqCst);
+    for _ in 0..300 {
+        assert!(fleet.ask(0, "minute", 1).await);
+        fleet.pass(10 * MILLI).await;
+    }
+    fleet.store.fails.store(false, SeqCst);
+    fleet.pass(Duration::from_secs(1)).await;
+    fleet.pass(Duration::from_secs(1)).await;
+    assert!(!fleet.ask(0, "minute", 1).await);
+}
+
+/// Requests in flight that end while the store does not answer give their places back later.
+#[tokio::test(start_paused = true)]
+async fn hits_that_go_back_without_the_store_go_back_later() {
+    let fleet = Fleet::new(1, &settings());
+    for _ in 0..100 {
+        assert!(fleet.ask(0, "minute", 1).await);
+    }
+    fleet.status(0, "minute", 1, true).await;
+    fleet.store.fails.store(true, SeqCst);
+    for _ in 0..10 {
+        // The breaker opens.
+        fleet.ask(0, "daily", 1).await;
+        fleet.pass(20 * MILLI).await;
+    }
+    assert!(fleet.replicas[0].shared.is_away());
+    for _ in 0..30 {
+        fleet.status(0, "minute", 1, true).await;
+    }
+    // 10 were granted without the store.
+    fleet.store.fails.store(false, SeqCst);
+    for _ in 0..30 {
+        fleet.pass(100 * MILLI).await;
+    }
+    assert!(!fleet.replicas[0].shared.is_away());
+    let mut granted = 0;
+    for _ in 0..100 {
+        granted += u64::from(fleet.ask(0, "minute", 1).await);
+    }
+    assert_eq!(granted, 31);
+    let left = fleet.status(0, "daily", 0, false).await.limit_remaining;
+    assert!((970..=990).contains(&left), "{left}");
+}
+
 /// A key that becomes busy while the store does not answer has one share, not another by a lease.
 #[tokio::test(start_paused = true)]
 async fn a_burst_without_the_store_has_one_share() {
@@ -311,9 +399,19 @@ async fn a_flood_of_keys_is_bounded_and_each_is_limited() {
     for number in 0..20_000_u32 {
         let mut key = [0; 16];
         key[..4].copy_from_slice(&number.to_le_bytes());
-        shared.with_known((key, 1), |known| known.is_busy(shared.now(), false, false));
+        shared.with_known((key, 1), |known| known.is_leased(shared.now(), 0, false, false));
     }
-    assert!(shared.known.len() <= 10_000, "{}", shared.known.len());
+    assert!(shared.known.len() <= 10_000 / 3, "{}", shared.known.len());
+    // Keys without room share counts while the store does not answer.
+    fleet.store.fails.store(true, SeqCst);
+    let mut granted = 0;
+    for _ in 0..200 {
+        granted += usize::from(fleet.ask_value(0, "minute", "new").await);
+    }
+    assert_eq!((granted, shared.lent().len()), (50, 0));
+    fleet.store.fails.store(false, SeqCst);
+    fleet.pass(Duration::from_secs(1)).await;
+    fleet.pass(Duration::from_secs(1)).await;
     for _ in 0..100 {
         assert!(fleet.ask(0, "minute", 1).await);
     }

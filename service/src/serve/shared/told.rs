@@ -17,7 +17,7 @@ use crate::serve::pages::told_of;
 impl SharedCounts {
     /// Returns the line of a count, and its place.
     pub(in crate::serve) async fn explain(&self, want: Want<'_>, now: UnixTime) -> Option<String> {
-        let key = self.key_of(&want)?;
+        let key = self.key_of(&want, now)?;
         let mut wants = [Some(want)];
         self.count_all(&mut wants, now).await;
         let [want] = wants;
@@ -30,10 +30,15 @@ impl SharedCounts {
     }
 
     /// Returns the key of a count in the store.
-    fn key_of(&self, want: &Want<'_>) -> Option<String> {
+    fn key_of(&self, want: &Want<'_>, now: UnixTime) -> Option<String> {
         let key = match (self.settings.layout, want.counter) {
             (_, Counter::Unlimited) => return None,
-            (Layout::Envoy, _) => store_key::of_envoy(want.domain, want.entries, want.shared),
+            (Layout::Envoy, counter) => {
+                let Counter::Window { unit, .. } = counter else { return None };
+                let begin = now.0 - now.0 % u64::from(unit.seconds());
+                let key = store_key::of_envoy(want.domain, want.entries, want.shared);
+                [self.settings.prefix.as_bytes(), &key, begin.to_string().as_bytes()].concat()
+            }
             (_, Counter::Window { unit, .. }) => self.windows(of_unit(*unit))?.store_key(&want.store_key()),
             (_, Counter::Text { limiter, .. }) => match limiter.rule {
                 AnyRule::Quota(_) => self.buckets.store_key(&want.store_key()),
