@@ -38,7 +38,7 @@ pub fn bound_of_keys(max_keys: usize) -> String {
     format!("at most {max_keys} keys of all limits are held, in some {} MiB", mebibytes(max_keys))
 }
 
-/// Returns the memory of so many keys.
+/// Returns the memory of a number of keys, in MiB.
 pub(super) fn mebibytes(max_keys: usize) -> usize {
     max_keys.saturating_mul(BYTES_OF_A_KEY).div_ceil(1 << 20)
 }

@@ -55,7 +55,7 @@ fn each_case_is_answered_by_two_replicas_as_it_says() {
     assert_eq!(steps, 289);
 }
 
-/// Runs a case by so many replicas on one store, or by a service without one. Returns the number of
+/// Runs a case by some replicas on one store, or by a service without one. Returns the number of
 /// steps that ran, and of those that need a process.
 fn run(case: &Value, algorithm: Algorithm, replicas: usize) -> (u32, u32) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
