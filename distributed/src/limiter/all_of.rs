@@ -19,7 +19,8 @@ use crate::key::StoreKey;
 use crate::store::lanes::Lanes;
 use crate::store::op::Store;
 
-/// A request for tokens of one shared limit, for [`all_of`]; from [`SharedAsk::request`].
+/// A request for tokens of one shared limit, for [`all_of`]; from
+/// [`SharedAsk::request`](crate::SharedAsk::request).
 #[derive(Clone)]
 pub struct Request(Arc<dyn Ask>);
 
@@ -110,7 +111,8 @@ where
     S: Store,
     R: SharedRule,
 {
-    /// Returns a request for `n` tokens of a key, as one of several; see [`SharedAsk::request`].
+    /// Returns a request for `n` tokens of a key, as one of several; see
+    /// [`SharedAsk::request`](crate::SharedAsk::request).
     pub fn request<Q: ToKey<K> + StoreKey + ?Sized>(&self, key: &Q, n: u64) -> Request {
         self.key(key).n(n).request()
     }
