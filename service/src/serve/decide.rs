@@ -125,6 +125,7 @@ struct Overall {
 }
 
 impl<'a> Decision<'a> {
+    #[inline(always)]
     pub(super) fn new(
         loaded: &'a LoadedRules,
         counts: &'a LimitCounts,
@@ -148,6 +149,7 @@ impl<'a> Decision<'a> {
         Ok(Decision { loaded, counts, options, request, domain, now })
     }
 
+    #[inline(always)]
     fn answer(&self) -> RateLimitResponse {
         let replaced = self.replaced();
         let adds = match self.options.stops_when_over {
@@ -167,7 +169,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Adds the status of a descriptor.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_status(
         &self,
         descriptor: &RateLimitDescriptor,
@@ -194,6 +196,7 @@ impl<'a> Decision<'a> {
         statuses.push(status);
     }
 
+    #[inline(always)]
     pub(super) fn end(&self, Answering { statuses, overall, passed }: Answering) -> RateLimitResponse {
         if tracing::enabled!(Level::DEBUG) {
             self.log(&statuses);
@@ -335,7 +338,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the status of a descriptor whose hits are counted.
-    #[inline]
+    #[inline(always)]
     fn status(
         &self,
         descriptor: &RateLimitDescriptor,
@@ -394,6 +397,7 @@ impl Found<'_> {
 }
 
 impl Answering {
+    #[inline(always)]
     pub(super) fn of(request: &RateLimitRequest) -> Answering {
         Answering { statuses: Vec::with_capacity(request.descriptors.len()), ..Answering::default() }
     }
