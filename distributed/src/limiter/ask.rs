@@ -288,12 +288,12 @@ where
     /// Gives back tokens by a call of the store, whichever process was granted them, and returns
     /// the level after it.
     ///
-    /// [`refund`](Self::refund) takes back what this process was granted, and makes no call that
-    /// somebody waits for. This is for tokens of another process, and for a level that has to be
-    /// right at once. A bucket takes them up to its burst, and a window at most as many as are used
-    /// in it: those of a window that ends meanwhile are lost. Of a window it is two calls, as the
-    /// first one tells which window runs. A process that has refused the key asks the store again
-    /// when it would have without this.
+    /// [`refund`](Self::refund) takes back what this process was granted, and its caller waits for
+    /// no call. This is for tokens of another process, and for a level that has to be right at
+    /// once. A bucket takes them up to its burst, and a window at most as many as are used in it:
+    /// those of a window that ends meanwhile are lost. Of a window it is two calls, as the first
+    /// one tells which window runs. A process that has refused the key asks the store again when it
+    /// would have without this.
     ///
     /// # Errors
     ///

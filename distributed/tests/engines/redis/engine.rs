@@ -255,7 +255,7 @@ pub(crate) fn counted(burst: u64) -> Spec {
 }
 
 pub(crate) async fn ask(
-    store: &RedisStore,
+    store: &impl Store,
     key: &str,
     law: impl Into<Law>,
     amount: Amount,

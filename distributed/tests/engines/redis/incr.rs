@@ -6,12 +6,12 @@ use std::time::Duration;
 use redis::Connection;
 use tollgate::{Clock, MockClock, Window};
 use tollgate_distributed::{
-    Amount, CountSpec, IncrStore, Law, Op, RedisStore, Store, StoreAnswer, StoreError, StoreErrorKind,
+    Amount, CountSpec, IncrStore, Law, Op, RedisStore, Store, StoreAnswer, StoreErrorKind,
 };
 use tollgate_test_servers::redis::{Cluster, redis_is_installed};
 
 use super::cluster::url_of;
-use super::engine::{LOOK, ONE, connection, counted, server};
+use super::engine::{LOOK, ONE, ask, connection, counted, server};
 use crate::engine::now_us;
 
 pub(super) const DAY: u64 = 86_400;
@@ -25,16 +25,6 @@ pub(super) fn fixed(limit: u64, seconds: u64) -> CountSpec {
 
 pub(super) fn take(n: i64) -> Amount {
     Amount { min: 1, max: n, ..Amount::default() }
-}
-
-pub(super) async fn ask(
-    store: &IncrStore,
-    key: &str,
-    law: impl Into<Law>,
-    amount: Amount,
-) -> Result<StoreAnswer, StoreError> {
-    let mut ops = [Op::new(key.as_bytes(), law, amount)];
-    store.acquire(&mut ops).await.map(|()| ops[0].answer)
 }
 
 /// A store on a clock that the test moves, which stands at the present time.

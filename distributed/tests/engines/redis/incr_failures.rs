@@ -9,8 +9,8 @@ use tollgate_test_servers::net::{Cut, Direction, Proxy};
 use tollgate_test_servers::redis::{Cluster, Pair, Redis, redis_is_installed};
 
 use super::cluster::url_of;
-use super::engine::{LOOK, ONE, connection, counted, server};
-use super::incr::{DAY, Reference, ask, fixed, take};
+use super::engine::{LOOK, ONE, ask, connection, counted, server};
+use super::incr::{DAY, Reference, fixed, take};
 
 /// The longest silence of a server, which a busy machine keeps.
 const LIMIT: Duration = Duration::from_secs(1);
