@@ -115,7 +115,7 @@ impl SharedCounts {
         let is_exact = gives_back.load(Relaxed);
         let (at, limit, is_away) = (self.now(), u64::from(requests), self.buckets.is_away());
         let allows = self.settings.on_outage == OnOutage::Allow;
-        let ends = at.saturating_add(u64::from(unit.seconds()).saturating_mul(1_000_000_000));
+        let ends = at.saturating_add(self.rest_of(unit));
         let planned = self.with_known(id, |known| {
             known.under(limit);
             let before = match want.verb {
@@ -191,6 +191,13 @@ impl SharedCounts {
             Layout::Envoy => store_key::of_envoy(want.domain, want.entries, want.shared),
         };
         Some((OwnedOp { key, law: law.into(), amount }, law))
+    }
+
+    /// Returns the nanoseconds to the end of the window of a unit.
+    fn rest_of(&self, unit: Unit) -> u64 {
+        let period = u64::from(unit.seconds()) * 1_000_000_000;
+        let unix = self.clock.unix_time().as_nanos() as u64;
+        period - unix.saturating_add(unit.anchor() * 1_000_000_000) % period
     }
 
     /// Plans a decision by the shared limiter of the library.

@@ -78,7 +78,7 @@ impl Known {
     }
 
     /// Counts a request, unless it looks, and returns whether leases decide on the key, in a window
-    /// that is over at `ends` at the latest.
+    /// that is over at `ends`.
     ///
     /// From the first lease on they do so until the window ends, and no key takes its first one
     /// while the store does not answer, nor before it was told the hits of that time: else a key

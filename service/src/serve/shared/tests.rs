@@ -263,6 +263,24 @@ async fn a_leased_key_has_no_second_share_after_a_pause() {
     }
 }
 
+/// An outage over the end of a window: the lease of a busy key decides until then, and the share of
+/// the next window is granted once.
+#[tokio::test(start_paused = true)]
+async fn the_window_after_that_of_a_lease_has_one_share() {
+    let fleet = Fleet::new(1, &StoreSettings { on_outage: OnOutage::Local { share: 1.0 }, ..settings() });
+    fleet.pass(Duration::from_secs(30)).await;
+    assert_eq!(fleet.run("minute", Duration::from_millis(60), MILLI).await, 60);
+    fleet.store.fails.store(true, SeqCst);
+    fleet.pass(Duration::from_secs(31)).await;
+    // The next minute, with pauses in it.
+    let mut granted = 0;
+    for _ in 0..11 {
+        granted += fleet.run("minute", Duration::from_millis(150), MILLI).await;
+        fleet.pass(Duration::from_secs(5)).await;
+    }
+    assert!((90..=100).contains(&granted), "{granted} of 100");
+}
+
 /// The policy that grants all does so beyond the limit as well, and tells the store.
 #[tokio::test(start_paused = true)]
 async fn allow_is_no_limit() {
