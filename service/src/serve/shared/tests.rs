@@ -1,6 +1,8 @@
 // promise: replicas
 //! Replicas of the service over a store in memory, in virtual time.
 
+mod keys;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -9,10 +11,10 @@ use tollgate::{Clock, MockClock};
 use tollgate_distributed::OnOutage;
 use tollgate_testing::Random;
 
+use super::SharedCounts;
 use super::service_store::ServiceStore;
 use super::settings::StoreSettings;
 pub(in crate::serve) use super::test_store::TestStore;
-use super::{SharedCounts, store_key};
 use crate::rules::load::{LoadOptions, load};
 use crate::serve::counts::{CountOptions, LimitCounts};
 use crate::serve::decide::DecisionOptions;
@@ -434,27 +436,4 @@ async fn a_flood_of_keys_is_bounded_and_each_is_limited() {
         assert!(fleet.ask(0, "minute", 1).await);
     }
     assert!(!fleet.ask(0, "minute", 1).await);
-}
-
-#[test]
-fn no_two_lists_of_entries_have_one_key() {
-    let entry = |key: &str, value: &str| DescriptorEntry { key: key.to_owned(), value: value.to_owned() };
-    let lists = [
-        ("d", vec![entry("a", "b_c")]),
-        ("d", vec![entry("a_b", "c")]),
-        ("d", vec![entry("a", "b"), entry("c", "")]),
-        ("d", vec![entry("a", "b1:c0:")]),
-        ("d1", vec![entry(":a", "b")]),
-        ("d", vec![entry("1:a", "b")]),
-        ("d", vec![entry("", "")]),
-        ("d", vec![]),
-    ];
-    let keys: Vec<_> =
-        lists.iter().map(|(domain, entries)| store_key::of(domain, entries, &[], false)).collect();
-    let all: std::collections::BTreeSet<_> = keys.iter().collect();
-    assert_eq!(all.len(), lists.len(), "{keys:?}");
-    assert_ne!(store_key::of("d", &lists[0].1, &[], true), keys[0]);
-    let pattern = [Some("a\0b_*".into())];
-    assert_ne!(store_key::of("d", &lists[0].1, &pattern, false), keys[0]);
-    assert_eq!(store_key::of_envoy("d", &lists[0].1, &pattern), b"d_a_b_*_");
 }
