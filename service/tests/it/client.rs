@@ -32,6 +32,8 @@ pub(crate) struct Service {
     process: Running,
     addresses: [SocketAddr; 3],
     runtime: Runtime,
+    /// The listener for Prometheus alone, if a variable of the command asks for one.
+    pub(crate) scraped: Option<SocketAddr>,
     /// The files, if this value has their folder.
     pub(crate) folder: Option<TempDir>,
 }
@@ -53,11 +55,21 @@ impl Service {
         for address in ["--grpc", "--http", "--admin"].iter().filter(|name| !options.contains(name)) {
             command.args([address, "127.0.0.1:0"]);
         }
-        let process = Running::merged(&mut command);
+        Service::of(&mut command)
+    }
+
+    /// Starts the service by a command.
+    pub(crate) fn of(command: &mut Command) -> Result<Service, String> {
+        let is_scraped = command.get_envs().any(|(name, _)| name == "USE_PROMETHEUS");
+        let process = Running::merged(command);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let nowhere = SocketAddr::from(([0; 4], 0));
-        let mut service = Service { process, addresses: [nowhere; 3], runtime, folder: None };
+        let mut service = Service { process, addresses: [nowhere; 3], runtime, scraped: None, folder: None };
         for (index, before) in ["gRPC on ", "HTTP on ", "debug pages on "].into_iter().enumerate() {
+            if is_scraped && index == 2 {
+                let before = "Prometheus on ";
+                service.scraped = Some(address_after(&service.line_with(before)?, before));
+            }
             service.addresses[index] = address_after(&service.line_with(before)?, before);
         }
         Ok(service)

@@ -18,3 +18,4 @@ mod replicas;
 mod restart;
 mod start;
 mod walk;
+mod yaml;

@@ -109,20 +109,23 @@ fn the_check_before_the_move_names_a_limit_that_the_reference_could_not_count() 
     assert!(check(&folder, &words).status.success());
 }
 
-#[test]
-fn each_variable_of_the_reference_has_a_row() {
+/// The cells of the table's first column, of which each may name several variables.
+fn rows() -> Vec<&'static str> {
     let (_, table) = FROM_ENVOY.split_once("| variable |").expect("a table");
     let rows = table.lines().skip(1).filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
-    let names: Vec<&str> =
-        rows.flat_map(|cell| cell.split("`, `")).map(|name| name.trim_matches('`')).collect();
-    let has = |name: &str| {
-        let of_row = |row: &&str| match row.strip_suffix('*') {
-            Some(begin) => name.starts_with(begin),
-            None => row.split('=').next() == Some(name),
-        };
-        names.iter().any(of_row)
-    };
-    let missing: Vec<&str> = VARIABLES.split_whitespace().filter(|name| !has(name)).collect();
+    rows.flat_map(|cell| cell.split("`, `")).map(|name| name.trim_matches('`')).collect()
+}
+
+pub(crate) fn has_row(name: &str) -> bool {
+    rows().iter().any(|row| match row.strip_suffix('*') {
+        Some(begin) => name.starts_with(begin),
+        None => row.split('=').next() == Some(name),
+    })
+}
+
+#[test]
+fn each_variable_of_the_reference_has_a_row() {
+    let missing: Vec<&str> = VARIABLES.split_whitespace().filter(|name| !has_row(name)).collect();
     assert!(missing.is_empty(), "no row for {missing:?}");
     let is_one = |row: &&str| {
         let begin = row.split(['*', '=']).next().expect("a text");
@@ -130,6 +133,6 @@ fn each_variable_of_the_reference_has_a_row() {
             .split_whitespace()
             .any(|name| if row.ends_with('*') { name.starts_with(begin) } else { name == begin })
     };
-    let others: Vec<&&str> = names.iter().filter(|row| !is_one(row)).collect();
+    let others: Vec<&str> = rows().into_iter().filter(|row| !is_one(row)).collect();
     assert!(others.is_empty(), "no variables of the reference: {others:?}");
 }

@@ -2,14 +2,19 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tollgate_common::testing::until;
+use tollgate_common::testing::{Certificate, Folder, until};
 use tollgate_test_servers::redis::{Redis, redis_is_installed};
+use tollgate_testing::wire::Connection;
 
 use crate::client::Service;
+use crate::{moves, yaml};
 
 fn packaged(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging").join(name);
@@ -41,34 +46,70 @@ impl Store {
     }
 }
 
+/// The objects of a manifest.
+struct Manifest(Vec<Value>);
+
+impl Manifest {
+    fn packaged(name: &str) -> Manifest {
+        Manifest(yaml::documents(&packaged(name)))
+    }
+
+    fn object(&self, kind: &str) -> &Value {
+        let found = self.0.iter().find(|object| object["kind"] == kind);
+        found.unwrap_or_else(|| panic!("no {kind}"))
+    }
+
+    fn container(&self, kind: &str) -> &Value {
+        &self.object(kind)["spec"]["template"]["spec"]["containers"][0]
+    }
+
+    /// The variables of the container that have their value here.
+    fn variables(&self, kind: &str) -> Vec<(&str, &str)> {
+        let variables = self.container(kind)["env"].as_array().expect("variables").iter();
+        variables.filter_map(|each| Some((each["name"].as_str()?, each["value"].as_str()?))).collect()
+    }
+
+    /// The files of its map. Their minute is a year, so that no window ends under a test.
+    fn rules(&self) -> TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = self.object("ConfigMap")["data"]["edge.yaml"].as_str().expect("a file");
+        let rules = rules.replace("unit: minute", "unit: year");
+        fs::write(folder.path().join("edge.yaml"), rules).expect("it is written");
+        folder
+    }
+
+    /// Asserts what all containers of the chart have: `Service::start` gives the addresses.
+    fn assert_started_and_probed(&self, kind: &str) {
+        let container = self.container(kind);
+        assert_eq!(
+            container["args"],
+            json!(["serve", "/etc/tollgate", "--admin", "0.0.0.0:6070", "--admin-public"])
+        );
+        for (probe, path) in [("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")] {
+            assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": "admin"}));
+        }
+    }
+}
+
 /// A replica of the service, as the manifest starts it: with its options, its variables and its map
-/// of files. Its minute is a year, so that no window ends under a test.
+/// of files.
 fn replica(store: &Store) -> Service {
-    let manifest = packaged("kubernetes.yaml");
-    let (_, map) = manifest.split_once("  edge.yaml: |\n").expect("a map of files");
-    let (map, _) = map.split_once("---").expect("another document");
-    let folder = tempfile::tempdir().expect("a folder");
-    let lines = map.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line)));
-    let rules = lines.collect::<String>().replace("unit: minute", "unit: year");
-    fs::write(folder.path().join("edge.yaml"), rules).expect("it is written");
-    let args = manifest.lines().find_map(|line| line.trim().strip_prefix("args: [serve, /etc/tollgate, "));
-    assert_eq!(
-        args,
-        Some("--admin, \"0.0.0.0:6070\", --admin-public]"),
-        "`Service::start` gives the address"
-    );
+    let manifest = Manifest::packaged("kubernetes.yaml");
+    manifest.assert_started_and_probed("Deployment");
     // A restart of both replicas has one that is ready at each time.
-    let (_, pods) = manifest.split_once("kind: Deployment").expect("a Deployment");
-    for part in ["replicas: 2", "maxUnavailable: 0", "kind: PodDisruptionBudget", "path: /readyz"] {
-        assert!(pods.contains(part), "{part}");
-    }
-    let (_, variables) = pods.split_once("env:").expect("variables");
-    for part in ["name: TOLLGATE_STORE\n", "secretKeyRef:", "{name: TOLLGATE_STORE_SHARE, value: \"0.5\"}"] {
-        assert!(variables.contains(part), "{part}");
-    }
+    let replicas = &manifest.object("Deployment")["spec"];
+    assert_eq!([&replicas["replicas"], &replicas["strategy"]["rollingUpdate"]["maxUnavailable"]], [2, 0]);
+    assert_eq!(manifest.object("PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
+    let url = &manifest.container("Deployment")["env"][0];
+    let (secret, key) = (manifest.object("Secret"), &url["valueFrom"]["secretKeyRef"]);
+    assert_eq!([&url["name"], &key["name"]], [&json!("TOLLGATE_STORE"), &secret["metadata"]["name"]]);
+    assert!(secret["stringData"][key["key"].as_str().expect("text")].is_string(), "{secret}");
+    let mut variables = manifest.variables("Deployment");
+    assert_eq!(variables, [("TOLLGATE_STORE_SHARE", "0.5")]);
+    variables.push(("TOLLGATE_STORE", &store.url));
     // The deadline is for machines that are busy.
     let options = ["--admin-public", "--store-deadline", "10s"];
-    let variables = [("TOLLGATE_STORE", &*store.url), ("TOLLGATE_STORE_SHARE", "0.5")];
+    let folder = manifest.rules();
     let mut service =
         Service::start(folder.path(), &options, &variables).unwrap_or_else(|error| panic!("{error}"));
     service.folder = Some(folder);
@@ -97,6 +138,87 @@ fn two_replicas_of_the_manifest_have_one_count() {
     for (turn, replica) in replicas.iter().cycle().take(6).enumerate() {
         let answer = replica.should_rate_limit(&request());
         assert_eq!(answer["statuses"][0]["remaining"], 599 - turn, "{answer}");
+    }
+}
+
+#[test]
+fn the_counts_of_the_one_replica_go_along_on_its_volume() {
+    let manifest = Manifest::packaged("kubernetes-volume.yaml");
+    manifest.assert_started_and_probed("StatefulSet");
+    assert_eq!(manifest.object("StatefulSet")["spec"]["replicas"], 1);
+    let [(name, path)] = manifest.variables("StatefulSet")[..] else { panic!("one variable") };
+    let mounted = Path::new(path).parent().expect("a folder").to_str();
+    assert_eq!(manifest.container("StatefulSet")["volumeMounts"][1]["mountPath"].as_str(), mounted);
+    let (rules, volume) = (manifest.rules(), Folder::new());
+    for left in [599, 598] {
+        let options = ["--admin-public", "--lame-duck", "0s", "--drain", "0s"];
+        let mut service = Service::start(rules.path(), &options, &[(name, &volume.text("state"))])
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(service.should_rate_limit(&request())["statuses"][0]["remaining"], left);
+        service.stop("-TERM");
+    }
+}
+
+/// Without xDS and the store, on ports of the system's choice, by an account that may write nothing.
+#[test]
+fn as_the_deployments_of_gateways_start_it_it_is_healthy_and_scraped() {
+    let image = packaged("Containerfile");
+    let copied = image.lines().filter_map(|line| line.strip_prefix("COPY --from=build "));
+    let programs: Vec<&str> = copied.filter_map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!(programs, ["/usr/bin/tollgate", "/bin/ratelimit"]);
+    assert!(image.contains("distroless/cc-debian12:nonroot\n") && !image.contains("\nUSER"), "{image}");
+    let of_envoy_gateway = Manifest(yaml::documents(include_str!("envoy_gateway.yaml")));
+    assert_eq!(of_envoy_gateway.object("Service")["spec"]["ports"][1]["port"], 19001);
+    for manifest in [of_envoy_gateway, Manifest::packaged("envoy-ai-gateway.yaml")] {
+        let container = manifest.container("Deployment");
+        assert_eq!(container["command"], json!(["/bin/ratelimit"]));
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/healthcheck");
+        let variables = manifest.variables("Deployment");
+        let address = variables.iter().find(|(name, _)| *name == "PROMETHEUS_ADDR");
+        let address = address.map_or(":9090", |(_, address)| *address);
+        assert!(
+            container["ports"]
+                .as_array()
+                .expect("ports")
+                .iter()
+                .any(|port| port["name"] == "metrics" && address == format!(":{}", port["containerPort"]))
+        );
+        let unknown = |name: &&str| !name.starts_with("TOLLGATE_") && !moves::has_row(name);
+        let unknown: Vec<&str> = variables.iter().map(|(name, _)| *name).filter(unknown).collect();
+        assert!(unknown.is_empty(), "no row for {unknown:?}");
+        let folder = Folder::new();
+        for name in ["bin", "ratelimit", "ratelimit/config"] {
+            fs::create_dir(folder.path(name)).expect("it is made");
+        }
+        folder.write("ratelimit/config/edge.yaml", "domain: edge\ndescriptors: []\n");
+        let program = folder.path("bin/ratelimit");
+        fs::copy(env!("CARGO_BIN_EXE_tollgate"), &program).expect("it is copied");
+        let (chain, key) = Certificate::new().write(&folder);
+        fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o755)).expect("its owner");
+        let others = ["CONFIG_", "REDIS_", "TOLLGATE_"];
+        let kept =
+            variables.into_iter().filter(|(name, _)| !others.iter().any(|each| name.starts_with(each)));
+        let mut command = Command::new(program);
+        command.current_dir("/").env_clear().envs(kept).envs([
+            ("RUNTIME_ROOT", &*folder.text("")),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+            ("GRPC_SERVER_TLS_CERT", &chain),
+            ("GRPC_SERVER_TLS_KEY", &key),
+            ("PROMETHEUS_ADDR", "127.0.0.1:0"),
+        ]);
+        command.envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|name| (name, "0")));
+        if fs::metadata("/proc/self").expect("Linux").uid() == 0 {
+            command.uid(65534).gid(65534);
+        }
+        let service = Service::of(&mut command).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(service.http(false, "GET", "/healthcheck", None)["status"], 200);
+        let page = Connection::connect(service.scraped.expect("a listener")).get("/metrics");
+        assert!(page.status == 200 && page.body.contains("ratelimit_service_"), "{page:?}");
+    }
+    let settings = include_str!("../../README.md");
+    for row in ["| `PORT` |  | `8080` |", "| `GRPC_PORT` |  | `8081` |", "| `PROMETHEUS_ADDR` |  | `:9090` |"]
+    {
+        assert!(settings.contains(row), "{row}");
     }
 }
 

@@ -24,13 +24,11 @@ fn value<'t>(
     anchors: &mut HashMap<usize, Value>,
 ) -> Option<Value> {
     let (found, anchor) = match events.next().expect("an event") {
-        Event::Scalar(text, ScalarStyle::Plain, anchor, _) if text != "~" => {
+        Event::Scalar(text, ScalarStyle::Plain, anchor, _) => {
             (serde_json::from_str(&text).unwrap_or_else(|_| text.into()), anchor)
         }
         Event::Scalar(text, _, anchor, _) => (text.into(), anchor),
-        Event::SequenceStart(anchor, _) => {
-            (std::iter::from_fn(|| value(events, anchors)).collect(), anchor)
-        }
+        Event::SequenceStart(anchor, _) => (std::iter::from_fn(|| value(events, anchors)).collect(), anchor),
         Event::MappingStart(anchor, _) => {
             let mut map = Map::new();
             while let Some(key) = value(events, anchors) {
