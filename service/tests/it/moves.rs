@@ -4,7 +4,11 @@ use std::process::{Command, Output};
 
 use tollgate_common::testing::Folder;
 
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 8] = [
+    include_str!("../../../docs/agentgateway.md"),
+    include_str!("../../../docs/envoy-ai-gateway.md"),
+    include_str!("../../../docs/istio.md"),
+    include_str!("../../../docs/kgateway.md"),
     include_str!("../../README.md"),
     include_str!("../../../docs/envoy.md"),
     FROM_ENVOY,
@@ -56,7 +60,7 @@ fn check(folder: &Folder, words: &[&str]) -> Output {
 }
 
 /// Returns the blocks of a kind, without their indent.
-fn blocks(page: &str, kind: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &str, kind: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
@@ -86,7 +90,7 @@ fn each_file_of_the_pages_is_shared_by_a_store() {
         assert!(told.status.success() && lines.contains(": 0 errors, 0 warnings\n"), "{text}{lines}{told:?}");
         count += 1;
     }
-    assert_eq!(count, 4);
+    assert_eq!(count, 8);
 }
 
 /// A limit of a text is for the layout that comes after the move.

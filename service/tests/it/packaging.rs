@@ -159,7 +159,7 @@ fn the_counts_of_the_one_replica_go_along_on_its_volume() {
     }
 }
 
-/// Without xDS and the store, on ports of the system's choice, by an account that may write nothing.
+/// Without xDS and the store, on any ports, and by an account that may write nothing.
 #[test]
 fn as_the_deployments_of_gateways_start_it_it_is_healthy_and_scraped() {
     let image = packaged("Containerfile");
