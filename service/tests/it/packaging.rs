@@ -159,14 +159,40 @@ fn the_counts_of_the_one_replica_go_along_on_its_volume() {
     }
 }
 
-/// Without xDS and the store, on any ports, and by an account that may write nothing.
+/// Starts a program by the name and the variables of a Deployment, but without xDS and the store,
+/// and on any ports. Root starts it under another account, which may write nothing.
+fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
+    let folder = Folder::new();
+    for name in ["bin", "ratelimit", "ratelimit/config"] {
+        fs::create_dir(folder.path(name)).expect("it is made");
+    }
+    folder.write("ratelimit/config/edge.yaml", "domain: edge\ndescriptors: []\n");
+    let program = folder.path(&manifest.container("Deployment")["command"][0].as_str().expect("a path")[1..]);
+    // By another process: a file that a fork of this one may write cannot be run.
+    let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_tollgate")).arg(&program).status();
+    assert!(copy.expect("cp runs").success());
+    let (chain, key) = Certificate::new().write(&folder);
+    fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o755)).expect("its owner");
+    let others = ["CONFIG_", "REDIS_", "TOLLGATE_"];
+    let is_kept = |name: &str| !others.iter().any(|begin| name.starts_with(begin));
+    let variables = manifest.variables("Deployment").into_iter().filter(|(name, _)| is_kept(name));
+    let mut command = Command::new(program);
+    command.current_dir("/").env_clear().envs(variables).envs([
+        ("RUNTIME_ROOT", &*folder.text("")),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("GRPC_SERVER_TLS_CERT", &chain),
+        ("GRPC_SERVER_TLS_KEY", &key),
+        ("PROMETHEUS_ADDR", "127.0.0.1:0"),
+    ]);
+    command.envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|name| (name, "0")));
+    if fs::metadata("/proc/self").expect("Linux").uid() == 0 {
+        command.uid(65534).gid(65534);
+    }
+    (Service::of(&mut command).unwrap_or_else(|error| panic!("{error}")), folder)
+}
+
 #[test]
 fn as_the_deployments_of_gateways_start_it_it_is_healthy_and_scraped() {
-    let image = packaged("Containerfile");
-    let copied = image.lines().filter_map(|line| line.strip_prefix("COPY --from=build "));
-    let programs: Vec<&str> = copied.filter_map(|line| line.split(' ').nth(1)).collect();
-    assert_eq!(programs, ["/usr/bin/tollgate", "/bin/ratelimit"]);
-    assert!(image.contains("distroless/cc-debian12:nonroot\n") && !image.contains("\nUSER"), "{image}");
     let of_envoy_gateway = Manifest(yaml::documents(include_str!("envoy_gateway.yaml")));
     assert_eq!(of_envoy_gateway.object("Service")["spec"]["ports"][1]["port"], 19001);
     for manifest in [of_envoy_gateway, Manifest::packaged("envoy-ai-gateway.yaml")] {
@@ -174,52 +200,37 @@ fn as_the_deployments_of_gateways_start_it_it_is_healthy_and_scraped() {
         assert_eq!(container["command"], json!(["/bin/ratelimit"]));
         assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/healthcheck");
         let variables = manifest.variables("Deployment");
-        let address = variables.iter().find(|(name, _)| *name == "PROMETHEUS_ADDR");
-        let address = address.map_or(":9090", |(_, address)| *address);
-        assert!(
-            container["ports"]
-                .as_array()
-                .expect("ports")
-                .iter()
-                .any(|port| port["name"] == "metrics" && address == format!(":{}", port["containerPort"]))
-        );
         let unknown = |name: &&str| !name.starts_with("TOLLGATE_") && !moves::has_row(name);
         let unknown: Vec<&str> = variables.iter().map(|(name, _)| *name).filter(unknown).collect();
         assert!(unknown.is_empty(), "no row for {unknown:?}");
-        let folder = Folder::new();
-        for name in ["bin", "ratelimit", "ratelimit/config"] {
-            fs::create_dir(folder.path(name)).expect("it is made");
-        }
-        folder.write("ratelimit/config/edge.yaml", "domain: edge\ndescriptors: []\n");
-        let program = folder.path("bin/ratelimit");
-        fs::copy(env!("CARGO_BIN_EXE_tollgate"), &program).expect("it is copied");
-        let (chain, key) = Certificate::new().write(&folder);
-        fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o755)).expect("its owner");
-        let others = ["CONFIG_", "REDIS_", "TOLLGATE_"];
-        let kept =
-            variables.into_iter().filter(|(name, _)| !others.iter().any(|each| name.starts_with(each)));
-        let mut command = Command::new(program);
-        command.current_dir("/").env_clear().envs(kept).envs([
-            ("RUNTIME_ROOT", &*folder.text("")),
-            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-            ("GRPC_SERVER_TLS_CERT", &chain),
-            ("GRPC_SERVER_TLS_KEY", &key),
-            ("PROMETHEUS_ADDR", "127.0.0.1:0"),
-        ]);
-        command.envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|name| (name, "0")));
-        if fs::metadata("/proc/self").expect("Linux").uid() == 0 {
-            command.uid(65534).gid(65534);
-        }
-        let service = Service::of(&mut command).unwrap_or_else(|error| panic!("{error}"));
+        let address = variables.iter().find(|(name, _)| *name == "PROMETHEUS_ADDR");
+        let metrics = container["ports"].as_array().and_then(|ports| ports.last()).expect("a port");
+        assert_eq!(
+            address.map_or(":9090", |(_, address)| *address),
+            format!(":{}", metrics["containerPort"])
+        );
+        let (service, _folder) = started_by_its_deployment(&manifest);
         assert_eq!(service.http(false, "GET", "/healthcheck", None)["status"], 200);
         let page = Connection::connect(service.scraped.expect("a listener")).get("/metrics");
         assert!(page.status == 200 && page.body.contains("ratelimit_service_"), "{page:?}");
     }
-    let settings = include_str!("../../README.md");
-    for row in ["| `PORT` |  | `8080` |", "| `GRPC_PORT` |  | `8081` |", "| `PROMETHEUS_ADDR` |  | `:9090` |"]
-    {
-        assert!(settings.contains(row), "{row}");
-    }
+}
+
+#[test]
+fn the_image_has_the_programs_and_the_ports_of_the_reference() {
+    let image = packaged("Containerfile");
+    let copied = image.lines().filter_map(|line| line.strip_prefix("COPY --from=build "));
+    let programs: Vec<&str> = copied.filter_map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!(programs, ["/usr/bin/tollgate", "/bin/ratelimit"]);
+    let last = image.lines().rfind(|line| line.starts_with("FROM ") || line.starts_with("USER "));
+    assert_eq!(last, Some("FROM gcr.io/distroless/cc-debian12:nonroot"));
+    let ports = image.lines().find_map(|line| line.strip_prefix("EXPOSE ")).expect("ports");
+    let of_settings = ["PORT", "GRPC_PORT", "PROMETHEUS_ADDR"].map(|name| {
+        let row = format!("| `{name}` |  | `");
+        let value = include_str!("../../README.md").split_once(&row).expect("a row").1.split('`').next();
+        value.expect("a default").trim_start_matches(':')
+    });
+    assert_eq!(ports.split(' ').collect::<Vec<_>>(), of_settings);
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn envoy(page: &str, filter: Value, rate_limits: Value, cluster: &str) -> Edge {
     Edge::start_on(service(page), |_| config)
 }
 
-/// Asserts that one request is refused after `burst` others. Beyond Envoy's deadline one would pass.
+/// Asserts that one request is refused after `burst` others. The deadline is for busy machines.
 fn assert_limits(edge: &Edge, burst: usize) {
     let statuses: Vec<u16> = (0..=burst).map(|_| edge.get("/", &[]).0).collect();
     assert_eq!(statuses[burst - 1..], [200, 429], "{statuses:?}");
