@@ -186,7 +186,10 @@ fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
     ]);
     command.envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|name| (name, "0")));
     if fs::metadata("/proc/self").expect("Linux").uid() == 0 {
-        command.uid(65534).gid(65534);
+        // One that the Deployment names, or any.
+        let user = manifest.container("Deployment")["securityContext"]["runAsUser"].as_u64();
+        let user = user.map_or(54_321, |user| user as u32);
+        command.uid(user).gid(user);
     }
     (Service::of(&mut command).unwrap_or_else(|error| panic!("{error}")), folder)
 }
