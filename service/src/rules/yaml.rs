@@ -24,7 +24,7 @@ const LONGEST_LINE: usize = 4 << 10;
 
 /// A node, and the spot of its first character.
 #[derive(Clone, Debug)]
-pub(super) struct Node<'t> {
+pub(crate) struct Node<'t> {
     pub(super) at: Spot,
     body: NodeBody<'t>,
 }
@@ -38,7 +38,7 @@ enum NodeBody<'t> {
 
 /// The content of a node.
 #[derive(Clone, Debug)]
-pub(super) enum Content<'t> {
+pub(crate) enum Content<'t> {
     /// Plain: neither in quotes nor tagged as a string, so it may stand for a number or a boolean.
     Scalar {
         text: Cow<'t, str>,
@@ -50,6 +50,11 @@ pub(super) enum Content<'t> {
 }
 
 impl<'t> Node<'t> {
+    /// Returns a node that is not of a text. The depth is the caller's to bound.
+    pub(crate) fn new(at: Spot, content: Content<'t>) -> Node<'t> {
+        Node { at, body: NodeBody::Here(content) }
+    }
+
     /// Returns the content, of the anchor if the node is an alias.
     pub(super) fn kind(&self) -> &Content<'t> {
         match &self.body {

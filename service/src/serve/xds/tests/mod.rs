@@ -1,0 +1,8 @@
+//! Tests of the client beside a control plane of the tests: in virtual time over pipes, and over
+//! sockets where these are the matter.
+
+mod control_plane;
+mod faults;
+mod load;
+mod sockets;
+mod updates;
