@@ -56,7 +56,7 @@ impl<'t> Node<'t> {
     }
 
     /// Returns the content, of the anchor if the node is an alias.
-    pub(super) fn kind(&self) -> &Content<'t> {
+    pub(crate) fn kind(&self) -> &Content<'t> {
         match &self.body {
             NodeBody::Here(kind) => kind,
             NodeBody::Anchored(node) => node.kind(),
@@ -73,30 +73,30 @@ impl<'t> Node<'t> {
     }
 
     /// Returns whether the node is this text.
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         matches!(self.kind(), Content::Scalar { text, .. } if text == name)
     }
 
     /// Returns whether the node is empty or one of the words for nothing.
-    pub(super) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         let null = |text: &str| matches!(text, "" | "~" | "null" | "Null" | "NULL");
         matches!(self.kind(), Content::Scalar { text, plain: true } if null(text))
     }
 }
 
 /// A text that was read: its first document, and the spot of a second one.
-pub(super) struct Document<'t> {
-    pub(super) root: Node<'t>,
+pub(crate) struct Document<'t> {
+    pub(crate) root: Node<'t>,
     pub(super) second: Option<Spot>,
     /// The plain scalars behind which ` #` begins a comment without a space of its own.
     pub(super) cut: HashSet<Spot>,
 }
 
 /// The spot and the text of a mistake.
-pub(super) type Mistake = (Spot, String);
+pub(crate) type Mistake = (Spot, String);
 
 /// Reads the first document of a text.
-pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
+pub(crate) fn read(text: &str) -> Result<Document<'_>, Mistake> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser::new_from_str(text);
     let mut reader =

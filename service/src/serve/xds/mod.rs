@@ -13,4 +13,4 @@ mod stream;
 pub(super) mod update;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

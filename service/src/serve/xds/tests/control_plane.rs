@@ -83,8 +83,10 @@ impl World {
         let entry =
             |(key, value): &(&str, &str)| DescriptorEntry { key: (*key).into(), value: (*value).into() };
         let entries = entries.iter().map(entry).collect();
-        let descriptors = vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }];
-        let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: hits };
+        let hits_addend = Some(hits.into());
+        let descriptors =
+            vec![RateLimitDescriptor { entries, hits_addend, ..RateLimitDescriptor::default() }];
+        let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
         let answer = self.service().ask(&request).await.expect("a decision");
         (answer.overall_code(), answer.statuses[0].limit_remaining)
     }

@@ -3,6 +3,7 @@
 
 mod control_plane;
 mod faults;
+pub(in crate::serve) mod from_yaml;
 mod load;
 mod sockets;
 mod updates;

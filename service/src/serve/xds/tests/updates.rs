@@ -265,8 +265,7 @@ fn a_wait_with_jitter_is_between_the_first_interval_and_the_grown_one() {
         let [first, most] = [10, 60].map(Duration::from_secs);
         let settings = BackOffSettings { first, most, factor, has_jitter: true };
         let mut back_off = BackOff::new(&settings);
-        (0..before).for_each(|_| drop(back_off.next()));
-        back_off.next()
+        (0..=before).map(|_| back_off.next()).last().unwrap()
     };
     for (factor, before, most) in [(0.5, 0, 15), (0.5, 9, 15), (2.0, 1, 20), (2.0, 2, 40), (2.0, 99, 60)] {
         let waits: Vec<Duration> = (0..50).map(|_| wait(factor, before)).collect();
