@@ -22,6 +22,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
+mod of_control_plane;
 mod rolling;
 
 use crate::client::{PATIENCE, Service};
@@ -50,10 +51,14 @@ impl Edge {
 
     /// Starts all three, and the service with options.
     fn start_with(options: &[&str], change: impl FnOnce(String) -> String) -> Edge {
+        Edge::of(Service::of_the_example(options), change)
+    }
+
+    /// Starts the others in front of a service.
+    fn of(service: Service, change: impl FnOnce(String) -> String) -> Edge {
         let runtime = Runtime::new().expect("a runtime");
         let permits = Arc::new(Semaphore::new(0));
         let upstream = runtime.block_on(serve(permits.clone()));
-        let service = Service::of_the_example(options);
         let folder = tempfile::tempdir().expect("a folder");
         let text = fs::read_to_string(example("envoy.yaml")).expect("the example");
         let mut text = change(text);
