@@ -1,5 +1,7 @@
-//! Connections of clients: from a listener to streams of requests, and the end of them all.
+//! Connections of clients: from a listener to streams of requests, and the end of them all. And
+//! connections to a server.
 
+pub mod connect;
 pub mod crowd;
 pub mod fields;
 pub mod files;

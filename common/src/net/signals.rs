@@ -23,7 +23,8 @@ impl Stops {
         Ok(Stops { interrupt: caught(SignalKind::interrupt())?, terminate: caught(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    /// Returns at the next signal.
+    pub async fn next(&mut self) {
         tokio::select! { _ = self.interrupt.recv() => (), _ = self.terminate.recv() => () }
     }
 

@@ -1,4 +1,4 @@
-//! TLS of clients, with certificates that can be replaced.
+//! TLS of clients, with certificates that can be replaced, and TLS to a server.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{Error, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
@@ -113,19 +113,43 @@ fn terms(files: &Certificate, clients: Option<&Clients>) -> Result<Handshakes, S
 
 /// Returns the verifier of clients by their authorities.
 fn verifier(clients: &Clients, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, String> {
-    let at = clients.authority.display();
-    let mut roots = RootCertStore::empty();
-    for certificate in read_pem::<CertificateDer<'_>>(&clients.authority, "certificate", "")? {
-        roots.add(certificate).map_err(|error| format!("the certificate in {at} is malformed: {error}"))?;
-    }
+    let roots = roots(&clients.authority)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
-    verifier.map_err(|error| format!("cannot use the certificates in {at}: {error}"))
+    verifier
+        .map_err(|error| format!("cannot use the certificates in {}: {error}", clients.authority.display()))
+}
+
+/// Reads the certificates of authorities.
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_pem::<CertificateDer<'_>>(path, "certificate", "")? {
+        let added = roots.add(certificate);
+        added.map_err(|error| format!("the certificate in {} is malformed: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// Reads both files of a certificate.
+fn own(files: &Certificate) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = read_pem(&files.chain, "certificate", "")?;
+    let mut keys: Vec<PrivateKeyDer<'_>> = read_pem(&files.key, "private key", "unencrypted ")?;
+    Ok((chain, keys.swap_remove(0)))
+}
+
+/// Returns the fault of a certificate or its key as a sentence.
+fn unusable(files: &Certificate, error: &Error) -> String {
+    let (chain, key) = (files.chain.display(), files.key.display());
+    match error {
+        Error::InconsistentKeys(_) => {
+            format!("the private key in {key} is not the one of the certificate in {chain}")
+        }
+        Error::InvalidCertificate(_) => format!("the certificate in {chain} is malformed: {error}"),
+        _ => format!("cannot use the private key in {key}: {error}"),
+    }
 }
 
 fn config(files: &Certificate, clients: Option<&Clients>) -> Result<Arc<ServerConfig>, String> {
-    let chain = read_pem(&files.chain, "certificate", "")?;
-    let mut keys: Vec<PrivateKeyDer<'_>> = read_pem(&files.key, "private key", "unencrypted ")?;
-    let key = keys.swap_remove(0);
+    let (chain, key) = own(files)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -134,18 +158,64 @@ fn config(files: &Certificate, clients: Option<&Clients>) -> Result<Arc<ServerCo
         Some(clients) => builder.with_client_cert_verifier(verifier(clients, provider)?),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-        let (chain, key) = (files.chain.display(), files.key.display());
-        match error {
-            Error::InconsistentKeys(_) => {
-                format!("the private key in {key} is not the one of the certificate in {chain}")
-            }
-            Error::InvalidCertificate(_) => format!("the certificate in {chain} is malformed: {error}"),
-            _ => format!("cannot use the private key in {key}: {error}"),
-        }
-    })?;
+    let config = builder.with_single_cert(chain, key);
+    let mut config = config.map_err(|error| unusable(files, &error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// The files of the authorities of servers that a system has, where the first one that is there
+/// holds.
+const OF_SYSTEM: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The side of a client, as PEM files, and the name that the server's certificate has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerTrust {
+    /// The certificates of the server's authorities. Without a path those of the system are taken.
+    pub authority: PathBuf,
+    /// The certificate of this client; it has none without paths.
+    pub own: Certificate,
+    pub name: String,
+}
+
+impl ServerTrust {
+    /// Reads all files, and returns the client's side for HTTP/2. The error is one sentence that
+    /// names the file and its fault.
+    pub(super) fn read(&self) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
+        let name = ServerName::try_from(self.name.clone());
+        let name = name.map_err(|_| format!("{:?} is no name of a certificate", self.name))?;
+        let roots =
+            if self.authority.as_os_str().is_empty() { of_system()? } else { roots(&self.authority)? };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("cannot set up TLS: {error}"))?
+            .with_root_certificates(roots);
+        let mut config = if self.own.chain.as_os_str().is_empty() {
+            builder.with_no_client_auth()
+        } else {
+            let (chain, key) = own(&self.own)?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| unusable(&self.own, &error))?
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok((Arc::new(config), name))
+    }
+}
+
+/// Reads the authorities of the system. Those of a kind that is not known are passed over.
+fn of_system() -> Result<RootCertStore, String> {
+    let is_there = |path: &&&str| Path::new(path).exists();
+    let path = OF_SYSTEM.iter().find(is_there).ok_or_else(|| {
+        format!("no certificate of an authority is named, and the system has no {}", OF_SYSTEM.join(", "))
+    })?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(read_pem::<CertificateDer<'_>>(Path::new(path), "certificate", "")?);
+    Ok(roots)
 }
 
 /// Reads the items of a PEM file, of which there is one at least. Items with another `form` are

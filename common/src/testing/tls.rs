@@ -91,12 +91,17 @@ impl Certificate {
         CertificateDer::from_pem_slice(self.chain.as_bytes()).expect("it was written here")
     }
 
+    /// Returns the certificate and its key.
+    pub fn der_with_key(&self) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        (self.der(), PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("it was written here"))
+    }
+
     /// Returns the server's side of TLS, which takes one of these protocols.
     pub fn server(&self, protocols: &[&str]) -> Arc<ServerConfig> {
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("it was written here");
+        let (chain, key) = self.der_with_key();
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let config = config.with_safe_default_protocol_versions().expect("the provider has them");
-        let config = config.with_no_client_auth().with_single_cert(vec![self.der()], key);
+        let config = config.with_no_client_auth().with_single_cert(vec![chain], key);
         let mut config = config.expect("they belong together");
         config.alpn_protocols = as_bytes(protocols);
         Arc::new(config)

@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A spot in a text: its line and its column, both from 1 on.
+///
+/// A document that is no text has its descriptors in place of lines, in the order in which they are
+/// written with each before those below it. The column is 0 then, and the line of the whole is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Spot {
-    pub(super) line: u32,
-    pub(super) column: u32,
+pub(crate) struct Spot {
+    pub(crate) line: u32,
+    pub(crate) column: u32,
 }
 
 /// A spot in a file.
@@ -18,9 +21,16 @@ pub struct FileSpot {
     pub column: u32,
 }
 
+/// The alternate form has no column.
 impl fmt::Display for FileSpot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        let FileSpot { file, line, column } = self;
+        match (line, column) {
+            (0, 0) => f.write_str(file),
+            (number, 0) => write!(f, "{file}, descriptor {number}"),
+            _ if f.alternate() => write!(f, "{file}:{line}"),
+            _ => write!(f, "{file}:{line}:{column}"),
+        }
     }
 }
 

@@ -179,14 +179,11 @@ fn reason(level: &Level, entries: &Entries<'_>, way: &[&Rule]) -> Vec<String> {
     }
     let what = match way.last().filter(|_| way.len() == entries.len()) {
         Some(Rule { at, below: None, .. }) => {
-            return vec![format!(
-                "no limit. The rule at {}:{} has none, so it exempts its value.",
-                at.file, at.line
-            )];
+            return vec![format!("no limit. The rule at {at:#} has none, so it exempts its value.")];
         }
         Some(Rule { at, below: Some(below), .. }) => {
             let keys = below.names().join(" or ");
-            format!("The rule at {}:{} has none; one below it needs an entry more, {keys}.", at.file, at.line)
+            format!("The rule at {at:#} has none; one below it needs an entry more, {keys}.")
         }
         None => "No rule matches each entry.".to_owned(),
     };
@@ -196,7 +193,7 @@ fn reason(level: &Level, entries: &Entries<'_>, way: &[&Rule]) -> Vec<String> {
 }
 
 fn line(limit: &RuleLimit) -> String {
-    format!("{}:{}", limit.at.file, limit.at.line)
+    format!("{:#}", limit.at)
 }
 
 /// Returns a line about another descriptor, or another way, that has a limit.
@@ -222,12 +219,7 @@ fn remedy(level: &Level, entries: &Entries<'_>) -> Option<String> {
     let below = |rule: &Rule| {
         let limit = any_way(rule.below.as_ref()?, entries)?;
         let (at, of) = (&rule.at, written(entries));
-        Some(format!(
-            "The rule at {} has one for {of} behind an entry of {}:{}.",
-            line(limit),
-            at.file,
-            at.line
-        ))
+        Some(format!("The rule at {} has one for {of} behind an entry of {at:#}.", line(limit)))
     };
     (0..entries.len()).find_map(without).or_else(|| level.each().find_map(below))
 }

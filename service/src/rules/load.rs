@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use tollgate::{AnyRule, InvalidRule, Quota};
 
+use super::descent::{Descent, LevelStep};
 use super::error::{FileSpot, Finding, Spot, meant};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
-use super::tree::{
-    Amount, Domain, Level, MAX_LEVELS, ReplacedPart, Rule, RuleLimit, Rules, StatisticsName, Unit,
-};
+use super::tree::{Amount, Domain, Level, MAX_LEVELS, Rule, RuleLimit, Rules, Unit};
 use super::warnings;
 use super::yaml::{self, Node};
 
@@ -66,10 +65,29 @@ pub fn load(files: &[(String, String)], options: LoadOptions) -> Result<Rules, V
 
 /// Returns the rules of files with all errors and warnings, each in the order of the files.
 pub fn load_all(files: &[(String, String)], options: LoadOptions) -> Loaded {
-    let mut loaded = read(files, options);
+    with_doubts(read(files, options), &order_of(files))
+}
+
+/// Returns the same of documents that are in no file, each with its name.
+pub(crate) fn load_documents<'t>(
+    documents: impl Iterator<Item = (&'t str, Node<'t>)>,
+    options: LoadOptions,
+) -> Loaded {
+    let mut loader = Loader { options, ..Loader::default() };
+    let mut order = HashMap::new();
+    for (name, root) in documents {
+        order.insert(name, order.len());
+        loader.report.file = name.into();
+        loader.document(root);
+    }
+    with_doubts(loader.loaded(&order), &order)
+}
+
+/// Adds the warnings of rules without an error.
+fn with_doubts(mut loaded: Loaded, order: &HashMap<&str, usize>) -> Loaded {
     if loaded.errors.is_empty() {
         warnings::of(&loaded.rules, &mut loaded.warnings);
-        sort(&mut loaded.warnings, files);
+        sort(&mut loaded.warnings, order);
     }
     loaded
 }
@@ -80,15 +98,16 @@ fn read(files: &[(String, String)], options: LoadOptions) -> Loaded {
         loader.report.file = path.as_str().into();
         loader.file(text);
     }
-    let Loader { rules, report: Report { mut errors, mut warnings, mut notes, .. }, .. } = loader;
-    [&mut errors, &mut warnings, &mut notes].into_iter().for_each(|findings| sort(findings, files));
-    Loaded { rules, errors, warnings, notes }
+    loader.loaded(&order_of(files))
+}
+
+/// Returns the place of each file among all.
+fn order_of(files: &[(String, String)]) -> HashMap<&str, usize> {
+    files.iter().enumerate().map(|(index, (path, _))| (&**path, index)).collect()
 }
 
 /// Sorts findings by their spots. A node with aliases is read at each of them, and told once.
-fn sort(findings: &mut Vec<Finding>, files: &[(String, String)]) {
-    let order: HashMap<&str, usize> =
-        files.iter().enumerate().map(|(index, (path, _))| (&**path, index)).collect();
+fn sort(findings: &mut Vec<Finding>, order: &HashMap<&str, usize>) {
     findings
         .sort_by_cached_key(|found| (order.get(&*found.at.file).copied(), found.at.line, found.at.column));
     findings.dedup();
@@ -104,8 +123,15 @@ struct Loader {
 }
 
 impl Loader {
+    /// Returns the rules, and all findings in order.
+    fn loaded(self, order: &HashMap<&str, usize>) -> Loaded {
+        let Loader { rules, report: Report { mut errors, mut warnings, mut notes, .. }, .. } = self;
+        [&mut errors, &mut warnings, &mut notes].into_iter().for_each(|findings| sort(findings, order));
+        Loaded { rules, errors, warnings, notes }
+    }
+
     fn file(&mut self, text: &str) {
-        let mut document = match yaml::read(text) {
+        let document = match yaml::read(text) {
             Ok(document) => document,
             Err((at, what)) => return self.report.error(at, format!("error loading config file: {what}")),
         };
@@ -113,9 +139,13 @@ impl Loader {
             self.report.warn(at, "a second document in a file is not read".to_owned());
         }
         self.report.cut = document.cut;
+        self.document(document.root);
+    }
+
+    fn document(&mut self, mut root: Node<'_>) {
         // Each of them is dropped once it is read, so rules take the memory of nodes.
-        let own = document.root.take_list("descriptors");
-        let Some(root) = Fields::of(&document.root, &ROOT, &mut self.report) else { return };
+        let own = root.take_list("descriptors");
+        let Some(root) = Fields::of(&root, &ROOT, &mut self.report) else { return };
         let name = root.text("domain", &mut self.report);
         if name.is_empty() {
             let what = "config file cannot have empty domain; its first line is domain: NAME".to_owned();
@@ -331,76 +361,6 @@ fn replaced_names(fields: &Fields<'_, '_>, own: &str, report: &mut Report) -> Bo
         names.push(name.into());
     }
     names.into()
-}
-
-/// The levels from the domain to the descriptor that is read.
-#[derive(Default)]
-struct Descent {
-    /// The domain, and the key and the value of each level.
-    text: String,
-    steps: Vec<LevelStep>,
-}
-
-/// A level: its part of the text, and its entries in requests.
-struct LevelStep {
-    start: usize,
-    /// The length of the key, which a `_` divides from a value.
-    key: usize,
-    /// It has a value, and no star in the value or the key.
-    exact: bool,
-    shares: bool,
-    by_value: bool,
-}
-
-impl LevelStep {
-    /// Returns whether the level adds one entry to the keys of counts.
-    fn is_fixed(&self) -> bool {
-        self.exact || self.shares
-    }
-}
-
-impl Descent {
-    fn push(&mut self, key: &str, value: &str, shares: bool, by_value: bool) {
-        self.text.push('.');
-        let start = self.text.len();
-        self.text.push_str(key);
-        if !value.is_empty() {
-            self.text.push('_');
-            self.text.push_str(value);
-        }
-        let exact = !value.is_empty() && !self.text[start..].contains('*');
-        self.steps.push(LevelStep { start, key: key.len(), exact, shares, by_value });
-    }
-
-    /// Returns each step with the end of its part.
-    fn ends(&self) -> impl Iterator<Item = (&LevelStep, usize)> {
-        let ends = self.steps.iter().skip(1).map(|next| next.start - 1).chain([self.text.len()]);
-        self.steps.iter().zip(ends)
-    }
-
-    fn shared(&self) -> Box<[Option<Box<str>>]> {
-        if !self.steps.iter().any(|step| step.shares) {
-            return Box::default();
-        }
-        let pattern = |step: &LevelStep, end| {
-            let (key, value) = self.text[step.start..end].split_at(step.key);
-            // A byte that divides `(a, b_c*)` from `(a_b, c*)`, which have counts of their own.
-            format!("{key}{}", value.replacen('_', "\0", 1)).into()
-        };
-        self.ends().map(|(step, end)| step.shares.then(|| pattern(step, end))).collect()
-    }
-
-    fn statistics(&self, detailed: bool) -> StatisticsName {
-        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let in_request = |step: &LevelStep| (detailed || step.by_value) && !step.is_fixed();
-        let levels = self.ends().enumerate().filter(|(_, (step, _))| in_request(step));
-        let replaced = levels.map(|(level, (step, end))| ReplacedPart {
-            level: number(level),
-            start: number(step.start),
-            end: number(end),
-        });
-        StatisticsName { text: self.text.as_str().into(), replaced: replaced.collect() }
-    }
 }
 
 /// Returns the error of a rule that has the key and the value of another one.

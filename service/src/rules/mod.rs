@@ -2,8 +2,9 @@
 //!
 //! `yaml` reads a text, `load` checks it and builds the `tree`, whose wildcards are a `pattern`
 //! each. `warnings` finds rules that are valid and have no effect. Nothing here opens a file or
-//! reads a clock: the caller hands in paths and texts.
+//! reads a clock: the caller hands in paths and texts, or nodes that no text has.
 
+mod descent;
 mod doubts;
 pub mod error;
 pub(crate) mod explain;
@@ -13,7 +14,7 @@ mod metadata;
 mod pattern;
 pub mod tree;
 mod warnings;
-mod yaml;
+pub(crate) mod yaml;
 
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ const LONGEST_LINE: usize = 4 << 10;
 
 /// A node, and the spot of its first character.
 #[derive(Clone, Debug)]
-pub(super) struct Node<'t> {
+pub(crate) struct Node<'t> {
     pub(super) at: Spot,
     body: NodeBody<'t>,
 }
@@ -38,7 +38,7 @@ enum NodeBody<'t> {
 
 /// The content of a node.
 #[derive(Clone, Debug)]
-pub(super) enum Content<'t> {
+pub(crate) enum Content<'t> {
     /// Plain: neither in quotes nor tagged as a string, so it may stand for a number or a boolean.
     Scalar {
         text: Cow<'t, str>,
@@ -50,8 +50,13 @@ pub(super) enum Content<'t> {
 }
 
 impl<'t> Node<'t> {
+    /// Returns a node that is not of a text. The depth is the caller's to bound.
+    pub(crate) fn new(at: Spot, content: Content<'t>) -> Node<'t> {
+        Node { at, body: NodeBody::Here(content) }
+    }
+
     /// Returns the content, of the anchor if the node is an alias.
-    pub(super) fn kind(&self) -> &Content<'t> {
+    pub(crate) fn kind(&self) -> &Content<'t> {
         match &self.body {
             NodeBody::Here(kind) => kind,
             NodeBody::Anchored(node) => node.kind(),
@@ -68,30 +73,30 @@ impl<'t> Node<'t> {
     }
 
     /// Returns whether the node is this text.
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         matches!(self.kind(), Content::Scalar { text, .. } if text == name)
     }
 
     /// Returns whether the node is empty or one of the words for nothing.
-    pub(super) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         let null = |text: &str| matches!(text, "" | "~" | "null" | "Null" | "NULL");
         matches!(self.kind(), Content::Scalar { text, plain: true } if null(text))
     }
 }
 
 /// A text that was read: its first document, and the spot of a second one.
-pub(super) struct Document<'t> {
-    pub(super) root: Node<'t>,
+pub(crate) struct Document<'t> {
+    pub(crate) root: Node<'t>,
     pub(super) second: Option<Spot>,
     /// The plain scalars behind which ` #` begins a comment without a space of its own.
     pub(super) cut: HashSet<Spot>,
 }
 
 /// The spot and the text of a mistake.
-pub(super) type Mistake = (Spot, String);
+pub(crate) type Mistake = (Spot, String);
 
 /// Reads the first document of a text.
-pub(super) fn read(text: &str) -> Result<Document<'_>, Mistake> {
+pub(crate) fn read(text: &str) -> Result<Document<'_>, Mistake> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser::new_from_str(text);
     let mut reader =

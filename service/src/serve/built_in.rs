@@ -14,11 +14,13 @@ descriptors:
   rate_limit: {unit: minute, requests_per_unit: 5}
 ";
 
-/// Returns whether the built-in limits are served: neither a path nor a file of settings nor a
-/// variable of the configuration is given, and the folder of the variables' defaults is not there.
+/// Returns whether the built-in limits are served: neither a path nor a control plane nor a file of
+/// settings nor a variable of the configuration is given, and the folder of the variables' defaults
+/// is not there.
 pub(super) fn is_served(options: &ServeOptions, settings: &ServeSettings, has_variable: bool) -> bool {
     let waits = settings.needs_domain || settings.starts_without;
     options.paths.is_empty()
+        && !settings.xds.is_used
         && options.config.is_none()
         && !has_variable
         && !waits

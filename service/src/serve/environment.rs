@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 /// Variables that ask for a part that is not there: other systems rely on it, so the start fails.
 const REFUSED: &[(&str, &str, &str)] = &[
-    ("CONFIG_TYPE", "GRPC_XDS_SOTW", "configurations come from files only"),
     ("BACKEND_TYPE", "memcache", "there is no store in memcached: REDIS_URL and --store name one"),
     ("USE_DOG_STATSD", "true", "there is no DogStatsD: /metrics has the counters for Prometheus"),
 ];
 
+/// Variables of a control plane.
+const OF_PLANE: &[&str] = &["CONFIG_GRPC_XDS_*", "XDS_CLIENT_*"];
+
 /// Variables without an effect.
 const UNUSED: &[&str] = &[
-    // Without `CONFIG_TYPE=GRPC_XDS_SOTW` the reference does not read them either.
-    "CONFIG_GRPC_XDS_*",
-    "XDS_CLIENT_*",
     "USE_DOG_STATSD_MOGRIFIERS",
     "DOG_STATSD_MOGRIFIER*",
     "USE_STATSD",
@@ -45,6 +44,7 @@ pub(super) fn of_runtime(environment: &BTreeMap<String, String>) -> impl Iterato
 pub(super) fn check(
     environment: &BTreeMap<String, String>,
     has_store: bool,
+    has_plane: bool,
     notes: &[String],
 ) -> Result<Vec<String>, String> {
     let given = || environment.iter().filter(|(_, value)| !value.is_empty());
@@ -58,7 +58,8 @@ pub(super) fn check(
     let among = |list: &[&str], name: &str| list.iter().any(|pattern| matches(pattern, name));
     let is_on = |name: &&str, value: &str| !(*name == "USE_STATSD" && value.eq_ignore_ascii_case("false"));
     let unused = given().map(|(name, value)| (name.as_str(), value));
-    let unused = unused.filter(|(name, value)| among(UNUSED, name) && is_on(name, value));
+    let is_unused = |name: &str| among(UNUSED, name) || !has_plane && among(OF_PLANE, name);
+    let unused = unused.filter(|(name, value)| is_unused(name) && is_on(name, value));
     let unused: Vec<&str> = unused.map(|(name, _)| name).collect();
     let is_memory =
         environment.get("TOLLGATE_STORE").is_some_and(|store| ["memory", "none"].contains(&&**store));

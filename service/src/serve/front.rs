@@ -1,7 +1,6 @@
 //! The connections of clients: of gRPC, of HTTP and of Prometheus, on the listener of the proxy.
 
 use std::convert::Infallible;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,6 +17,7 @@ use tokio::time::{interval, sleep, timeout};
 use tollgate_http::ClientIp;
 use tonic::body::Body;
 
+use super::jitter::between;
 use super::state::Service;
 use super::{grpc, http};
 use tollgate_common::net::crowd::{Activity, Member, Owner};
@@ -158,8 +158,7 @@ impl Front {
 
 /// Returns a time within a tenth of it, so that connections of one moment do not end at one moment.
 fn around(time: Duration) -> Duration {
-    let part = RandomState::new().hash_one(0) as u32;
-    time.mul_f64(0.9 + 0.2 * f64::from(part) / f64::from(u32::MAX))
+    between(time.mul_f64(0.9), time.mul_f64(1.1))
 }
 
 impl Answer for Front {

@@ -24,6 +24,9 @@ pub(super) fn metrics(service: &Service) -> String {
     if let Some(shared) = &service.shared {
         text.push_str(&shared.prometheus());
     }
+    if let Some(plane) = &service.control_plane {
+        text.push_str(&plane.prometheus());
+    }
     let files = &service.in_force().files;
     let origin = service.origin;
     for (name, number) in [
@@ -139,11 +142,21 @@ fn request(domain: &str, descriptors: &[Vec<(String, String)>]) -> RateLimitRequ
     RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 }
 }
 
-/// Returns a line for each limit, in the form of envoyproxy/ratelimit.
+/// Returns a line for each limit, in the form of envoyproxy/ratelimit. The rules of a control plane
+/// have a line before them.
 pub(super) fn rules(service: &Service) -> String {
     let in_force = service.in_force();
+    let of_plane = service.control_plane.iter().map(|plane| {
+        let server = &plane.settings.server;
+        let version = match &in_force.loaded {
+            Some(_) => format!("version {:?}", in_force.version),
+            None => "no version yet".to_owned(),
+        };
+        let away = if plane.status().is_connected { "" } else { ", which is away" };
+        format!("# {version} of the control plane {server}{away}\n")
+    });
     let limits = in_force.loaded.iter().flat_map(|loaded| loaded.rules.limits());
-    limits.map(|limit| line(limit)).collect()
+    of_plane.chain(limits.map(|limit| line(limit))).collect()
 }
 
 fn line(limit: &RuleLimit) -> String {

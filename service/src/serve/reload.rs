@@ -1,21 +1,23 @@
 //! The configuration: read at the start, when its files change, and when it is asked for.
 //!
 //! The paths are listed four times a second, through symlinks. A change is read once the listing is
-//! the same twice, so that a file that is being written is not read. It holds as a whole or not at
-//! all.
+//! the same twice, so that a file that is being written is not read. The rules of a control plane
+//! are put in force as they come. A configuration holds as a whole or not at all.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::built_in;
 use super::environment;
+use super::loaded::LoadedRules;
 use super::options::ServeOptions;
 use super::settings::ServeSettings;
 use super::sources;
 use super::state::{Configured, Files, Service};
+use super::xds::update::Update;
 use crate::files::{Listing, read};
 use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
 use tollgate_common::log::LogHandle;
@@ -31,8 +33,25 @@ pub(crate) struct Source {
     pub(super) service: Arc<Service>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) log: LogHandle,
-    /// The listing that was read last.
-    read: Mutex<Listing>,
+    read: Mutex<Read>,
+}
+
+/// The part of the source that was read last.
+#[derive(Default)]
+struct Read {
+    listing: Listing,
+    /// The rules of the control plane. A reload keeps them.
+    update: Option<Update>,
+}
+
+/// Settings and rules that are in force together, or not at all.
+struct Fresh {
+    settings: ServeSettings,
+    files: Files,
+    /// `None` before the first update of a control plane.
+    loaded: Option<Loaded>,
+    version: String,
+    tls: Option<Tls>,
 }
 
 impl Source {
@@ -48,51 +67,108 @@ impl Source {
 
     /// Reads everything again, and logs the outcome. An error changes nothing.
     pub(crate) fn reload(&self) -> Result<(), String> {
-        let outcome = self.load();
-        match &outcome {
-            Ok(()) => tracing::info!("Successfully loaded new configuration"),
-            Err(why) => tracing::error!("Error loading new configuration from runtime: {why}"),
-        }
-        outcome
+        logged(self.load())
     }
 
     /// Reads everything, and counts the outcome. An error changes nothing.
     pub(super) fn load(&self) -> Result<(), String> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read();
         // What is wrong is not read again before it changes.
-        *read = listing(&self.service.in_force().settings);
-        let (outcome, statistics) = (self.take(), &self.service.counts.statistics);
+        read.listing = listing(&self.service.in_force().settings);
+        read.listing = self.counted(self.take(read.update.as_ref()))?;
+        Ok(())
+    }
+
+    /// Puts an update of the control plane in force under the present settings, counts the outcome
+    /// and logs it. An error changes nothing, and neither does an update that is in force.
+    pub(super) fn load_update(&self, update: Update) -> Result<(), String> {
+        let mut read = self.read();
+        if read.update.as_ref().is_some_and(|before| before.is_same(&update)) {
+            return Ok(());
+        }
+        logged(self.counted(self.take_update(&update)))?;
+        read.update = Some(update);
+        Ok(())
+    }
+
+    fn read(&self) -> MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counted<T>(&self, outcome: Result<T, String>) -> Result<T, String> {
+        let statistics = &self.service.counts.statistics;
         match &outcome {
             Ok(_) => statistics.config_loaded(),
             Err(_) => statistics.config_refused(),
         }
-        *read = outcome?;
-        Ok(())
+        outcome
     }
 
     /// Puts everything in force as it is read, and returns its listing.
-    fn take(&self) -> Result<Listing, String> {
+    fn take(&self, update: Option<&Update>) -> Result<Listing, String> {
         let settings = sources::load(&self.options, &self.environment)?;
-        let others: Vec<_> = settings.other_files().collect();
-        let (listing, files) = if self.options.is_built_in {
-            let text = (built_in::NAME.to_owned(), built_in::LIMITS.to_owned());
-            (Listing::of(&[], others), vec![text])
-        } else {
-            read(&settings.paths, &others).map_err(|why| self.with_variables(why))?
-        };
-        let options = LoadOptions { merge_domains: settings.merges_domains };
-        let Loaded { rules, errors, warnings, .. } = load_all(&files, options);
-        if !errors.is_empty() {
-            return Err(few(errors.iter(), MOST_TOLD, "\n"));
+        let has_plane = self.service.control_plane.is_some();
+        if settings.xds.is_used != has_plane {
+            return Err("a change from files to a control plane, or back, needs a restart".to_owned());
         }
+        let others: Vec<_> = settings.other_files().collect();
+        let options = LoadOptions { merge_domains: settings.merges_domains };
+        let (listing, loaded) = if has_plane {
+            (Listing::of(&[], others), update.map(|update| update.load(options)).transpose()?)
+        } else if self.options.is_built_in {
+            let text = (built_in::NAME.to_owned(), built_in::LIMITS.to_owned());
+            (Listing::of(&[], others), Some(load_all(&[text], options)))
+        } else {
+            let read = read(&settings.paths, &others).map_err(|why| self.with_variables(why));
+            let (listing, files) = read?;
+            (listing, Some(load_all(&files, options)))
+        };
         let tls = match (&self.tls, settings.tls()) {
-            (Some(tls), Some((files, clients))) => Some((tls, Tls::read_for(&files, clients.as_ref())?)),
+            (Some(_), Some((files, clients))) => Some(Tls::read_for(&files, clients.as_ref())?),
             _ => None,
         };
+        let files = Files { read: listing.files.len(), unread: listing.unread.clone() };
+        let version = update.map(Update::version).unwrap_or_default().to_owned();
         let before = self.service.in_force();
-        let lost = before.loaded.as_ref().map_or(Vec::new(), |loaded| loaded.rules.lost(&rules));
-        self.service.check_shared(&rules)?;
-        let loaded = self.service.counts.load(rules)?;
+        self.put(Fresh { settings, files, loaded, version, tls })?;
+        if listing.unread != before.files.unread
+            && let Some(told) = listing.told_unread()
+        {
+            tracing::warn!("{told}");
+        }
+        Ok(listing)
+    }
+
+    /// Puts an update in force. A fault of the files of settings is none of it, so they are not
+    /// read.
+    fn take_update(&self, update: &Update) -> Result<(), String> {
+        let settings = self.service.in_force().settings.clone();
+        let loaded = update.load(LoadOptions { merge_domains: settings.merges_domains })?;
+        let is_empty = loaded.rules.is_empty() && loaded.errors.is_empty();
+        let (files, version) = (Files::default(), update.version().to_owned());
+        self.put(Fresh { settings, files, loaded: Some(loaded), version, tls: None })?;
+        if is_empty {
+            tracing::warn!("the control plane has sent no configuration, so nothing is limited");
+        }
+        Ok(())
+    }
+
+    /// Puts settings and rules in force, or neither.
+    fn put(&self, Fresh { settings, files, loaded, version, tls }: Fresh) -> Result<(), String> {
+        let before = self.service.in_force();
+        let (mut warnings, mut lost, mut rules) = (Vec::new(), Vec::new(), None);
+        if let Some(loaded) = loaded {
+            if !loaded.errors.is_empty() {
+                return Err(few(loaded.errors.iter(), MOST_TOLD, "\n"));
+            }
+            let gone = |before: &LoadedRules| {
+                before.rules.lost(&loaded.rules).into_iter().map(str::to_owned).collect()
+            };
+            lost = before.loaded.as_ref().map_or(Vec::new(), gone);
+            warnings = loaded.warnings;
+            self.service.check_shared(&loaded.rules)?;
+            rules = Some(self.service.counts.load(loaded.rules)?);
+        }
         // Nothing fails from here on.
         if !warnings.is_empty() {
             tracing::warn!("{}", few(warnings.iter(), MOST_TOLD, "\n"));
@@ -104,18 +180,12 @@ impl Source {
         if !waiting.is_empty() {
             tracing::warn!("changes that need a restart: {}", waiting.join(", "));
         }
-        let files = Files { read: listing.files.len(), unread: listing.unread.clone() };
-        if files.unread != before.files.unread
-            && let Some(told) = listing.told_unread()
-        {
-            tracing::warn!("{told}");
-        }
-        if let Some((tls, by)) = tls {
+        if let (Some(tls), Some(by)) = (&self.tls, tls) {
             tls.replace(by);
         }
         self.log.set_format(settings.log_json);
-        self.service.set(Configured { settings, files, loaded: Some(loaded) });
-        Ok(listing)
+        self.service.set(Configured { settings, files, loaded: rules, version });
+        Ok(())
     }
 
     /// Adds the variables that a path came from to an error about it.
@@ -154,10 +224,19 @@ impl Looks {
     /// same as at the look before.
     pub(super) fn is_settled(&mut self, source: &Source) -> bool {
         let now = listing(&source.service.in_force().settings);
-        let is_read = *source.read.lock().unwrap_or_else(PoisonError::into_inner) == now;
+        let is_read = source.read().listing == now;
         let before = std::mem::replace(&mut self.0, now);
         !is_read && before == self.0
     }
+}
+
+/// Logs the outcome of a load, in the words of envoyproxy/ratelimit.
+fn logged(outcome: Result<(), String>) -> Result<(), String> {
+    match &outcome {
+        Ok(()) => tracing::info!("Successfully loaded new configuration"),
+        Err(why) => tracing::error!("Error loading new configuration from runtime: {why}"),
+    }
+    outcome
 }
 
 fn listing(settings: &ServeSettings) -> Listing {

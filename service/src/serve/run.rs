@@ -19,6 +19,8 @@ use super::settings::ServeSettings;
 use super::shared::{SharedCounts, bound_of_known};
 use super::sources;
 use super::state::{Condition, Service};
+use super::xds::client::follow;
+use super::xds::plane::ControlPlane;
 use crate::files::Listing;
 use tollgate_common::admin;
 use tollgate_common::log::LogHandle;
@@ -43,7 +45,7 @@ const OWN_FILES: usize = 64 + admin::SOCKETS;
 pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     // The signals are caught before the first line is printed: its reader may send a signal at
     // once.
-    let (stops, hangups) = (Stops::caught()?, caught(SignalKind::hangup())?);
+    let (mut stops, hangups) = (Stops::caught()?, caught(SignalKind::hangup())?);
     let environment = sources::environment_of_process();
     let mut settings = sources::load(&options, &environment)?;
     let has_variable = environment::of_runtime(&environment).next().is_some();
@@ -52,7 +54,15 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
         settings = sources::load(&options, &environment)?;
     }
     let is_built_in = options.is_built_in;
-    let warnings = environment::check(&environment, settings.store.url.is_some(), &settings.store.notes)?;
+    let has_plane = settings.xds.is_used;
+    if let (true, Some(path)) = (has_plane, options.paths.first()) {
+        let (path, server) = (path.display(), &settings.xds.server);
+        return Err(format!(
+            "the rules are those of {path} or of the control plane {server}, and not of both"
+        ));
+    }
+    let has_store = settings.store.url.is_some();
+    let warnings = environment::check(&environment, has_store, has_plane, &settings.store.notes)?;
     let log = LogHandle::start(settings.log_json, settings.log_level);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let tls = settings.tls().map(|(files, clients)| Tls::read_for(&files, clients.as_ref()));
@@ -66,11 +76,21 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
         shared.warm().await;
         service.shared = Some(shared);
     }
+    service.control_plane = has_plane.then(|| Arc::new(ControlPlane::new(settings.xds.clone())));
     let service = Arc::new(service);
     let source = Arc::new(Source::new(options, environment, service.clone(), tls.clone(), log));
     // A service that is healthy only with a domain shows that there is no file.
     let waits = settings.needs_domain && Listing::of(&settings.paths, []).files.is_empty();
-    if settings.starts_without || waits {
+    if let Some(plane) = &service.control_plane {
+        tokio::spawn(follow(source.clone(), plane.clone()));
+        if !settings.starts_without {
+            tracing::info!("waiting for the first configuration of {}", plane.settings.server);
+            tokio::select! {
+                () = plane.until(|status| status.accepted > 0) => (),
+                () = stops.next() => return Ok(true),
+            }
+        }
+    } else if settings.starts_without || waits {
         // The outcome is logged.
         let _ = source.reload();
     } else {

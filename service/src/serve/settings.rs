@@ -1,7 +1,7 @@
 //! The settings of the service, all of them rows of one table.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use tracing::Level;
 use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
+use super::setting_values::{age, host, labels, lease, name, port, tcp};
 use super::shared::settings::{Layout, StoreSettings, StoreUrl};
-use super::statistics::{OWN_LABELS, quoted};
 use super::status::HeaderNames;
+use super::xds::settings::{XDS_SETTINGS, XdsSettings};
 use tollgate_common::net::tls::{Certificate, Clients};
 use tollgate_common::settings;
 use tollgate_common::settings::options::Table;
@@ -22,9 +23,6 @@ use tollgate_common::settings::table::Set::{Joined, One, Secret};
 use tollgate_common::settings::table::Value::Usual;
 use tollgate_common::settings::table::{Setting, apply, defaults};
 use tollgate_common::settings::values::{Address, DAY, address, choice, number, switch, time};
-
-/// A hundred years.
-const NEVER: Duration = DAY.saturating_mul(36_525);
 
 /// The levels of the log, in the spellings of envoyproxy/ratelimit.
 const LEVELS: [(&str, Level); 8] = [
@@ -57,6 +55,8 @@ pub(crate) struct ServeSettings {
     /// The file in which the counts outlive the process.
     pub(crate) state: Option<PathBuf>,
     pub(crate) state_interval: Duration,
+    /// The control plane of the rules.
+    pub(crate) xds: XdsSettings,
     /// The store of the counts. It says whether, and with which layout, a source named it.
     pub(crate) store: StoreSettings,
     pub(super) names_store: bool,
@@ -110,6 +110,7 @@ impl ServeSettings {
             max_keys: 0,
             state: None,
             state_interval: Duration::ZERO,
+            xds: XdsSettings::default(),
             store: StoreSettings::default(),
             names_store: false,
             names_layout: false,
@@ -138,7 +139,7 @@ impl ServeSettings {
             has_no_stats: false,
             checks: Arc::default(),
         };
-        let mistakes = apply(&mut to, SETTINGS, &[&defaults(SETTINGS)]);
+        let mistakes = apply(&mut to, ServeTable::settings(), &[&defaults(ServeTable::settings())]);
         assert!(mistakes.is_empty(), "the defaults are valid, as a test checks: {mistakes:?}");
         to
     }
@@ -178,6 +179,7 @@ impl ServeSettings {
             ("max_keys", self.max_keys != before.max_keys),
             ("state", (&self.state, self.state_interval) != (&before.state, before.state_interval)),
             ("store", self.store != before.store),
+            ("xds", self.xds != before.xds),
             ("log_level", self.log_level != before.log_level),
         ];
         changes.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name).collect()
@@ -197,7 +199,7 @@ impl Table for ServeTable {
     type Settings = ServeSettings;
 
     fn settings() -> impl Iterator<Item = &'static Setting<ServeSettings>> {
-        SETTINGS.iter()
+        SETTINGS.iter().chain(XDS_SETTINGS)
     }
 
     fn defaults() -> ServeSettings {
@@ -382,69 +384,4 @@ settings! { static SETTINGS: ServeSettings;
         Joined(|to, v| labels(v).map(|it| to.extra_labels = it)), Usual("");
     "disable_stats", "" = "DISABLE_STATS", "there is no such listener" =>
         One(|to, v, _| switch(v).map(|it| to.has_no_stats = it)), Usual("false");
-}
-
-/// Returns the labels of tags, with `_` for each character that no label has.
-fn labels(text: &str) -> Result<String, String> {
-    let mut labels = BTreeMap::new();
-    for tag in text.split(',') {
-        let (name, value) = tag.split_once(':').ok_or("expected tags such as zone:eu,stage:test")?;
-        let name: String =
-            name.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        if !name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
-            return Err(format!("`{tag}` has no name of a label, which begins with a letter"));
-        }
-        if OWN_LABELS.contains(&&*name) {
-            return Err(format!("`{name}` is a label of the metrics themselves"));
-        }
-        if labels.insert(name.clone(), quoted(value.trim())).is_some() {
-            return Err(format!("`{name}` is there twice"));
-        }
-    }
-    Ok(labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(","))
-}
-
-/// Returns the age of a connection. An age of 0 is none, as in gRPC's own settings.
-fn age(text: &str) -> Result<Duration, String> {
-    match time(text, Duration::ZERO, 366 * DAY)? {
-        Duration::ZERO => Ok(NEVER),
-        age if age < Duration::from_secs(1) => Err("the least is 1s, and 0s is never".to_owned()),
-        age => Ok(age),
-    }
-}
-
-/// Returns the name of a store's counts. It is a part of each key.
-fn name(text: &str) -> Result<String, String> {
-    let is_one =
-        (1..=16).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-    if is_one { Ok(text.to_owned()) } else { Err("expected 1 to 16 letters, digits, - or _".to_owned()) }
-}
-
-/// Returns the time of a lease. None is zero.
-fn lease(text: &str) -> Result<Duration, String> {
-    match time(text, Duration::ZERO, Duration::from_secs(1))? {
-        some if !some.is_zero() && some < Duration::from_millis(10) => {
-            Err("the least is 10ms, and 0s is none".to_owned())
-        }
-        lease => Ok(lease),
-    }
-}
-
-fn host(text: &str) -> Result<IpAddr, String> {
-    match text {
-        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
-        _ => text.parse().map_err(|_| "expected an address such as 0.0.0.0".to_owned()),
-    }
-}
-
-fn port(text: &str) -> Result<u16, String> {
-    number(text, 0, u16::MAX)
-}
-
-/// Returns an address of TCP. One without a host, such as `:9090`, is of all hosts.
-fn tcp(text: &str) -> Result<SocketAddr, String> {
-    let of_all =
-        || text.strip_prefix(':').and_then(|port| Some((Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into()));
-    let at = text.parse().ok().or_else(of_all);
-    at.ok_or_else(|| "expected an address and a port such as 127.0.0.1:6070".to_owned())
 }

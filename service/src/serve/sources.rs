@@ -106,12 +106,15 @@ fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
     to.checks = checks.map_err(|mistake| file.at_its_spot(mistake))?.into();
     path.clone_into(&mut to.config);
     to.has_tls |= file.given.texts.contains_key("tls_cert");
+    to.xds.is_used |= file.given.texts.contains_key("xds.server");
     take(&file.given, to).map_err(|mistake| file.at_its_spot(mistake))
 }
 
 /// Derives settings from others, and checks them together.
 fn complete(mut to: ServeSettings, options: &ServeOptions) -> Result<ServeSettings, String> {
     to.has_tls |= options.flags.given.texts.contains_key("tls_cert");
+    to.xds.is_used |= options.flags.given.texts.contains_key("xds.server");
+    to.xds.complete()?;
     let [chain, key] = [&to.certificate.chain, &to.certificate.key].map(|path| !path.as_os_str().is_empty());
     if to.has_tls && !(chain && key) {
         return Err("TLS needs a certificate and its key: --tls-cert and --tls-key".to_owned());
@@ -137,7 +140,7 @@ fn complete(mut to: ServeSettings, options: &ServeOptions) -> Result<ServeSettin
             to.admin
         ));
     }
-    if to.paths.is_empty() && !options.is_built_in {
+    if to.paths.is_empty() && !options.is_built_in && !to.xds.is_used {
         to.paths = vec![to.runtime.iter().collect()];
     }
     to.decision.headers = to.has_headers.then(|| to.headers.clone());

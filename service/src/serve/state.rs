@@ -15,6 +15,7 @@ use super::loaded::LoadedRules;
 use super::messages::{Code, RateLimitRequest, RateLimitResponse};
 use super::settings::ServeSettings;
 use super::shared::SharedCounts;
+use super::xds::plane::ControlPlane;
 use crate::rules::load::MOST_TOLD;
 use crate::rules::tree::Rules;
 use tollgate_common::net::open::Closed;
@@ -35,6 +36,8 @@ pub(crate) struct Service {
     pub(super) counts: LimitCounts,
     /// The counts in a store, in place of those of this process.
     pub(super) shared: Option<Arc<SharedCounts>>,
+    /// The source of the rules, in place of files.
+    pub(super) control_plane: Option<Arc<ControlPlane>>,
     /// The begin of the counts.
     pub(super) origin: Origin,
     in_force: RwLock<Arc<Configured>>,
@@ -60,6 +63,8 @@ pub(crate) struct Configured {
     pub(super) files: Files,
     /// `None` until a configuration is loaded.
     pub(super) loaded: Option<LoadedRules>,
+    /// That of the control plane, or empty.
+    pub(super) version: String,
 }
 
 /// The files of the rules in force.
@@ -107,11 +112,16 @@ impl Service {
     }
 
     pub(super) fn of(settings: ServeSettings, counts: LimitCounts) -> Service {
-        let in_force = RwLock::new(Arc::new(Configured { settings, files: Files::default(), loaded: None }));
+        let in_force = RwLock::new(Arc::new(Configured {
+            settings,
+            files: Files::default(),
+            loaded: None,
+            version: String::new(),
+        }));
         let health = watch::Sender::new(Condition::NotServing);
         let (origin, room) = (Origin::now(), Arc::new(Semaphore::new(ROOM)));
-        let service =
-            Service { counts, shared: None, origin, in_force, health, closed: Default::default(), room };
+        let (shared, control_plane, closed) = (None, None, Default::default());
+        let service = Service { counts, shared, control_plane, origin, in_force, health, closed, room };
         service.check_health();
         service
     }

@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 mod gateways;
+mod of_control_plane;
 mod rolling;
 
 use crate::client::{PATIENCE, Service};

@@ -2,6 +2,7 @@
 
 mod cases;
 mod client;
+mod control_plane;
 mod envoy;
 mod expect;
 mod files;
@@ -18,4 +19,5 @@ mod replicas;
 mod restart;
 mod start;
 mod walk;
+mod xds;
 mod yaml;

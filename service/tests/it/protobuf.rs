@@ -216,3 +216,67 @@ fn value(message: &[u8]) -> Value {
 pub(crate) fn health(message: &[u8]) -> &'static str {
     ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"][first(message, 1).unwrap_or(0) as usize]
 }
+
+const CONFIG: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// `DiscoveryResponse` with configurations, each from its JSON in the names of the files.
+pub(crate) fn discovery_response(version: &str, configs: &[Value]) -> Vec<u8> {
+    let mut message = Writer::default();
+    message.bytes(1, version.as_bytes());
+    for config in configs {
+        let mut resource = Writer::default();
+        resource.bytes(1, CONFIG.as_bytes());
+        resource.bytes(2, &rate_limit_config(config));
+        message.bytes(2, &resource.0);
+    }
+    message.bytes(4, CONFIG.as_bytes());
+    message.bytes(5, format!("nonce of {version}").as_bytes());
+    message.0
+}
+
+fn rate_limit_config(json: &Value) -> Vec<u8> {
+    let mut message = Writer::default();
+    message.text(1, &json["name"]);
+    message.text(2, &json["domain"]);
+    for one in list(&json["descriptors"]) {
+        message.bytes(3, &config_descriptor(one));
+    }
+    message.0
+}
+
+fn config_descriptor(json: &Value) -> Vec<u8> {
+    let mut message = Writer::default();
+    message.text(1, &json["key"]);
+    message.text(2, &json["value"]);
+    if let Some(limit) = json["rate_limit"].as_object() {
+        let mut policy = Writer::default();
+        let unit = limit.get("unit").and_then(Value::as_str).map(str::to_uppercase);
+        let unit = unit.and_then(|name| UNITS.iter().position(|unit| *unit == name));
+        policy.number(1, &json!(unit));
+        policy.number(2, &limit["requests_per_unit"]);
+        message.bytes(3, &policy.0);
+    }
+    for one in list(&json["descriptors"]) {
+        message.bytes(4, &config_descriptor(one));
+    }
+    message.0
+}
+
+/// The version, the nonce and the reason of a refusal of a `DiscoveryRequest`.
+pub(crate) fn discovery_request(message: &[u8]) -> (String, String, Option<String>) {
+    let (mut version, mut nonce, mut refusal) = (String::new(), String::new(), None);
+    for (field, value) in fields(message) {
+        match field {
+            1 => value.text().clone_into(&mut version),
+            4 => assert_eq!(value.text(), CONFIG),
+            5 => value.text().clone_into(&mut nonce),
+            6 => {
+                let of_status = fields(value.bytes());
+                let text = of_status.iter().find(|(field, _)| *field == 2).map(|(_, text)| text.text());
+                refusal = text.map(str::to_owned);
+            }
+            _ => (),
+        }
+    }
+    (version, nonce, refusal)
+}

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tollgate::{Clock, MockClock};
 
+use crate::rules::error::Finding;
 use crate::rules::load::{LoadOptions, load};
-use crate::rules::tree::Unit;
+use crate::rules::tree::{Rules, Unit};
 use crate::serve::counts::{Algorithm, CountOptions, LimitCounts};
 use crate::serve::decide::{DecisionOptions, Problem, decide};
 use crate::serve::in_store::decide_shared;
@@ -19,6 +20,7 @@ use crate::serve::options::ServeOptions;
 use crate::serve::shared::SharedCounts;
 use crate::serve::shared::tests::{self as shared, TestStore, replica};
 use crate::serve::sources::load as load_settings;
+use crate::serve::xds::tests::from_yaml::{can_be_said, load_said};
 
 const CASES: &str = include_str!("../../../tests/it/rls_cases.json");
 
@@ -32,7 +34,7 @@ fn each_case_is_answered_as_it_says() {
             _ => &[Algorithm::FixedWindow],
         };
         for algorithm in algorithms {
-            let (ran, left) = run(case, *algorithm, 0);
+            let (ran, left) = run(case, *algorithm, 0, load);
             (steps, skipped) = (steps + ran, skipped + left);
         }
     }
@@ -50,17 +52,36 @@ fn each_case_is_answered_by_two_replicas_as_it_says() {
             Some("both") => &[Algorithm::FixedWindow, Algorithm::TokenBucket],
             _ => &[Algorithm::FixedWindow],
         };
-        steps += algorithms.iter().map(|algorithm| run(case, *algorithm, 2).0).sum::<u32>();
+        steps += algorithms.iter().map(|algorithm| run(case, *algorithm, 2, load).0).sum::<u32>();
     }
     assert_eq!(steps, 289);
 }
 
+/// The rules come as messages of a control plane, as far as these have the fields.
+#[test]
+fn each_case_is_answered_by_rules_of_a_control_plane_as_it_says() {
+    let cases: Value = serde_json::from_str(CASES).unwrap();
+    let (mut steps, mut skipped, mut left_out) = (0, 0, 0);
+    for case in cases["cases"].as_array().unwrap() {
+        let written = case["steps"].as_array().unwrap().iter().map(|step| &step["write"]);
+        let files = [&case["files"]].into_iter().chain(written).filter_map(Value::as_object);
+        if !files.flat_map(texts).all(|(path, text)| can_be_said(&path, &text)) {
+            left_out += 1;
+            continue;
+        }
+        let (ran, left) = run(case, Algorithm::FixedWindow, 0, load_said);
+        (steps, skipped) = (steps + ran, skipped + left);
+    }
+    // Left out: files that are no YAML, `limit`, `value_to_metric` and `share_threshold`.
+    assert_eq!((steps, skipped, left_out), (129, 5, 16));
+}
+
 /// Runs a case by some replicas on one store, or by a service without one. Returns the number of
 /// steps that ran, and of those that need a process.
-fn run(case: &Value, algorithm: Algorithm, replicas: usize) -> (u32, u32) {
+fn run(case: &Value, algorithm: Algorithm, replicas: usize, load: Load) -> (u32, u32) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
-        match Case::new(case, algorithm, replicas) {
+        match Case::new(case, algorithm, replicas, load) {
             Some(mut case) => case.run().await,
             None => (0, 0),
         }
@@ -75,7 +96,7 @@ fn no_case_passes_with_a_changed_expectation() {
     for case in cases["cases"].as_array().unwrap() {
         for other in with_a_change(case) {
             tried += 1;
-            let judged = catch_unwind(|| run(&other, Algorithm::FixedWindow, 0));
+            let judged = catch_unwind(|| run(&other, Algorithm::FixedWindow, 0, load));
             passed.extend(judged.is_ok().then_some(other));
         }
     }
@@ -142,11 +163,15 @@ fn changed(expected: &Value) -> Vec<Value> {
     }
 }
 
+/// The way in which texts become rules.
+type Load = fn(&[(String, String)], LoadOptions) -> Result<Rules, Vec<Finding>>;
+
 /// A case with its service.
 struct Case<'c> {
     json: &'c Value,
     files: Map<String, Value>,
-    load: LoadOptions,
+    load: Load,
+    load_options: LoadOptions,
     options: DecisionOptions,
     replicas: Vec<Replica>,
     /// The replica that is asked next.
@@ -163,7 +188,7 @@ struct Replica {
 
 impl<'c> Case<'c> {
     /// Returns the service of a case, unless its files are refused.
-    fn new(json: &'c Value, algorithm: Algorithm, replicas: usize) -> Option<Case<'c>> {
+    fn new(json: &'c Value, algorithm: Algorithm, replicas: usize, load: Load) -> Option<Case<'c>> {
         let (clock, mock) = Clock::mock();
         mock.advance(Duration::from_secs(1_790_000_000));
         let store = TestStore::new(&clock);
@@ -185,7 +210,7 @@ impl<'c> Case<'c> {
         };
         let replicas = (0..replicas.max(1)).map(replica).collect();
         let options = options(&json["env"]);
-        Some(Case { json, files, load: load_options, options, replicas, next: 0, clock: mock })
+        Some(Case { json, files, load, load_options, options, replicas, next: 0, clock: mock })
     }
 
     /// Returns the number of steps that ran, and of those that need a process.
@@ -277,11 +302,11 @@ impl<'c> Case<'c> {
     fn write(&mut self, written: &Map<String, Value>, expect: &Value) {
         let mut files = self.files.clone();
         files.extend(written.clone());
-        let rules = load(&texts(&files), self.load);
+        let rules = (self.load)(&texts(&files), self.load_options);
         assert_eq!(rules.is_ok(), *expect == "loaded", "{}", self.json["id"]);
         if rules.is_ok() {
             for Replica { rules, counts, .. } in &mut self.replicas {
-                *rules = counts.load(load(&texts(&files), self.load).unwrap()).unwrap();
+                *rules = counts.load((self.load)(&texts(&files), self.load_options).unwrap()).unwrap();
             }
             self.files = files;
         }

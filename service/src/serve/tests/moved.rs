@@ -44,7 +44,12 @@ impl Run {
         let loaded = load(&[("a.yaml".to_owned(), text)], LoadOptions::default()).unwrap();
         let loaded = self.service.counts.load(loaded).unwrap();
         let settings = self.service.in_force().settings.clone();
-        self.service.set(Configured { settings, files: Files::default(), loaded: Some(loaded) });
+        self.service.set(Configured {
+            settings,
+            files: Files::default(),
+            loaded: Some(loaded),
+            version: String::new(),
+        });
     }
 
     /// Asks for hits of the key `k` and a value. Returns whether they are granted, and those left.

@@ -155,10 +155,8 @@ fn the_debug_pages_are_public_only_where_that_is_asked_for() {
 
 #[test]
 fn variables_without_an_effect_are_named_once_and_others_refuse_the_start() {
-    let check = |given: &[(&str, &str)]| environment::check(&variables(given), false, &[]);
-    for (name, value) in
-        [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("BACKEND_TYPE", "memcache"), ("USE_DOG_STATSD", "true")]
-    {
+    let check = |given: &[(&str, &str)]| environment::check(&variables(given), false, false, &[]);
+    for (name, value) in [("BACKEND_TYPE", "memcache"), ("USE_DOG_STATSD", "true")] {
         assert!(
             check(&[(name, value)]).unwrap_err().starts_with(&format!("{name}={value} is not supported: "))
         );
@@ -220,6 +218,82 @@ fn the_redis_of_the_reference_is_the_store_unless_another_is_named() {
         let why = of(given).map(drop).unwrap_err();
         assert!(why.starts_with(told) && !why.contains("secret"), "{why}");
     }
+}
+
+/// A bad value of a variable is told with the value and the bound, and none has a password.
+#[test]
+fn the_settings_of_a_control_plane_are_those_of_the_reference() {
+    let of = |given: &[(&str, &str)]| {
+        let used = [("CONFIG_TYPE", "GRPC_XDS_SOTW")];
+        load(&ServeOptions::default(), &variables(&[&used[..], given].concat()))
+    };
+    for (name, value, why) in [
+        ("CONFIG_TYPE", "xds", "CONFIG_TYPE=xds: expected one of `FILE`, `GRPC_XDS_SOTW`"),
+        (
+            "CONFIG_GRPC_XDS_SERVER_URL",
+            "plane",
+            "CONFIG_GRPC_XDS_SERVER_URL=plane: expected a host and a port",
+        ),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "u@plane:1", "CONFIG_GRPC_XDS_SERVER_URL=u@plane:1: expected a host"),
+        (
+            "CONFIG_GRPC_XDS_NODE_METADATA",
+            "a",
+            "CONFIG_GRPC_XDS_NODE_METADATA=a: expected pairs such as zone=eu",
+        ),
+        (
+            "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+            "3",
+            "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=3: ",
+        ),
+        (
+            "CONFIG_GRPC_XDS_SERVER_USE_TLS",
+            "yes",
+            "CONFIG_GRPC_XDS_SERVER_USE_TLS=yes: expected true or false",
+        ),
+        (
+            "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
+            "ca",
+            "--xds-tls-cert, --xds-tls-key, --xds-ca and --xds-san need",
+        ),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "a", "--xds-tls-cert and --xds-tls-key: one needs the other"),
+        (
+            "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+            "0s",
+            "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s: out of the bounds of",
+        ),
+        (
+            "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
+            "0",
+            "XDS_CLIENT_BACKOFF_RANDOM_FACTOR=0: expected a number above 0",
+        ),
+        ("XDS_CLIENT_BACKOFF_JITTER", "2", "XDS_CLIENT_BACKOFF_JITTER=2: expected true or false"),
+        (
+            "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+            "1G",
+            "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=1G: expected a whole number",
+        ),
+        (
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+            "te:secret",
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: the",
+        ),
+        (
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+            "a:sec\nret",
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: ",
+        ),
+    ] {
+        let told = of(&[(name, value)]).map(drop).unwrap_err();
+        assert!(told.starts_with(why) && !told.contains("secret"), "{told}");
+    }
+    assert!(of(&[]).unwrap().paths.is_empty());
+    let files = load(&ServeOptions::default(), &variables(&[])).unwrap();
+    assert!(!files.xds.is_used && files.xds.server == "localhost:18000");
+    let by_flag = ServeOptions::default().with_flag("xds.server", "[::1]:18000");
+    assert!(load(&by_flag, &variables(&[])).unwrap().xds.is_used);
+    assert_eq!(of(&[]).unwrap().needing_restart(&files), ["xds"]);
+    let used = environment::check(&variables(&[("CONFIG_GRPC_XDS_NODE_ID", "a")]), false, true, &[]);
+    assert_eq!(used, Ok(Vec::new()));
 }
 
 /// The page has a line for each row: this test prints those that it lacks.

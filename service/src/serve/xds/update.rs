@@ -1,0 +1,56 @@
+//! An update of a control plane: all configurations of a version, which hold together or not at
+//! all.
+
+use std::collections::HashSet;
+
+use prost::Message;
+
+use super::messages::{ConfigMessage, DiscoveryResponse, TYPE};
+use super::nodes::document;
+use crate::rules::load::{LoadOptions, Loaded, load_documents};
+
+/// The response that has the update. Its values are as they came, so they take the memory of a
+/// message.
+pub(in crate::serve) struct Update(pub(super) DiscoveryResponse);
+
+impl Update {
+    pub(in crate::serve) fn version(&self) -> &str {
+        &self.0.version_info
+    }
+
+    /// Returns whether both have one version and the same configurations.
+    pub(in crate::serve) fn is_same(&self, other: &Update) -> bool {
+        let (one, other) = (&self.0, &other.0);
+        one.version_info == other.version_info
+            && one.type_url == other.type_url
+            && one.resources == other.resources
+    }
+
+    /// Returns the rules with their findings. The error is one sentence about a resource that is no
+    /// configuration.
+    pub(in crate::serve) fn load(&self, options: LoadOptions) -> Result<Loaded, String> {
+        if self.0.type_url != TYPE {
+            return Err(format!("the update is of the type {:?}, expected {TYPE}", self.0.type_url));
+        }
+        let (mut configs, mut names) = (Vec::with_capacity(self.0.resources.len()), HashSet::new());
+        for (number, resource) in (1..).zip(&self.0.resources) {
+            if resource.type_url != TYPE {
+                return Err(format!(
+                    "resource {number} is of the type {:?}, expected {TYPE}",
+                    resource.type_url
+                ));
+            }
+            let mut config = ConfigMessage::decode(resource.value.clone())
+                .map_err(|why| format!("resource {number} cannot be read: {why}"))?;
+            if !names.insert(config.name.clone()) {
+                return Err(format!("resource {number} has the name {:?}, as one before has", config.name));
+            }
+            if config.name.is_empty() {
+                config.name = format!("resource {number}");
+            }
+            configs.push(config);
+        }
+        let documents = configs.iter().map(|config| (&*config.name, document(config)));
+        Ok(load_documents(documents, options))
+    }
+}
