@@ -238,9 +238,12 @@ impl Policy {
 
     /// Adds a `RateLimit-Policy` header for a limit that did not decide this request.
     pub fn append_to(&self, headers: &mut HeaderMap) {
-        if self.form.has_ietf() {
-            headers.append(POLICY, self.field.clone());
-        }
+        self.other().map(|field| headers.append(POLICY, field));
+    }
+
+    /// Returns the `RateLimit-Policy` of a limit that did not decide a request.
+    pub(crate) fn other(&self) -> Option<HeaderValue> {
+        self.form.has_ietf().then(|| self.field.clone())
     }
 
     /// Returns the name.
