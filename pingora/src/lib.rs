@@ -83,3 +83,7 @@ mod response;
 
 pub use context::GateContext;
 pub use gate::Gate;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
