@@ -212,6 +212,11 @@ impl Policy {
             (Err(denied), _) => Fields::new(self, self.denied(denied)),
         }
     }
+
+    /// Returns the `RateLimit-Policy` of a limit that did not decide a request.
+    pub(crate) fn other(&self) -> Option<HeaderValue> {
+        self.form.has_ietf().then(|| self.field.clone())
+    }
 }
 
 #[cfg(test)]

@@ -241,11 +241,6 @@ impl Policy {
         self.other().map(|field| headers.append(POLICY, field));
     }
 
-    /// Returns the `RateLimit-Policy` of a limit that did not decide a request.
-    pub(crate) fn other(&self) -> Option<HeaderValue> {
-        self.form.has_ietf().then(|| self.field.clone())
-    }
-
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -14,10 +14,11 @@ use crate::response::head::ResponseMut;
 /// The end of a decision: the request is passed on, or its refusal is the response.
 pub(crate) type Action = Result<Passed, Response<Bytes>>;
 
-/// <https://docs.rs/tollgate-http/latest/tollgate_http/struct.LayerBuilder.html#method.tell_upstream>
+/// Of [`LayerBuilder::tell_upstream`](crate::LayerBuilder::tell_upstream).
 const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
 
-/// A request that the layer passes on, from [`RateLimitLayer::decide`](crate::RateLimitLayer::decide).
+/// A request that the layer passes on, from
+/// [`RateLimitLayer::decide`](crate::RateLimitLayer::decide).
 ///
 /// [`respond`](Passed::respond) does the layer's work on the response. A request that is dropped
 /// before it has spent its tokens, also where [`refund_on`](crate::LayerBuilder::refund_on) or
@@ -33,8 +34,8 @@ pub struct Passed {
 impl Passed {
     /// Returns the decision; `None` if no limit applied.
     ///
-    /// It is refused if a limit in shadow mode would have refused it. In the request's extensions, a
-    /// clone keeps another layer from counting the request again by the same limiter.
+    /// It is a refusal where a limit in shadow mode would have refused the request. A clone of it in
+    /// the request's extensions keeps another layer from counting the request again.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
