@@ -83,8 +83,8 @@ pub use invalid_limit::InvalidLimit;
 pub use keyed::{Enter, KeyFlight};
 #[cfg(feature = "http")]
 pub use layer::{
-    Admitted, InflightFuture, InflightLayer, InflightLayerBuilder, InflightLayerStats, LimitInflight,
-    PriorityStats, Unavailable, Until, prometheus_inflight,
+    Admission, Admitted, InflightFuture, InflightLayer, InflightLayerBuilder, InflightLayerStats,
+    LimitInflight, PriorityStats, Unavailable, Until, prometheus_inflight,
 };
 pub use quota::adaptive::{AdaptedLimiter, Adaptive};
 pub use quota::builder::AdaptiveBuilder;

@@ -16,7 +16,8 @@
 //! | a limit to try out | [`enforce`](LimitBy::enforce) |
 //! | a response of your own | [`Reject`] |
 //! | Prometheus | [`prometheus`](prometheus()), or feature `metrics` |
-//! | another framework | [`ClientIp::key_of`], and [`Policy::fields`] for the headers |
+//! | another framework | [`decide`](RateLimitLayer::decide), the decision without a service |
+//! | a server with headers of its own | [`ClientIp::key_of`], and [`Policy::fields`] for the headers |
 //! | a limiter on a store | `tollgate-distributed`, or your [`LayerLimiter`] |
 //! | requests in flight | the layer of `tollgate-adaptive` |
 //!
@@ -122,7 +123,8 @@ mod response;
 mod tests;
 
 pub use layer::decide::decision::Decision;
-pub use layer::decide::settle::{Cost, ResponseHead};
+pub use layer::decide::passed::Passed;
+pub use layer::decide::settle::{Cost, Meter};
 pub use layer::limit::ban::{BanAfter, InvalidBan};
 pub use layer::limit::counts::LimitStats;
 pub use layer::limit::limit_by::{LimitBy, NeedsKey, OnMissingKey};
@@ -133,6 +135,7 @@ pub use layer::limit::named::NamedLimit;
 pub use layer::service::body::ResponseBody;
 pub use layer::service::boxed::BoxRateLimitLayer;
 pub use layer::service::builder::LayerBuilder;
+pub use layer::service::deciding::Deciding;
 pub use layer::service::delay::DelayLayer;
 pub use layer::service::rate_limit::{RateLimit, ResponseFuture};
 pub use layer::service::rate_limit_layer::RateLimitLayer;
@@ -148,6 +151,7 @@ pub use request::key::{Extension, Head, HeaderKey, KeyFrom, key_fn};
 pub use request::value::{cookie_value, header_value};
 pub use response::fields::Fields;
 pub use response::grpc::GrpcForm;
+pub use response::head::{ResponseHead, ResponseMut};
 pub use response::policy::{Headers, Policy};
 pub use response::policy_name::InvalidName;
 pub use response::refusal::{Bare, Problem, Refusal, Reject};

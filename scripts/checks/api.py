@@ -18,7 +18,7 @@ import collections, glob, os, pathlib, re
 from checks.rust_source import code_of, entries, imports, read, sources
 
 # The sources and the list of each crate, and the folders of programs that may call it.
-ABOVE = ["examples", "http/examples", "adaptive/examples", "distributed/examples", "common/src", "service/src", "service/examples", "proxy/src"]
+ABOVE = ["examples", "http/examples", "adaptive/examples", "distributed/examples", "common/src", "service/src", "service/examples", "proxy/src", "pingora/src", "pingora/examples"]
 CRATES = {"tollgate": ("src", "api.txt", ABOVE + ["http/src", "adaptive/src", "distributed/src"]),
           "tollgate_http": ("http/src", "http/api.txt", ABOVE + ["adaptive/src", "distributed/src"]),
           "tollgate_adaptive": ("adaptive/src", "adaptive/api.txt", ABOVE + ["verify/src"]),

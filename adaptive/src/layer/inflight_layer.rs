@@ -7,7 +7,7 @@ use http::Response;
 use tower_layer::Layer;
 
 use super::service::LimitInflight;
-use super::state::{Admitted, InflightState, Until};
+use super::state::{Admission, Admitted, InflightState, Until};
 use super::stats::InflightLayerStats;
 use super::unavailable::Unavailable;
 use crate::count::priority::Priority;
@@ -133,6 +133,30 @@ impl InflightLayer {
     #[must_use]
     pub fn inflight(&self) -> &Arc<Inflight> {
         &self.state.inflight
+    }
+
+    /// Decides on a request by its head, without a service: for a framework that is not of tower.
+    ///
+    /// It is the decision of the layer's service, with all options of the layer and its counts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate_adaptive::{Admission, Inflight, InflightLayer};
+    ///
+    /// let layer = InflightLayer::new(Inflight::fixed(1));
+    /// let request = Request::new(());
+    /// let Admission::Admitted(admitted) = layer.decide(&request) else { panic!("no place") };
+    /// let Admission::Refused(refusal) = layer.decide(&request) else { panic!("two places") };
+    /// assert_eq!((refusal.status().as_u16(), &refusal.headers()["retry-after"]), (503, &1.into()));
+    /// // At the head of the response. The place is held until the end of its body.
+    /// let flight = admitted.answer(&Response::new(()), true);
+    /// assert_eq!(layer.stats().answered, 1);
+    /// # drop(flight);
+    /// ```
+    pub fn decide<'a>(&self, head: impl Into<Head<'a>>) -> Admission {
+        self.state.admit(head.into())
     }
 
     /// Takes a place for a request that no service of the layer carries, such as that of a proxy,

@@ -10,6 +10,6 @@ mod unavailable;
 
 pub use inflight_layer::{InflightLayer, InflightLayerBuilder};
 pub use service::{InflightFuture, LimitInflight};
-pub use state::{Admitted, Until};
+pub use state::{Admission, Admitted, Until};
 pub use stats::{InflightLayerStats, PriorityStats, prometheus_inflight};
 pub use unavailable::Unavailable;

@@ -188,7 +188,7 @@ fn finish<B, E>(
 ) -> Result<Response<ResponseBody<B>>, E> {
     match (result, admitted) {
         (Ok(response), admitted) => {
-            let flight = admitted.and_then(|admitted| admitted.answer(&response));
+            let flight = admitted.and_then(|admitted| admitted.until_end(&response));
             Ok(response.map(|body| match flight {
                 Some(flight) => ResponseBody::holding(body, flight),
                 None => ResponseBody::new(body),

@@ -47,11 +47,15 @@ pub(crate) struct InflightState {
     pub(super) counters: Arc<InflightCounters>,
 }
 
-/// The decision on a request.
-pub(super) enum Admission {
+/// The decision on a request, from [`InflightLayer::decide`](crate::InflightLayer::decide).
+#[derive(Debug)]
+#[must_use = "an admitted request that is dropped leaves"]
+pub enum Admission {
     /// No limit applies.
     Exempt,
+    /// The request has a place.
     Admitted(Admitted),
+    /// The response to send in place of another one. Its body is whole.
     Refused(Response<Bytes>),
 }
 
@@ -96,8 +100,8 @@ impl InflightState {
 }
 
 /// An admitted request whose response has no head yet, from
-/// [`InflightLayer::try_enter`](crate::InflightLayer::try_enter). A drop leaves its place, and
-/// counts as given up.
+/// [`InflightLayer::decide`](crate::InflightLayer::decide). A drop leaves its place, and counts as
+/// given up.
 #[must_use = "a request that is dropped leaves"]
 pub struct Admitted {
     flight: Option<OwnedFlight>,
@@ -105,13 +109,23 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Notes the head of a response. Returns the place if the body is to hold it.
-    pub(super) fn answer<B>(self, response: &Response<B>) -> Option<OwnedFlight> {
-        let answer = ResponseHead::from(response);
+    /// Notes the head of a response, by the layer's
+    /// [classes](crate::InflightLayerBuilder::classify). Returns the place, which is held until it
+    /// is dropped.
+    ///
+    /// `is_sample` is that of [`end`](Admitted::end).
+    #[must_use = "a flight that is dropped leaves"]
+    pub fn answer<'a>(self, head: impl Into<ResponseHead<'a>>, is_sample: bool) -> OwnedFlight {
+        let head = head.into();
         let classify = self.state.classify.as_ref();
-        let outcome = classify.map_or_else(|| answer.into(), |classify| classify(answer));
+        let outcome = classify.map_or_else(|| head.into(), |classify| classify(head));
+        self.end(outcome, is_sample)
+    }
+
+    /// Notes the head of a response. Returns the place if the body is to hold it.
+    pub(super) fn until_end<B>(self, response: &Response<B>) -> Option<OwnedFlight> {
         let until = self.state.until;
-        let flight = self.end(outcome, true);
+        let flight = self.answer(response, true);
         (until == Until::Body).then_some(flight)
     }
 

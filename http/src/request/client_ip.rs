@@ -56,7 +56,8 @@ use super::value::header_value;
 ///   `ClientIp::peer_from(|info: &ConnectInfo<SocketAddr>| info.0.ip())`;
 /// * tonic: `ClientIp::peer_from(|info: &TcpConnectInfo| info.remote_addr().map(|peer|
 ///   peer.ip()))`;
-/// * hyper, after `request.extensions_mut().insert(peer)`: [`ClientIp::peer()`](ClientIp::peer).
+/// * hyper, after `request.extensions_mut().insert(peer)`: [`ClientIp::peer()`](ClientIp::peer);
+/// * any other, without an extension: [`Head::with_peer`].
 ///
 /// A request without a peer address has no key. A layer answers it with 500 and reports the fault
 /// once: [`Check::NoPeer`].
@@ -261,7 +262,12 @@ impl ClientIp {
     /// Returns the client's address, canonical and not cut to a prefix.
     #[must_use]
     pub fn address(&self, head: Head<'_>) -> Option<IpAddr> {
-        self.counted(|| (self.peer)(head.extensions), head.headers)
+        self.counted(|| self.peer_of(head), head.headers)
+    }
+
+    #[inline(always)]
+    fn peer_of(&self, head: Head<'_>) -> Option<IpAddr> {
+        head.peer.or_else(|| (self.peer)(head.extensions))
     }
 
     /// Returns the key where the server keeps the peer's address apart from the request.
@@ -355,7 +361,7 @@ impl KeyFrom for ClientIp {
     }
 
     fn check(&self, head: Head<'_>) -> Option<Check> {
-        let (client, odd) = self.find(|| (self.peer)(head.extensions), head.headers);
+        let (client, odd) = self.find(|| self.peer_of(head), head.headers);
         let forwarded =
             || HopList::XForwardedFor.is_in(head.headers) || HopList::Forwarded.is_in(head.headers);
         let is_proxy =

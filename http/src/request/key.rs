@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::marker::PhantomData;
+use std::net::IpAddr;
 
 use http::header::{HeaderMap, HeaderName};
 use http::request::Parts;
@@ -43,6 +44,18 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// The server's notes, such as the peer's address and the authenticated user.
     pub extensions: &'a Extensions,
+    /// The peer's address, if the server keeps it apart from the request.
+    pub peer: Option<IpAddr>,
+}
+
+impl Head<'_> {
+    /// Sets the peer's address: for a server that keeps it apart from the request.
+    ///
+    /// A [`ClientIp`](crate::ClientIp) takes this one, and looks for no other.
+    #[must_use]
+    pub fn with_peer(self, peer: impl Into<Option<IpAddr>>) -> Self {
+        Head { peer: peer.into(), ..self }
+    }
 }
 
 impl<'a, B> From<&'a Request<B>> for Head<'a> {
@@ -53,6 +66,7 @@ impl<'a, B> From<&'a Request<B>> for Head<'a> {
             version: request.version(),
             headers: request.headers(),
             extensions: request.extensions(),
+            peer: None,
         }
     }
 }
@@ -60,7 +74,7 @@ impl<'a, B> From<&'a Request<B>> for Head<'a> {
 impl<'a> From<&'a Parts> for Head<'a> {
     fn from(parts: &'a Parts) -> Head<'a> {
         let Parts { method, uri, version, headers, extensions, .. } = parts;
-        Head { method, uri, version: *version, headers, extensions }
+        Head { method, uri, version: *version, headers, extensions, peer: None }
     }
 }
 

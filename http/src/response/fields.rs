@@ -1,7 +1,9 @@
 //! The headers of a response that report a decision.
 
+use http::Response;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
+use super::head::ResponseMut;
 use super::policy::{HeaderNumbers, Headers, POLICY, Policy};
 use super::policy_name::MAX_QUOTED;
 use tollgate::{Denied, Granted};
@@ -56,27 +58,35 @@ impl Fields {
     /// Lists are appended to, and `Retry-After` is replaced. Of two `X-RateLimit-Remaining` the
     /// lower one stays, with its `X-RateLimit-Limit` and `X-RateLimit-Reset`.
     pub fn append_to(self, headers: &mut HeaderMap) {
+        let mut response = Response::new(());
+        std::mem::swap(response.headers_mut(), headers);
+        self.add_to(&mut response);
+        std::mem::swap(response.headers_mut(), headers);
+    }
+
+    #[inline(always)]
+    pub(crate) fn add_to(self, response: &mut impl ResponseMut) {
         if let Some(policy) = self.policy {
-            headers.append(POLICY, policy);
+            response.append(POLICY, policy);
         }
         if let Some(limit) = self.limit {
-            headers.append(LIMIT, limit);
+            response.append(LIMIT, limit);
         }
         if let Some(seconds) = self.retry {
-            headers.insert(RETRY_AFTER, number(seconds));
+            response.insert(RETRY_AFTER, number(seconds));
         }
         if let Some(numbers) = self.legacy {
-            add_legacy(headers, numbers);
+            add_legacy(response, numbers);
         }
     }
 }
 
-fn add_legacy(headers: &mut HeaderMap, numbers: [u64; 3]) {
+fn add_legacy(response: &mut impl ResponseMut, numbers: [u64; 3]) {
     let remaining = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
     let [_, ours, _] = numbers;
-    if headers.get(X_REMAINING).and_then(remaining).is_none_or(|theirs| ours < theirs) {
+    if response.head().headers.get(X_REMAINING).and_then(remaining).is_none_or(|theirs| ours < theirs) {
         for (name, value) in LEGACY.into_iter().zip(numbers) {
-            headers.insert(name, number(value));
+            response.insert(name, number(value));
         }
     }
 }
@@ -201,6 +211,11 @@ impl Policy {
             (Ok(granted), _) => Fields::new(self, self.granted(granted)),
             (Err(denied), _) => Fields::new(self, self.denied(denied)),
         }
+    }
+
+    /// Returns the `RateLimit-Policy` of a limit that did not decide a request.
+    pub(crate) fn other(&self) -> Option<HeaderValue> {
+        self.form.has_ietf().then(|| self.field.clone())
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod fields;
 pub(crate) mod grpc;
+pub(crate) mod head;
 pub(crate) mod policy;
 pub(crate) mod policy_name;
 pub(crate) mod refusal;

@@ -238,9 +238,7 @@ impl Policy {
 
     /// Adds a `RateLimit-Policy` header for a limit that did not decide this request.
     pub fn append_to(&self, headers: &mut HeaderMap) {
-        if self.form.has_ietf() {
-            headers.append(POLICY, self.field.clone());
-        }
+        self.other().map(|field| headers.append(POLICY, field));
     }
 
     /// Returns the name.

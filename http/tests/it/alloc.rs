@@ -5,12 +5,12 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use allocation_counter::measure;
 use http::{Request, Response};
 use tollgate::{Clock, Quota, RateLimiter};
-use tollgate_http::{ClientIp, Headers, RateLimitLayer};
+use tollgate_http::{ClientIp, Head, Headers, RateLimitLayer};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -45,4 +45,19 @@ fn a_request_allocates_its_decision_alone() {
     let _first = allocations(&mut service);
     // A refusal has the two parts of a header map, for `no-store`.
     assert_eq!(allocations(&mut service), bare + 2);
+}
+
+#[test]
+fn a_decision_on_a_head_allocates_nothing() {
+    let limiter = RateLimiter::<IpAddr>::builder(Quota::per_hour(9)).clock(Clock::mock().0).build();
+    let peer = IpAddr::from([192, 0, 2, 1]);
+    assert!(limiter.try_acquire(&peer).is_ok());
+    let layer = RateLimitLayer::builder(limiter).key(ClientIp::peer()).build();
+    let (head, ()) = Request::new(()).into_parts();
+    let mut context = Context::from_waker(Waker::noop());
+    let counted = measure(|| {
+        let decided = pin!(layer.decide(Head::from(&head).with_peer(peer))).poll(&mut context);
+        assert!(matches!(decided, Poll::Ready(Ok(_))));
+    });
+    assert_eq!(counted.count_total, 0);
 }

@@ -6,6 +6,7 @@ mod asked;
 mod ban;
 mod client_ip;
 mod counted;
+mod decide;
 mod delay;
 mod exempt;
 mod gates;

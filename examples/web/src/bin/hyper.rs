@@ -1,4 +1,5 @@
-//! A server of hyper alone with a limit for each client address. A refusal has its reason in JSON.
+//! A server of hyper alone, without tower, with a limit for each client address: it decides on the
+//! heads of its requests. A refusal has its reason in JSON.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/web/Cargo.toml --bin hyper
@@ -7,21 +8,37 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tollgate::{Quota, RateLimiter};
-use tollgate_http::{ClientIp, Problem, RateLimitLayer};
+use tollgate_http::{ClientIp, Head, Problem, RateLimitLayer, ResponseBody};
 use tollgate_web_examples::{listen, stop};
-use tower::{Layer, ServiceExt, service_fn};
 
-async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    Ok(Response::new(Full::from("hello\n")))
+type Limited = Response<ResponseBody<Full<Bytes>>>;
+
+async fn hello(_: Request<Incoming>) -> Response<Full<Bytes>> {
+    Response::new(Full::from("hello\n"))
+}
+
+async fn limited(
+    layer: RateLimitLayer<IpAddr>,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Limited, Infallible> {
+    let passed = match layer.decide(Head::from(&request).with_peer(peer.ip())).await {
+        Ok(passed) => passed,
+        Err(refusal) => return Ok(refusal.map(ResponseBody::from)),
+    };
+    let mut response = hello(request).await;
+    let meter = passed.respond(&mut response);
+    Ok(response.map(|body| ResponseBody::metered(body, meter)))
 }
 
 #[tokio::main]
@@ -37,14 +54,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
             accepted = listener.accept() => accepted?,
             () = &mut stop => break,
         };
-        // A service for each connection. All of them count together, as the layer has the buckets.
-        let service = layer.layer(service_fn(hello)).map_request(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer);
-            request
-        });
+        // A clone is the same layer, so all connections count together.
+        let layer = layer.clone();
+        let service = service_fn(move |request| limited(layer.clone(), peer, request));
         let mut server = http1::Builder::new();
-        let server = server.timer(TokioTimer::new());
-        let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
         // An error is a client that left.
         tokio::spawn(draining.watch(connection));
     }

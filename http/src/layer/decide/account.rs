@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::Response;
 use http::header::CACHE_CONTROL;
 
-use super::action::Action;
 use super::after::{After, Later, Notice};
 use super::decision::{Decision, counted_before};
+use super::passed::{Action, Passed};
 use super::request::{Pending, Ruling};
 use super::settle::Charged;
 use super::state::LayerState;
@@ -40,18 +40,24 @@ pub(super) fn account<F: DynLimit + ?Sized>(
             Some(Ok(granted)) => granted_by(state, &*state.limits[at], head, pending, at, &granted),
             Some(Err(denied)) if at == 0 => refused_by(state, first, head, pending, (0, banned), denied),
             Some(Err(denied)) => refused_by(state, &*state.limits[at], head, pending, (at, banned), denied),
-            None => pass(&state.counters.skipped),
+            None => pass(state, &state.counters.skipped),
         },
         Some(Ruling::NoKey { at, check }) => without_key(state, head, pending, at, check),
-        Some(Ruling::Exempt) => pass(&state.counters.exempt),
+        Some(Ruling::Exempt) => pass(state, &state.counters.exempt),
         None => undecided(state, head, pending),
     }
 }
 
 #[cold]
-fn pass(counter: &AtomicU64) -> Action {
+fn pass(state: &LayerState, counter: &AtomicU64) -> Action {
     count(counter);
-    Action::Pass(None, After::NOTHING)
+    passed(state, None, After::NOTHING)
+}
+
+/// Passes a request on.
+#[inline(always)]
+fn passed(state: &LayerState, decision: Option<Decision>, after: After) -> Action {
+    Ok(Passed { decision, after, tells: state.forwards_headers })
 }
 
 #[cold]
@@ -64,12 +70,12 @@ fn without_key(
 ) -> Action {
     pending.give_back();
     if !state.enforces(pending) {
-        return pass(&state.counters.skipped);
+        return pass(state, &state.counters.skipped);
     }
     let limit = &state.limits[at];
     state.suspect(&limit.counters().rejected, head);
     let policy = limit.policy(pending.part(at));
-    Action::Refuse(reject(state, &Refusal::new(head, None, &policy).with_check(check)))
+    Err(reject(state, &Refusal::new(head, None, &policy).with_check(check)))
 }
 
 /// A refusal of a limit that is not enforced.
@@ -108,7 +114,7 @@ fn granted_by<L: DynLimit + ?Sized>(
         true => Some((notice, *granted)),
         false => None,
     };
-    Action::Pass(Some(decision), After { notice, later })
+    passed(state, Some(decision), After { notice, later })
 }
 
 /// Tries the limits in shadow mode beside the grant of the others. Counts the request, and returns
@@ -155,7 +161,7 @@ fn refused_by<L: DynLimit + ?Sized>(
         show(state, head, &decision, &policy, ban);
         if !is_enforced {
             state.suspect(&counters.shadow_refused, head);
-            return Action::Pass(Some(decision), After::NOTHING);
+            return passed(state, Some(decision), After::NOTHING);
         }
     }
     match ban {
@@ -168,23 +174,23 @@ fn refused_by<L: DynLimit + ?Sized>(
     refusal.ban = ban != Ban::None;
     let mut response = reject(state, &refusal);
     if !refusal.is_grpc() && notice.policy.form != Headers::None {
-        notice.add(response.headers_mut(), notice.policy.fields(&Err(denied)));
+        notice.add(&mut response, notice.policy.fields(&Err(denied)));
         if state.is_exposed_to(head) {
-            notice.expose(response.headers_mut());
+            notice.expose(&mut response);
         }
     }
-    Action::Refuse(response)
+    Err(response)
 }
 
 /// Decides by the limits in shadow mode alone, if there are any.
 #[cold]
 fn undecided(state: &LayerState, head: Head<'_>, pending: &mut Pending<'_>) -> Action {
     let (over, last) = in_shadow(state, pending);
-    let Some((at, granted)) = last else { return pass(&state.counters.skipped) };
+    let Some((at, granted)) = last else { return pass(state, &state.counters.skipped) };
     let shown = match (&over, granted) {
         (None, Some(granted)) => Ok(granted),
         (Some(over), _) => Err(over.denied),
-        (None, None) => return pass(&state.counters.skipped),
+        (None, None) => return pass(state, &state.counters.skipped),
     };
     let decision = decision(state, head, pending, shown);
     match &over {
@@ -195,7 +201,7 @@ fn undecided(state: &LayerState, head: Head<'_>, pending: &mut Pending<'_>) -> A
         }
         Some(over) => show_over(state, head, &decision, over),
     }
-    Action::Pass(Some(decision), After { notice: None, later: later(state, head, pending, at, false) })
+    passed(state, Some(decision), After { notice: None, later: later(state, head, pending, at, false) })
 }
 
 /// Takes the tokens of each limit in shadow mode, the last limit first.

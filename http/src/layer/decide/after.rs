@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderName, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
 
-use super::settle::{Charged, Meter, ResponseHead, SettleOn};
+use super::settle::{Charged, Meter, SettleOn};
 use crate::layer::limit::counts::{LimitCounters, count};
 use crate::response::fields::Fields;
-use crate::response::policy::{Headers, Policy};
+use crate::response::head::{ResponseHead, ResponseMut};
+use crate::response::policy::{Headers, POLICY, Policy};
 use tollgate::Granted;
 
 pub(crate) type RefundOn = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
@@ -30,17 +31,19 @@ impl Notice {
     }
 
     #[inline(always)]
-    pub(super) fn add(&self, headers: &mut HeaderMap, fields: Fields) {
+    pub(super) fn add(&self, response: &mut impl ResponseMut, fields: Fields) {
         for policy in self.also.iter().rev() {
-            policy.append_to(headers);
+            if let Some(field) = policy.other() {
+                response.append(POLICY, field);
+            }
         }
-        fields.append_to(headers);
+        fields.add_to(response);
     }
 
     /// Names the fields, as a browser hides all but a few from scripts.
     #[cold]
-    pub(super) fn expose(&self, headers: &mut HeaderMap) {
-        headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, names_of(self.policy.form));
+    pub(super) fn expose(&self, response: &mut impl ResponseMut) {
+        response.append(ACCESS_CONTROL_EXPOSE_HEADERS, names_of(self.policy.form));
     }
 }
 
@@ -71,39 +74,37 @@ impl After {
     /// Settles the cost, and adds the headers. Returns the meter of the body, if the cost depends
     /// on it.
     #[inline]
-    pub(crate) fn act<B>(&mut self, response: &mut Response<B>) -> Option<Box<Meter>> {
+    pub(crate) fn act(&mut self, response: &mut impl ResponseMut) -> Option<Box<Meter>> {
         if let Some(later) = self.later.take() {
             return self.act_later(*later, response);
         }
-        self.add_notice(None, response.status(), response.headers_mut());
+        self.add_notice(None, response);
         None
     }
 
     #[inline]
-    fn add_notice(&self, left: Option<&Granted>, status: StatusCode, headers: &mut HeaderMap) {
+    fn add_notice(&self, left: Option<&Granted>, response: &mut impl ResponseMut) {
         if let Some((notice, granted)) = &self.notice {
             let granted = left.unwrap_or(granted);
             let fields = notice.policy.fields(&Ok(*granted));
             // A client that has to wait would wait before it follows the redirection.
-            let waits = status.is_redirection() && granted.remaining() == 0;
-            notice.add(headers, if waits { fields.without_rest() } else { fields });
+            let waits = response.head().status.is_redirection() && granted.remaining() == 0;
+            notice.add(response, if waits { fields.without_rest() } else { fields });
         }
     }
 
     #[cold]
-    fn act_later<B>(&self, later: Later, response: &mut Response<B>) -> Option<Box<Meter>> {
+    fn act_later(&self, later: Later, response: &mut impl ResponseMut) -> Option<Box<Meter>> {
         let (delay, exposed) = (later.delay, later.exposed);
         // All limits settle before the response reports the tokens that are left.
-        let (left, meter) = later.settle(response);
-        let status = response.status();
-        let headers = response.headers_mut();
-        self.add_notice(left.as_ref(), status, headers);
+        let (left, meter) = later.settle(response.head());
+        self.add_notice(left.as_ref(), response);
         if let (true, Some((notice, _))) = (exposed, &self.notice) {
-            notice.expose(headers);
+            notice.expose(response);
         }
         if !delay.is_zero() {
             let value = HeaderValue::try_from(format!("ratelimit;dur={}", delay.as_millis()));
-            headers.append(SERVER_TIMING, value.expect("digits are a value"));
+            response.append(SERVER_TIMING, value.expect("digits are a value"));
         }
         meter
     }
@@ -124,15 +125,13 @@ pub(crate) struct Later {
 impl Later {
     /// Returns the tokens left at the limit that decided, if they changed, and the meter of the
     /// body.
-    fn settle<B>(self, response: &Response<B>) -> (Option<Granted>, Option<Box<Meter>>) {
+    fn settle(self, head: ResponseHead<'_>) -> (Option<Granted>, Option<Box<Meter>>) {
         let Later { mut charged, refund_on, settle_on, counters, .. } = self;
-        let status = response.status();
-        if refund_on.is_some_and(|on| on(status)) {
+        if refund_on.is_some_and(|on| on(head.status)) {
             count(&counters.refunded);
             return (charged.settle(0), None);
         }
         let Some(settle_on) = settle_on else { return (None, None) };
-        let head = ResponseHead::from(response);
         charged.settle_by(settle_on(head), head, counters)
     }
 }

@@ -1,11 +1,11 @@
 //! The decision of a layer on a request: the list of its [stages](stages).
 
 pub(crate) mod account;
-pub(crate) mod action;
 pub(crate) mod after;
 pub(crate) mod decision;
 pub(crate) mod line;
 pub(crate) mod order;
+pub(crate) mod passed;
 pub(crate) mod request;
 pub(crate) mod settle;
 pub(crate) mod stages;

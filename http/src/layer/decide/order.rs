@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::task::{Context, Poll, Waker, ready};
 
 use super::account::account;
-use super::action::Action;
+use super::passed::Action;
 use super::request::{Pending, Ruling, Step};
 use super::stages::{bans, exempt, keys, remote, search, take, wait};
 use super::state::LayerState;

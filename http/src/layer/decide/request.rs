@@ -180,11 +180,10 @@ impl<'s> Pending<'s> {
     }
 
     /// Lets the request wait in a line.
-    pub(crate) fn with_line(mut self, line: &Arc<WaitingLine>) -> Pending<'s> {
+    pub(crate) fn wait_in(&mut self, line: &Arc<WaitingLine>) {
         let (line, in_line) = (line.clone(), None);
         self.delay =
             Some(Box::new(Delay { line, in_line, begun: None, waited: Duration::ZERO, is_counted: false }));
-        self
     }
 
     /// Returns the time that the request waited for its tokens.

@@ -5,31 +5,12 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use http::header::{CONTENT_LENGTH, HeaderName};
-use http::{Extensions, HeaderMap, Response, StatusCode};
 use http_body::Frame;
 
 use crate::layer::limit::counts::{LimitCounters, count};
 use crate::layer::limit::dyn_limit::{Adjust, Adjustment};
+use crate::response::head::ResponseHead;
 use tollgate::Granted;
-
-/// The head of a response, for [`LayerBuilder::settle_on`](crate::LayerBuilder::settle_on).
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct ResponseHead<'a> {
-    /// The status.
-    pub status: StatusCode,
-    /// The headers, as the inner service wrote them.
-    pub headers: &'a HeaderMap,
-    /// The notes of the inner service.
-    pub extensions: &'a Extensions,
-}
-
-impl<'a, B> From<&'a Response<B>> for ResponseHead<'a> {
-    fn from(response: &'a Response<B>) -> ResponseHead<'a> {
-        let (status, headers) = (response.status(), response.headers());
-        ResponseHead { status, headers, extensions: response.extensions() }
-    }
-}
 
 /// The cost of a request by its response, from the closure of
 /// [`LayerBuilder::settle_on`](crate::LayerBuilder::settle_on).
@@ -208,9 +189,12 @@ impl Charged {
     }
 }
 
-/// Settles the cost of a request by the frames of its response's body, the last time when it is
-/// dropped.
-pub(crate) struct Meter {
+/// The meter of a body that its request pays for, from [`Passed::respond`](crate::Passed::respond).
+///
+/// It settles the cost by the frames that it sees, the last time when it is dropped. A body that is
+/// dropped before its end is cut: see [`Cost`].
+#[must_use = "a body whose meter is dropped early is a body that was cut"]
+pub struct Meter {
     charged: Charged,
     kind: MeterKind,
     /// The least tokens that the request costs.
@@ -240,8 +224,8 @@ enum MeterKind {
 }
 
 impl Meter {
-    /// Sees a frame that passes.
-    pub(crate) fn see<D: Buf + From<Bytes>>(&mut self, frame: Frame<D>) -> Frame<D> {
+    /// Sees a frame that passes, and returns it.
+    pub fn see<D: Buf + From<Bytes>>(&mut self, frame: Frame<D>) -> Frame<D> {
         if let (Some(to_come), Some(data)) = (&mut self.to_come, frame.data_ref()) {
             *to_come = to_come.saturating_sub(data.remaining() as u64);
         }
@@ -281,7 +265,7 @@ impl Meter {
     }
 
     /// Notes that the whole body has passed.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.has_ended = true;
     }
 
@@ -317,4 +301,11 @@ impl Drop for Meter {
 /// Returns the last `keep` bytes.
 fn tail(bytes: &[u8], keep: usize) -> &[u8] {
     &bytes[bytes.len().saturating_sub(keep)..]
+}
+
+/// Prints no body.
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").field("has_ended", &self.has_ended).finish_non_exhaustive()
+    }
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use http::header::ORIGIN;
 
-use super::action::Action;
 use super::after::RefundOn;
 use super::decision::{Decision, LimiterIds};
-use super::line::Waiters;
+use super::line::{Waiters, WaitingLine};
+use super::passed::Action;
 use super::request::Pending;
 use super::settle::SettleOn;
 use crate::layer::limit::ban::Ban;
@@ -90,13 +90,22 @@ impl LayerState {
         self.enforced.is_of_some()
     }
 
-    /// Begins a request that owns its buckets.
+    /// Returns whether a request may have to wait for a key or an answer.
+    #[inline]
+    pub(crate) fn may_wait(&self) -> bool {
+        self.searches || self.asks
+    }
+
+    /// Begins a request that may wait, and owns its buckets. It waits for its tokens in a line.
     #[cold]
-    pub(crate) fn pending(&self) -> Pending<'static> {
+    pub(crate) fn begin(&self, line: Option<&Arc<WaitingLine>>) -> Box<Pending<'static>> {
         let mut parts = self.limits.iter().map(|limit| Part::on_heap(limit.new_bucket()));
         let mut pending = Pending::new(parts.next().expect("a layer has a limit"));
         pending.extend(parts);
-        pending
+        if let Some(line) = line {
+            pending.wait_in(line);
+        }
+        Box::new(pending)
     }
 
     /// Counts a refused request. The 1st, 2nd, 4th, 8th and so on are examined for faults.

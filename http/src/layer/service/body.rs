@@ -34,8 +34,10 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
+    /// Wraps the body of a response whose cost may depend on it, with the meter of
+    /// [`Passed::respond`](crate::Passed::respond).
     #[inline]
-    pub(super) fn inner(body: B, meter: Option<Box<Meter>>) -> ResponseBody<B> {
+    pub fn metered(body: B, meter: Option<Box<Meter>>) -> ResponseBody<B> {
         let kind = match meter {
             None => BodyKind::Inner { body },
             Some(meter) => BodyKind::Metered { body, meter },
@@ -55,7 +57,7 @@ impl<B> ResponseBody<B> {
     /// ```
     #[inline]
     pub fn new(body: B) -> ResponseBody<B> {
-        ResponseBody::inner(body, None)
+        ResponseBody::metered(body, None)
     }
 
     /// Wraps the body of an inner service, and drops a guard when the body ends, fails or is

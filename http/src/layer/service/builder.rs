@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 
 use crate::layer::decide::decision::Decision;
 use crate::layer::decide::order::decide_at_once;
-use crate::layer::decide::settle::{Cost, ResponseHead};
+use crate::layer::decide::settle::Cost;
 use crate::layer::decide::state::LayerState;
 use crate::layer::limit::ban::{Ban, BanAfter};
 use crate::layer::limit::dyn_limit::DynLimit;
@@ -21,6 +21,7 @@ use crate::layer::limit::share::Share;
 use crate::request::check::Check;
 use crate::request::exempt::Exempt;
 use crate::request::key::Head;
+use crate::response::head::ResponseHead;
 use crate::response::policy::{Headers, Policy};
 use crate::response::policy_name::InvalidName;
 use crate::response::refusal::{Bare, Refusal, Reject};

@@ -91,6 +91,10 @@ impl DelayLayer {
         DelayLayer::by_timer(max_delay, tokio::time::sleep)
     }
 
+    pub(super) fn line(&self) -> &Arc<WaitingLine> {
+        &self.line
+    }
+
     /// Sets the most requests that wait for their turn at a time: 1,024 by default. With 0 no
     /// request waits.
     #[must_use]

@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod boxed;
 pub(crate) mod builder;
+pub(crate) mod deciding;
 pub(crate) mod delay;
 #[cfg(feature = "tracing")]
 pub(crate) mod events;

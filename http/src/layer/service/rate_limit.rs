@@ -7,16 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue};
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use crate::layer::decide::action::Action;
 use crate::layer::decide::after::After;
 use crate::layer::decide::decision::Decision;
 use crate::layer::decide::line::WaitingLine;
+use crate::layer::decide::passed::{Action, Passed, upstream_field};
 use crate::layer::decide::request::Pending;
 use crate::layer::decide::state::LayerState;
 use crate::request::key::Head;
@@ -72,41 +71,41 @@ where
     }
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
-        if self.state.searches || self.state.asks || self.line.is_some() {
+        if self.state.may_wait() || self.line.is_some() {
             return self.resume(request);
         }
         match (self.state.decide_at_once)(&self.state, Head::from(&request)) {
-            Action::Pass(decision, after) => {
-                note(&self.state, &mut request, decision);
+            Ok(passed) => {
+                let after = note(&mut request, passed);
                 self.pass(request, after)
             }
-            Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
+            Err(refusal) => ResponseFuture::answered(Ok(refusal)),
         }
     }
 }
 
-/// Notes the decision on a request that is passed on.
+/// Notes the decision on a request that is passed on. Returns the work on its response.
 #[inline]
-fn note<A>(state: &LayerState, request: &mut Request<A>, decision: Option<Decision>) {
-    if state.forwards_headers {
-        let over = decision.as_ref().is_some_and(|decision| decision.result().is_err());
-        tell_upstream(request, over);
+fn note<A>(request: &mut Request<A>, passed: Passed) -> After {
+    let Passed { decision, after, tells } = passed;
+    if tells {
+        tell_upstream(request, decision.as_ref());
     }
     if let Some(decision) = decision {
         request.extensions_mut().insert(decision);
     }
+    after
 }
 
 /// Tells the upstream whether a request is over a limit. A client's own claim is removed.
 #[cold]
-fn tell_upstream<A>(request: &mut Request<A>, over: bool) {
-    request.headers_mut().remove(EXCEEDED);
-    if over {
-        request.headers_mut().insert(EXCEEDED, HeaderValue::from_static("1"));
+fn tell_upstream<A>(request: &mut Request<A>, decision: Option<&Decision>) {
+    match upstream_field(true, decision) {
+        Some((name, Some(value))) => _ = request.headers_mut().insert(name, value),
+        Some((name, None)) => _ = request.headers_mut().remove(name),
+        None => {}
     }
 }
-
-const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
 
 impl<T: Clone> RateLimit<T> {
     /// Goes on with a request whose decision has begun.
@@ -116,11 +115,7 @@ impl<T: Clone> RateLimit<T> {
     where
         T: Service<Request<A>>,
     {
-        let mut pending = self.state.pending();
-        if let Some(line) = &self.line {
-            pending = pending.with_line(line);
-        }
-        let mut pending = Box::new(pending);
+        let mut pending = self.state.begin(self.line.as_ref());
         let mut context = Context::from_waker(Waker::noop());
         match self.state.decide(Head::from(&request), &mut pending, &mut context) {
             Poll::Ready(action) => self.act(request, action),
@@ -134,11 +129,11 @@ impl<T: Clone> RateLimit<T> {
         T: Service<Request<A>>,
     {
         match action {
-            Action::Pass(decision, after) => {
-                note(&self.state, &mut request, decision);
+            Ok(passed) => {
+                let after = note(&mut request, passed);
                 self.pass(request, after)
             }
-            Action::Refuse(response) => ResponseFuture::answered(Ok(response)),
+            Err(refusal) => ResponseFuture::answered(Ok(refusal)),
         }
     }
 
@@ -197,11 +192,8 @@ impl<T: Service<Request<A>>, A> Waiting<T, A> {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Stage::Deciding(pending) = stage {
             match ready!(self.state.decide(Head::from(&self.request), pending, context)) {
-                Action::Refuse(response) => return Poll::Ready(Err(Ok(response))),
-                Action::Pass(decision, after) => {
-                    note(&self.state, &mut self.request, decision);
-                    *stage = Stage::Ready(after);
-                }
+                Ok(passed) => *stage = Stage::Ready(note(&mut self.request, passed)),
+                Err(refusal) => return Poll::Ready(Err(Ok(refusal))),
             }
         }
         self.service.poll_ready(context).map_err(Err)
@@ -274,7 +266,7 @@ where
                 ResponseProjection::Passed { inner, after } => {
                     let mut response = ready!(inner.poll(context))?;
                     let meter = after.act(&mut response);
-                    return Poll::Ready(Ok(response.map(|body| ResponseBody::inner(body, meter))));
+                    return Poll::Ready(Ok(response.map(|body| ResponseBody::metered(body, meter))));
                 }
                 ResponseProjection::Answered { answer } => {
                     return Poll::Ready(

@@ -2,9 +2,11 @@
 //! The tokens of a request that was asked for: they are spent if the request is passed on, and
 //! given back otherwise.
 
-use std::future::ready;
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::Request;
@@ -224,4 +226,26 @@ fn a_limit_in_shadow_mode_takes_its_tokens_with_the_others_or_none() {
     let mut service = layer.layer(Upstream::default());
     let statuses = [(); 2].map(|()| status(&call(&mut service, of(1))));
     assert_eq!((statuses, limiter.left(1), limiter.refunds()), ([200, 429], 4, vec![1]));
+}
+
+#[test]
+fn a_decision_on_a_head_gives_its_tokens_back_if_it_is_dropped() {
+    let limiter = frozen(2);
+    let layer = RateLimitLayer::builder(limiter.any()).key(by("k")).build();
+    let mut context = Context::from_waker(Waker::noop());
+    let request = of(1);
+    limiter.set_silent(true);
+    for _ in 0..3 {
+        let mut deciding = layer.decide(&request);
+        assert!(Pin::new(&mut deciding).poll(&mut context).is_pending());
+        assert_eq!(limiter.waiting(), 1);
+        drop(deciding);
+        assert_eq!((limiter.waiting(), limiter.left(1)), (0, 2));
+    }
+    limiter.set_silent(false);
+    let mut decide = || match Pin::new(&mut layer.decide(&request)).poll(&mut context) {
+        Poll::Ready(decided) => decided.map(drop).map_err(|refusal| refusal.status().as_u16()),
+        Poll::Pending => panic!("the store answers at once"),
+    };
+    assert_eq!([decide(), decide(), decide()], [Ok(()), Ok(()), Err(429)]);
 }
