@@ -148,13 +148,13 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
     let mut stream = pipes.stream().await;
     stream.request().await.unwrap();
     let shop = yearly("shop", "user", 5);
-    assert_eq!(told(&stream.update(&update("good", &[shop.clone()])).await).2, None);
+    assert_eq!(told(&stream.update(&update("good", std::slice::from_ref(&shop))).await).2, None);
     let of = |type_url: &str, value: &'static [u8]| AnyMessage {
         type_url: type_url.to_owned(),
         value: value.into(),
     };
     let with = |resource: AnyMessage| {
-        let mut update = update("1", &[shop.clone()]);
+        let mut update = update("1", std::slice::from_ref(&shop));
         update.resources.push(resource);
         update
     };
@@ -207,7 +207,7 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
     let answer = stream.update(&update("1", &[many])).await;
     let length = told(&answer).2.expect("a refusal").len();
     assert!((4_000..=4_100).contains(&length), "{length}");
-    assert_eq!(told(&stream.update(&update("2", &[shop.clone()])).await), ("2", "n2", None));
+    assert_eq!(told(&stream.update(&update("2", std::slice::from_ref(&shop))).await), ("2", "n2", None));
     assert_eq!(told(&stream.update(&update("3", &[deep(63)])).await), ("3", "n3", None));
 }
 
