@@ -13,7 +13,7 @@ use crate::replay::command::{self as replay, ReplayOptions};
 use crate::serve::checks::Check;
 use crate::serve::options::ServeOptions;
 use crate::serve::run;
-use crate::serve::settings::StoreTable;
+use crate::serve::tables::StoreTable;
 use tollgate_common::settings::options::TableOptions;
 
 /// A rate limit service on the rate limiter tollgate.

@@ -24,6 +24,7 @@ pub(crate) mod settings;
 mod shared;
 pub(crate) mod sources;
 mod state;
+pub(crate) mod tables;
 mod xds;
 
 pub mod counts;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::settings::{ServeTable, StoreTable};
+use super::tables::{ServeTable, StoreTable};
 #[cfg(test)]
 use tollgate_common::settings::given::{Origin, Texts};
 use tollgate_common::settings::options::{TableOptions, variables_alone};

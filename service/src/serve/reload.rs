@@ -33,12 +33,12 @@ pub(crate) struct Source {
     pub(super) service: Arc<Service>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) log: LogHandle,
-    read: Mutex<Read>,
+    read: Mutex<LastRead>,
 }
 
 /// The part of the source that was read last.
 #[derive(Default)]
-struct Read {
+struct LastRead {
     listing: Listing,
     /// The rules of the control plane. A reload keeps them.
     update: Option<Update>,
@@ -91,7 +91,7 @@ impl Source {
         Ok(())
     }
 
-    fn read(&self) -> MutexGuard<'_, Read> {
+    fn read(&self) -> MutexGuard<'_, LastRead> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! The settings of the service, all of them rows of one table.
+//! The settings of the service, and their rows in its table.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,13 +15,11 @@ use super::decide::DecisionOptions;
 use super::setting_values::{age, host, labels, lease, name, port, tcp};
 use super::shared::settings::{Layout, StoreSettings, StoreUrl};
 use super::status::HeaderNames;
-use super::xds::settings::{XDS_SETTINGS, XdsSettings};
+use super::xds::settings::XdsSettings;
 use tollgate_common::net::tls::{Certificate, Clients};
 use tollgate_common::settings;
-use tollgate_common::settings::options::Table;
 use tollgate_common::settings::table::Set::{Joined, One, Secret};
 use tollgate_common::settings::table::Value::Usual;
-use tollgate_common::settings::table::{Setting, apply, defaults};
 use tollgate_common::settings::values::{Address, DAY, address, choice, number, switch, time};
 
 /// The levels of the log, in the spellings of envoyproxy/ratelimit.
@@ -94,10 +92,10 @@ pub(crate) struct ServeSettings {
 }
 
 impl ServeSettings {
-    /// Returns the defaults.
-    pub(crate) fn new(paths: Vec<PathBuf>) -> ServeSettings {
+    /// Returns settings before the defaults, which the table has.
+    pub(super) fn blank(paths: Vec<PathBuf>) -> ServeSettings {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let mut to = ServeSettings {
+        ServeSettings {
             paths,
             config: PathBuf::new(),
             runtime: Default::default(),
@@ -138,10 +136,7 @@ impl ServeSettings {
             extra_labels: String::new(),
             has_no_stats: false,
             checks: Arc::default(),
-        };
-        let mistakes = apply(&mut to, ServeTable::settings(), &[&defaults(ServeTable::settings())]);
-        assert!(mistakes.is_empty(), "the defaults are valid, as a test checks: {mistakes:?}");
-        to
+        }
     }
 
     /// Listens at addresses of this host alone.
@@ -191,39 +186,7 @@ impl ServeSettings {
     }
 }
 
-/// The table of the service's settings.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ServeTable;
-
-impl Table for ServeTable {
-    type Settings = ServeSettings;
-
-    fn settings() -> impl Iterator<Item = &'static Setting<ServeSettings>> {
-        SETTINGS.iter().chain(XDS_SETTINGS)
-    }
-
-    fn defaults() -> ServeSettings {
-        ServeSettings::new(Vec::new())
-    }
-}
-
-/// The part of it that names the store of the counts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StoreTable;
-
-impl Table for StoreTable {
-    type Settings = ServeSettings;
-
-    fn settings() -> impl Iterator<Item = &'static Setting<ServeSettings>> {
-        SETTINGS.iter().filter(|setting| setting.name.starts_with("store."))
-    }
-
-    fn defaults() -> ServeSettings {
-        ServeTable::defaults()
-    }
-}
-
-settings! { static SETTINGS: ServeSettings;
+settings! { pub(super) static SETTINGS: ServeSettings;
     "grpc_host", "" = "GRPC_HOST", "the address of gRPC" =>
         One(|to, v, _| host(v).map(|it| to.grpc.set_ip(it))), Usual("0.0.0.0");
     "grpc_port", "" = "GRPC_PORT", "the port of gRPC" =>

@@ -5,8 +5,9 @@ use std::fs;
 
 use super::super::environment;
 use super::super::options::ServeOptions;
-use super::super::settings::{ServeSettings, ServeTable};
+use super::super::settings::ServeSettings;
 use super::super::sources::load;
+use super::super::tables::ServeTable;
 use super::variables;
 use tollgate_common::settings::options::Table;
 use tollgate_common::settings::table::{Setting, Value};

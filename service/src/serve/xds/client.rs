@@ -24,7 +24,7 @@ use super::back_off::BackOff;
 use super::messages::{DiscoveryRequest, DiscoveryResponse, NodeMessage, RpcStatus, TYPE};
 use super::plane::ControlPlane;
 use super::settings::XdsSettings;
-use super::stream::{Call, keep_alive, open, ping};
+use super::stream::{DiscoveryCall, keep_alive, open, ping};
 use super::update::Update;
 use crate::serve::jitter::between;
 use crate::serve::reload::Source;
@@ -110,7 +110,7 @@ impl Client<'_> {
     }
 
     async fn exchange(&mut self, sender: SendRequest<Bytes>) -> Result<Infallible, String> {
-        let mut call = Call::begin(sender, self.head(), &self.request(String::new(), None)).await?;
+        let mut call = DiscoveryCall::begin(sender, self.head(), &self.request(String::new(), None)).await?;
         loop {
             let update = call.next(self.plane.settings.most).await?;
             call.send(&self.answer(update).await).await?;

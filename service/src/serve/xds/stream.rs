@@ -71,20 +71,20 @@ pub(super) async fn ping(pings: &mut PingPong) -> Result<(), String> {
 }
 
 /// A call whose messages go in both directions.
-pub(super) struct Call {
+pub(super) struct DiscoveryCall {
     up: SendStream<Bytes>,
     down: RecvStream,
     /// The bytes that came, and are no whole message yet.
     buffer: BytesMut,
 }
 
-impl Call {
+impl DiscoveryCall {
     /// Sends the first request, and waits for the head of the answer.
     pub(super) async fn begin(
         sender: SendRequest<Bytes>,
         head: Request<()>,
         first: &DiscoveryRequest,
-    ) -> Result<Call, String> {
+    ) -> Result<DiscoveryCall, String> {
         let mut sender = sender.ready().await.map_err(told)?;
         let (response, mut up) = sender.send_request(head, false).map_err(told)?;
         send(&mut up, first).await?;
@@ -95,7 +95,7 @@ impl Call {
         if head.status != StatusCode::OK {
             return Err(format!("it answers with the status {} of HTTP", head.status.as_u16()));
         }
-        Ok(Call { up, down, buffer: BytesMut::new() })
+        Ok(DiscoveryCall { up, down, buffer: BytesMut::new() })
     }
 
     pub(super) async fn send(&mut self, request: &DiscoveryRequest) -> Result<(), String> {

@@ -10,8 +10,12 @@ use super::super::back_off::BackOff;
 use super::super::messages::{AnyMessage, ConfigDescriptor, ConfigMessage, DiscoveryRequest, TYPE};
 use super::super::settings::BackOffSettings;
 use super::control_plane::{Stream, World, limited, update, yearly};
+use crate::serve::counts::Algorithm;
 use crate::serve::messages::{Code, ValueKind};
 use crate::serve::pages;
+use crate::serve::reload::Looks;
+use crate::serve::shared::settings::{Layout, StoreSettings, StoreUrl};
+use crate::serve::shared::tests as shared;
 use crate::serve::state::Condition;
 
 /// The version, the nonce and the reason of an answer.
@@ -144,13 +148,13 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
     let mut stream = pipes.stream().await;
     stream.request().await.unwrap();
     let shop = yearly("shop", "user", 5);
-    assert_eq!(told(&stream.update(&update("good", &[shop.clone()])).await).2, None);
+    assert_eq!(told(&stream.update(&update("good", std::slice::from_ref(&shop))).await).2, None);
     let of = |type_url: &str, value: &'static [u8]| AnyMessage {
         type_url: type_url.to_owned(),
         value: value.into(),
     };
     let with = |resource: AnyMessage| {
-        let mut update = update("1", &[shop.clone()]);
+        let mut update = update("1", std::slice::from_ref(&shop));
         update.resources.push(resource);
         update
     };
@@ -203,7 +207,7 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
     let answer = stream.update(&update("1", &[many])).await;
     let length = told(&answer).2.expect("a refusal").len();
     assert!((4_000..=4_100).contains(&length), "{length}");
-    assert_eq!(told(&stream.update(&update("2", &[shop.clone()])).await), ("2", "n2", None));
+    assert_eq!(told(&stream.update(&update("2", std::slice::from_ref(&shop))).await), ("2", "n2", None));
     assert_eq!(told(&stream.update(&update("3", &[deep(63)])).await), ("3", "n3", None));
 }
 
@@ -232,6 +236,44 @@ async fn a_reload_keeps_the_rules_that_were_received() {
     folder.write("serve.toml", "config_type = \"FILE\"\n");
     let why = "a change from files to a control plane, or back, needs a restart";
     assert_eq!(world.source.reload(), Err(why.to_owned()));
+}
+
+/// A change of the file of settings is seen, and the rules stay.
+#[tokio::test(start_paused = true)]
+async fn the_file_of_settings_is_watched_beside_a_control_plane() {
+    let folder = tollgate_common::testing::Folder::new();
+    let config = folder.write("serve.toml", "shadow = false\n");
+    let mut world = World::new(&[]);
+    Arc::get_mut(&mut world.source).unwrap().options.config = Some(config.into());
+    world.source.load().unwrap();
+    world.load(update("1", &[yearly("shop", "user", 0)])).unwrap();
+    let mut looks = Looks::default();
+    assert_eq!([(); 3].map(|()| looks.is_settled(&world.source)), [false; 3], "an update is no file");
+    folder.write("serve.toml", "shadow = true # on\n");
+    assert_eq!([(); 2].map(|()| looks.is_settled(&world.source)), [false, true]);
+    world.source.load().unwrap();
+    assert_eq!(world.ask("shop", &[("user", "a")], 1).await, (Code::Ok, 0));
+    assert_eq!(world.service().in_force().version, "1");
+}
+
+/// As with files, a limit that the store cannot count is an error of the whole.
+#[tokio::test(start_paused = true)]
+#[cfg(feature = "sqlite")]
+async fn an_update_that_the_store_cannot_count_is_refused() {
+    let (clock, _) = tollgate::Clock::mock();
+    let url = StoreUrl::read("sqlite:counts", std::path::Path::new("")).unwrap();
+    let settings = StoreSettings { url: Some(url), layout: Layout::Envoy, ..shared::settings() };
+    let shared = shared::replica(&shared::TestStore::new(&clock), &settings, &clock);
+    let world = World::with(&[], |service| {
+        service.shared = Some(shared);
+        service.counts.options.algorithm = Algorithm::TokenBucket;
+    });
+    let why =
+        "shop-config, descriptor 1: no store counts it: the layout of envoyproxy/ratelimit has no token";
+    let told = world.load(update("1", &[yearly("shop", "user", 5)])).unwrap_err();
+    assert!(told.starts_with(why), "{told}");
+    assert!(world.service().in_force().loaded.is_none());
+    assert_eq!(world.load(update("2", &[])), Ok(()));
 }
 
 /// After a connection that brought a configuration the waits begin anew.
