@@ -13,7 +13,7 @@ use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 use tollgate::{Places, RateLimiter};
 use tollgate_adaptive::{Admission, Enter, InflightLayer, KeyFlight};
-use tollgate_http::{BoxRateLimitLayer, DelayLayer, Head, KeyFrom};
+use tollgate_http::{BoxRateLimitLayer, DelayLayer, Head, KeyFrom, Verdict};
 
 use crate::context::GateContext;
 use crate::outcome::{outcome, status};
@@ -98,13 +98,13 @@ impl Gate {
             None => deciding,
         };
         match deciding.await {
-            Ok(passed) => {
+            Verdict::Passed(passed) => {
                 if let Some((name, value)) = passed.upstream_field() {
                     tell_upstream(session, name, value)?;
                 }
                 context.passed = Some(passed);
             }
-            Err(refusal) => return self.refuse(session, context, refusal).await,
+            Verdict::Refused(refusal) => return self.refuse(session, context, refusal).await,
         }
         if let Some(enter) = &self.places {
             match enter(head_of(session)) {
