@@ -56,7 +56,8 @@ impl Gate {
     /// [peer](tollgate_http::ClientIp::peer) over all its connections.
     ///
     /// A request holds its place until its end. Without a place it is refused: 429 with
-    /// `Retry-After: 1`, or `UNAVAILABLE` for gRPC. A request without a key needs none.
+    /// `Retry-After: 1`, or `UNAVAILABLE` for gRPC. A request without a key needs none. An exempt
+    /// request of the layer needs one.
     #[must_use]
     pub fn places<F: KeyFrom + 'static>(self, limiter: RateLimiter<F::Key, Places>, key: F) -> Gate {
         let enter = move |head: Head<'_>| match key.key_from(head) {

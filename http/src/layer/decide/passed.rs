@@ -40,8 +40,8 @@ pub struct Passed {
 impl Passed {
     /// Returns the decision; `None` if no limit applied.
     ///
-    /// It is a refusal where a limit in shadow mode would have refused the request. A clone of it in
-    /// the request's extensions keeps another layer from counting the request again.
+    /// It is a refusal where a limit in shadow mode would have refused the request. A clone of it
+    /// in the request's extensions keeps another layer from counting the request again.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
