@@ -123,7 +123,7 @@ mod response;
 mod tests;
 
 pub use layer::decide::decision::Decision;
-pub use layer::decide::passed::Passed;
+pub use layer::decide::passed::{Passed, Verdict};
 pub use layer::decide::settle::{Cost, Meter};
 pub use layer::limit::ban::{BanAfter, InvalidBan};
 pub use layer::limit::counts::LimitStats;

@@ -114,7 +114,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             counted.gate = Some(Gate::new(layer.boxed()).upstream(inflight));
         }
     }
-    let mut server = Server::new_with_opt_and_conf(None, ServerConf { threads: 1, ..ServerConf::default() });
+    let conf = ServerConf {
+        threads: 1,
+        grace_period_seconds: Some(0),
+        graceful_shutdown_timeout_seconds: Some(1),
+        ..ServerConf::default()
+    };
+    let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
     let mut proxy = http_proxy_service(&server.configuration, counted);
     proxy.add_tcp(listen);

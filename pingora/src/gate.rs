@@ -13,7 +13,7 @@ use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 use tollgate::{Places, RateLimiter};
 use tollgate_adaptive::{Admission, Enter, InflightLayer, KeyFlight};
-use tollgate_http::{BoxRateLimitLayer, DelayLayer, Head, KeyFrom};
+use tollgate_http::{BoxRateLimitLayer, DelayLayer, Head, KeyFrom, Verdict};
 
 use crate::context::GateContext;
 use crate::outcome::{outcome, status};
@@ -56,7 +56,8 @@ impl Gate {
     /// [peer](tollgate_http::ClientIp::peer) over all its connections.
     ///
     /// A request holds its place until its end. Without a place it is refused: 429 with
-    /// `Retry-After: 1`, or `UNAVAILABLE` for gRPC. A request without a key needs none.
+    /// `Retry-After: 1`, or `UNAVAILABLE` for gRPC. A request without a key needs none. An exempt
+    /// request of the layer needs one.
     #[must_use]
     pub fn places<F: KeyFrom + 'static>(self, limiter: RateLimiter<F::Key, Places>, key: F) -> Gate {
         let enter = move |head: Head<'_>| match key.key_from(head) {
@@ -98,13 +99,13 @@ impl Gate {
             None => deciding,
         };
         match deciding.await {
-            Ok(passed) => {
+            Verdict::Passed(passed) => {
                 if let Some((name, value)) = passed.upstream_field() {
                     tell_upstream(session, name, value)?;
                 }
                 context.passed = Some(passed);
             }
-            Err(refusal) => return self.refuse(session, context, refusal).await,
+            Verdict::Refused(refusal) => return self.refuse(session, context, refusal).await,
         }
         if let Some(enter) = &self.places {
             match enter(head_of(session)) {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use allocation_counter::measure;
 use http::{Request, Response};
 use tollgate::{Clock, Quota, RateLimiter};
-use tollgate_http::{ClientIp, Head, Headers, RateLimitLayer};
+use tollgate_http::{ClientIp, Head, Headers, RateLimitLayer, Verdict};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -57,7 +57,7 @@ fn a_decision_on_a_head_allocates_nothing() {
     let mut context = Context::from_waker(Waker::noop());
     let counted = measure(|| {
         let decided = pin!(layer.decide(Head::from(&head).with_peer(peer))).poll(&mut context);
-        assert!(matches!(decided, Poll::Ready(Ok(_))));
+        assert!(matches!(decided, Poll::Ready(Verdict::Passed(_))));
     });
     assert_eq!(counted.count_total, 0);
 }

@@ -14,8 +14,8 @@ use http::{Extensions, HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tollgate::{Clock, MockClock, Quota, RateLimiter};
 use tollgate_http::{
-    ClientIp, Cost, Exempt, Head, HeaderKey, Headers, LayerBuilder, LimitBy, OnMissingKey, Problem,
-    RateLimitLayer, ResponseBody,
+    ClientIp, Cost, Deciding, Exempt, Head, HeaderKey, Headers, LayerBuilder, LimitBy, OnMissingKey, Passed,
+    Problem, RateLimitLayer, ResponseBody, Verdict,
 };
 use tollgate_testing::Random;
 use tower_layer::Layer;
@@ -63,6 +63,14 @@ fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Returns the request that is passed on, or the status of its refusal.
+fn decided(deciding: Deciding<'_>) -> Result<Passed, u16> {
+    match now(deciding) {
+        Verdict::Passed(passed) => Ok(passed),
+        Verdict::Refused(refusal) => Err(refusal.status().as_u16()),
+    }
+}
+
 /// The parts of a response that a client sees.
 type Seen = (StatusCode, HeaderMap, Bytes);
 
@@ -79,8 +87,8 @@ fn by_service(layer: &RateLimitLayer<IpAddr>, peer: IpAddr, mut request: Request
 fn by_head(layer: &RateLimitLayer<IpAddr>, peer: IpAddr, request: Request<()>) -> Seen {
     let (mut head, ()) = request.into_parts();
     let passed = match now(layer.decide(Head::from(&head).with_peer(peer))) {
-        Ok(passed) => passed,
-        Err(refusal) => return seen(refusal.map(ResponseBody::from)),
+        Verdict::Passed(passed) => passed,
+        Verdict::Refused(refusal) => return seen(refusal.map(ResponseBody::from)),
     };
     match passed.upstream_field() {
         Some((name, Some(value))) => _ = head.headers.insert(name, value),
@@ -181,14 +189,14 @@ fn a_peer_beside_the_request_is_before_its_extensions() {
     let mut request = Request::new(());
     request.extensions_mut().insert(ip(A));
     for _ in 0..4 {
-        assert!(now(layer.decide(Head::from(&request).with_peer(ip(B)))).is_ok());
+        assert!(decided(layer.decide(Head::from(&request).with_peer(ip(B)))).is_ok());
     }
-    assert!(now(layer.decide(Head::from(&request).with_peer(ip(B)))).is_err());
-    assert!(now(layer.decide(&request)).is_ok());
+    assert!(decided(layer.decide(Head::from(&request).with_peer(ip(B)))).is_err());
+    assert!(decided(layer.decide(&request)).is_ok());
     *request.extensions_mut() = Extensions::new();
-    assert_eq!(now(layer.decide(&request)).unwrap_err().status(), 500);
+    assert_eq!(decided(layer.decide(&request)).unwrap_err(), 500);
     // A boxed layer is the same one.
-    assert!(now(layer.boxed().decide(Head::from(&request).with_peer(ip(B)))).is_err());
+    assert!(decided(layer.boxed().decide(Head::from(&request).with_peer(ip(B)))).is_err());
 }
 
 #[test]
@@ -201,9 +209,9 @@ fn a_request_without_a_response_has_spent_its_tokens() {
         drop(layer.decide(head()));
     }
     for left in (0..4).rev() {
-        let passed = now(layer.decide(head())).unwrap();
+        let passed = decided(layer.decide(head())).unwrap();
         assert_eq!(passed.decision().unwrap().result().unwrap().remaining(), left);
     }
-    assert!(now(layer.decide(head())).is_err());
+    assert!(decided(layer.decide(head())).is_err());
     assert_eq!((layer.stats().granted, layer.stats().refunded), (4, 0));
 }

@@ -18,7 +18,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tollgate::{Quota, RateLimiter};
-use tollgate_http::{ClientIp, Head, Problem, RateLimitLayer, ResponseBody};
+use tollgate_http::{ClientIp, Head, Problem, RateLimitLayer, ResponseBody, Verdict};
 use tollgate_web_examples::{listen, stop};
 
 type Limited = Response<ResponseBody<Full<Bytes>>>;
@@ -33,8 +33,8 @@ async fn limited(
     request: Request<Incoming>,
 ) -> Result<Limited, Infallible> {
     let passed = match layer.decide(Head::from(&request).with_peer(peer.ip())).await {
-        Ok(passed) => passed,
-        Err(refusal) => return Ok(refusal.map(ResponseBody::from)),
+        Verdict::Passed(passed) => passed,
+        Verdict::Refused(refusal) => return Ok(refusal.map(ResponseBody::from)),
     };
     let mut response = hello(request).await;
     let meter = passed.respond(&mut response);

@@ -10,7 +10,7 @@ use http::header::CACHE_CONTROL;
 
 use super::after::{After, Later, Notice};
 use super::decision::{Decision, counted_before};
-use super::passed::{Action, Passed};
+use super::passed::{Passed, Verdict};
 use super::request::{Pending, Ruling};
 use super::settle::Charged;
 use super::state::LayerState;
@@ -33,7 +33,7 @@ pub(super) fn account<F: DynLimit + ?Sized>(
     head: Head<'_>,
     pending: &mut Pending<'_>,
     ruling: Option<Ruling>,
-) -> Action {
+) -> Verdict {
     match ruling {
         Some(Ruling::Decided { at, banned }) => match pending.decision.take() {
             Some(Ok(granted)) if at == 0 => granted_by(state, first, head, pending, 0, &granted),
@@ -49,15 +49,15 @@ pub(super) fn account<F: DynLimit + ?Sized>(
 }
 
 #[cold]
-fn pass(state: &LayerState, counter: &AtomicU64) -> Action {
+fn pass(state: &LayerState, counter: &AtomicU64) -> Verdict {
     count(counter);
     passed(state, None, After::NOTHING)
 }
 
 /// Passes a request on.
 #[inline(always)]
-fn passed(state: &LayerState, decision: Option<Decision>, after: After) -> Action {
-    Ok(Passed { decision, after, tells: state.forwards_headers })
+fn passed(state: &LayerState, decision: Option<Decision>, after: After) -> Verdict {
+    Verdict::Passed(Passed { decision, after, tells: state.forwards_headers })
 }
 
 #[cold]
@@ -67,7 +67,7 @@ fn without_key(
     pending: &mut Pending<'_>,
     at: usize,
     check: Option<Check>,
-) -> Action {
+) -> Verdict {
     pending.give_back();
     if !state.enforces(pending) {
         return pass(state, &state.counters.skipped);
@@ -75,7 +75,7 @@ fn without_key(
     let limit = &state.limits[at];
     state.suspect(&limit.counters().rejected, head);
     let policy = limit.policy(pending.part(at));
-    Err(reject(state, &Refusal::new(head, None, &policy).with_check(check)))
+    Verdict::Refused(reject(state, &Refusal::new(head, None, &policy).with_check(check)))
 }
 
 /// A refusal of a limit that is not enforced.
@@ -94,7 +94,7 @@ fn granted_by<L: DynLimit + ?Sized>(
     pending: &mut Pending<'_>,
     at: usize,
     granted: &Granted,
-) -> Action {
+) -> Verdict {
     let policy = limit.policy(pending.part(at));
     let also = if pending.enforced > 1 { others(state, pending, at) } else { Vec::new() };
     let notice = Notice { policy, also };
@@ -149,7 +149,7 @@ fn refused_by<L: DynLimit + ?Sized>(
     pending: &mut Pending<'_>,
     (at, banned): (usize, bool),
     mut denied: Denied,
-) -> Action {
+) -> Verdict {
     if pending.may_be_lent() {
         pending.give_back();
     }
@@ -179,12 +179,12 @@ fn refused_by<L: DynLimit + ?Sized>(
             notice.expose(&mut response);
         }
     }
-    Err(response)
+    Verdict::Refused(response)
 }
 
 /// Decides by the limits in shadow mode alone, if there are any.
 #[cold]
-fn undecided(state: &LayerState, head: Head<'_>, pending: &mut Pending<'_>) -> Action {
+fn undecided(state: &LayerState, head: Head<'_>, pending: &mut Pending<'_>) -> Verdict {
     let (over, last) = in_shadow(state, pending);
     let Some((at, granted)) = last else { return pass(state, &state.counters.skipped) };
     let shown = match (&over, granted) {

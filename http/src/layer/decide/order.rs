@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::task::{Context, Poll, Waker, ready};
 
 use super::account::account;
-use super::passed::Action;
+use super::passed::Verdict;
 use super::request::{Pending, Ruling, Step};
 use super::stages::{bans, exempt, keys, remote, search, take, wait};
 use super::state::LayerState;
@@ -16,7 +16,7 @@ use crate::request::key::Head;
 
 /// Decides on a request to a layer whose first limit has keys of type `K`, and that never waits.
 #[inline(never)]
-pub(crate) fn decide_at_once<K>(state: &LayerState, head: Head<'_>) -> Action
+pub(crate) fn decide_at_once<K>(state: &LayerState, head: Head<'_>) -> Verdict
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
@@ -43,7 +43,7 @@ impl LayerState {
         head: Head<'_>,
         pending: &mut Pending<'_>,
         context: &mut Context<'_>,
-    ) -> Poll<Action> {
+    ) -> Poll<Verdict> {
         let first = &*self.limits[0];
         let ruling = ready!(self.rule(first, head, pending, context));
         Poll::Ready(account(self, first, head, pending, ruling))

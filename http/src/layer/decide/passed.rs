@@ -1,4 +1,4 @@
-//! A request that a layer passes on, and the field for its upstream.
+//! The end of a decision: a request that is passed on, or a refusal.
 
 use std::fmt;
 
@@ -11,14 +11,20 @@ use super::decision::Decision;
 use super::settle::Meter;
 use crate::response::head::ResponseMut;
 
-/// The end of a decision: the request is passed on, or its refusal is the response.
-pub(crate) type Action = Result<Passed, Response<Bytes>>;
+/// The decision on a request, from [`RateLimitLayer::decide`](crate::RateLimitLayer::decide).
+#[derive(Debug)]
+#[must_use = "a refused request is passed on unless the verdict is obeyed"]
+pub enum Verdict {
+    /// The request is passed on.
+    Passed(Passed),
+    /// The response to send in place of another one. Its body is whole.
+    Refused(Response<Bytes>),
+}
 
 /// Of [`LayerBuilder::tell_upstream`](crate::LayerBuilder::tell_upstream).
 const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
 
-/// A request that the layer passes on, from
-/// [`RateLimitLayer::decide`](crate::RateLimitLayer::decide).
+/// A request that the layer passes on, from a [`Verdict`].
 ///
 /// [`respond`](Passed::respond) does the layer's work on the response. A request that is dropped
 /// before it has spent its tokens, also where [`refund_on`](crate::LayerBuilder::refund_on) or
@@ -34,8 +40,8 @@ pub struct Passed {
 impl Passed {
     /// Returns the decision; `None` if no limit applied.
     ///
-    /// It is a refusal where a limit in shadow mode would have refused the request. A clone of it in
-    /// the request's extensions keeps another layer from counting the request again.
+    /// It is a refusal where a limit in shadow mode would have refused the request. A clone of it
+    /// in the request's extensions keeps another layer from counting the request again.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()

@@ -10,7 +10,7 @@ use http::header::ORIGIN;
 use super::after::RefundOn;
 use super::decision::{Decision, LimiterIds};
 use super::line::{Waiters, WaitingLine};
-use super::passed::Action;
+use super::passed::Verdict;
 use super::request::Pending;
 use super::settle::SettleOn;
 use crate::layer::limit::ban::Ban;
@@ -32,7 +32,7 @@ pub(crate) type LayerHook = Box<dyn Fn(Head<'_>, &Decision, &Policy, Ban) + Send
 pub(crate) struct LayerState {
     pub(crate) limits: Box<[Arc<dyn DynLimit>]>,
     /// Decides on a request that never waits, by the type of the first limit.
-    pub(crate) decide_at_once: fn(&LayerState, Head<'_>) -> Action,
+    pub(crate) decide_at_once: fn(&LayerState, Head<'_>) -> Verdict,
     /// Ids of the limiters.
     pub(crate) ids: LimiterIds,
     pub(crate) cost: Option<CostOf>,

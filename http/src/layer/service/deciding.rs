@@ -5,13 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::Response;
-
 use super::boxed::BoxRateLimitLayer;
 use super::delay::DelayLayer;
 use super::rate_limit_layer::RateLimitLayer;
-use crate::layer::decide::passed::Passed;
+use crate::layer::decide::passed::Verdict;
 use crate::layer::decide::request::Pending;
 use crate::layer::decide::state::LayerState;
 use crate::request::key::Head;
@@ -22,18 +19,13 @@ impl<K> RateLimitLayer<K> {
     /// It is the decision of the layer's service, with all options of the layer and its counts.
     /// [`Head::with_peer`] is for a server that keeps the peer's address apart from the request.
     ///
-    /// # Errors
-    ///
-    /// The refusal: the response to send in place of another one, as the layer's service would
-    /// answer. Its body is whole.
-    ///
     /// # Examples
     ///
     /// ```
     /// use std::net::IpAddr;
     /// use http::{Request, Response};
     /// use tollgate::{Quota, RateLimiter};
-    /// use tollgate_http::{ClientIp, Head, RateLimitLayer};
+    /// use tollgate_http::{ClientIp, Head, RateLimitLayer, Verdict};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -42,13 +34,13 @@ impl<K> RateLimitLayer<K> {
     ///
     /// let (head, ()) = Request::get("/").body(()).unwrap().into_parts();
     /// let head = Head::from(&head).with_peer(IpAddr::from([192, 0, 2, 1]));
-    /// let passed = layer.decide(head).await.unwrap();
+    /// let Verdict::Passed(passed) = layer.decide(head).await else { panic!("a burst is 1") };
     /// // The response of the program.
     /// let mut response = Response::new("hello");
     /// assert!(passed.respond(&mut response).is_none());
     /// assert_eq!(response.headers()["ratelimit"], r#""default";r=0;t=1"#);
     ///
-    /// let refusal = layer.decide(head).await.unwrap_err();
+    /// let Verdict::Refused(refusal) = layer.decide(head).await else { panic!("no time passed") };
     /// assert_eq!((refusal.status().as_u16(), &refusal.headers()["retry-after"]), (429, &1.into()));
     /// # }
     /// ```
@@ -60,10 +52,6 @@ impl<K> RateLimitLayer<K> {
 impl BoxRateLimitLayer {
     /// Decides on a request by its head, without a service; see
     /// [`RateLimitLayer::decide`](crate::RateLimitLayer::decide).
-    ///
-    /// # Errors
-    ///
-    /// The refusal.
     #[inline]
     pub fn decide<'a>(&'a self, head: impl Into<Head<'a>>) -> Deciding<'a> {
         Deciding::new(&self.state, head.into())
@@ -98,7 +86,7 @@ impl<'a> Deciding<'a> {
     /// use std::time::Duration;
     /// use http::Request;
     /// use tollgate::{Quota, RateLimiter};
-    /// use tollgate_http::{DelayLayer, RateLimitLayer};
+    /// use tollgate_http::{DelayLayer, RateLimitLayer, Verdict};
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
@@ -110,7 +98,8 @@ impl<'a> Deciding<'a> {
     /// });
     /// let (head, ()) = Request::new(()).into_parts();
     /// for _ in 0..2 {
-    ///     assert!(layer.decide(&head).delayed_by(&delay).await.is_ok());
+    ///     let verdict = layer.decide(&head).delayed_by(&delay).await;
+    ///     assert!(matches!(verdict, Verdict::Passed(_)));
     /// }
     /// # }
     /// ```
@@ -120,7 +109,7 @@ impl<'a> Deciding<'a> {
 
     /// Begins a decision that may wait, or goes on with it.
     #[cold]
-    fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<Result<Passed, Response<Bytes>>> {
+    fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<Verdict> {
         let Deciding { state, head, line, pending } = self;
         let pending = pending.get_or_insert_with(|| state.begin(line.map(DelayLayer::line)));
         state.decide(*head, pending, context)
@@ -128,7 +117,7 @@ impl<'a> Deciding<'a> {
 }
 
 impl Future for Deciding<'_> {
-    type Output = Result<Passed, Response<Bytes>>;
+    type Output = Verdict;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -15,7 +15,7 @@ use super::body::ResponseBody;
 use crate::layer::decide::after::After;
 use crate::layer::decide::decision::Decision;
 use crate::layer::decide::line::WaitingLine;
-use crate::layer::decide::passed::{Action, Passed, upstream_field};
+use crate::layer::decide::passed::{Passed, Verdict, upstream_field};
 use crate::layer::decide::request::Pending;
 use crate::layer::decide::state::LayerState;
 use crate::request::key::Head;
@@ -75,11 +75,11 @@ where
             return self.resume(request);
         }
         match (self.state.decide_at_once)(&self.state, Head::from(&request)) {
-            Ok(passed) => {
+            Verdict::Passed(passed) => {
                 let after = note(&mut request, passed);
                 self.pass(request, after)
             }
-            Err(refusal) => ResponseFuture::answered(Ok(refusal)),
+            Verdict::Refused(refusal) => ResponseFuture::answered(Ok(refusal)),
         }
     }
 }
@@ -118,22 +118,22 @@ impl<T: Clone> RateLimit<T> {
         let mut pending = self.state.begin(self.line.as_ref());
         let mut context = Context::from_waker(Waker::noop());
         match self.state.decide(Head::from(&request), &mut pending, &mut context) {
-            Poll::Ready(action) => self.act(request, action),
+            Poll::Ready(verdict) => self.act(request, verdict),
             Poll::Pending => self.wait(request, Stage::Deciding(pending)),
         }
     }
 
     /// Passes the request on, or refuses it.
-    pub(super) fn act<A>(&mut self, mut request: Request<A>, action: Action) -> ResponseFuture<T, A>
+    pub(super) fn act<A>(&mut self, mut request: Request<A>, verdict: Verdict) -> ResponseFuture<T, A>
     where
         T: Service<Request<A>>,
     {
-        match action {
-            Ok(passed) => {
+        match verdict {
+            Verdict::Passed(passed) => {
                 let after = note(&mut request, passed);
                 self.pass(request, after)
             }
-            Err(refusal) => ResponseFuture::answered(Ok(refusal)),
+            Verdict::Refused(refusal) => ResponseFuture::answered(Ok(refusal)),
         }
     }
 
@@ -192,8 +192,8 @@ impl<T: Service<Request<A>>, A> Waiting<T, A> {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Stage::Deciding(pending) = stage {
             match ready!(self.state.decide(Head::from(&self.request), pending, context)) {
-                Ok(passed) => *stage = Stage::Ready(note(&mut self.request, passed)),
-                Err(refusal) => return Poll::Ready(Err(Ok(refusal))),
+                Verdict::Passed(passed) => *stage = Stage::Ready(note(&mut self.request, passed)),
+                Verdict::Refused(refusal) => return Poll::Ready(Err(Ok(refusal))),
             }
         }
         self.service.poll_ready(context).map_err(Err)
