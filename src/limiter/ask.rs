@@ -1,4 +1,4 @@
-//! A request: a bucket, the tokens, the options, and every verb.
+//! A request: a bucket, the tokens, the options, and the verbs that do not wait.
 
 use std::fmt;
 use std::time::Duration;
