@@ -1,4 +1,4 @@
-//! The verbs that no attempt decides, once for all buckets.
+//! The verbs `peek`, `refund`, `hold`, `reserve` and the waits, once for all buckets.
 
 use std::task::Waker;
 
@@ -89,6 +89,11 @@ impl<B: Target> Ask<'_, B> {
 
     fn received_of(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
         let site = self.bucket.site();
+        if self.options().is_plain()
+            && let Some(taken) = site.attempt(take)
+        {
+            return Ok(taken);
+        }
         let removals = site.removals();
         let (call, done) = site.run(take, self.options());
         self.received(&site, call, &done, removals)
