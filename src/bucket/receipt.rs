@@ -61,8 +61,7 @@ impl Receipt {
         })
     }
 
-    /// Returns a grant of an attempt, and its receipt; `None` for a refusal, and for a take that no
-    /// attempt makes.
+    /// Returns a grant of an attempt, and its receipt; `None` for a refusal.
     #[inline(always)]
     pub(crate) fn of_grant<P: Refill>(
         take: Take,
@@ -70,10 +69,9 @@ impl Receipt {
         origin: Origin,
         removals: u64,
     ) -> Option<(Granted, Receipt)> {
-        let is_decided = outcome.granted && !matches!(take, Take::Touch);
-        let outcome = TakeOutcome { origin, ..outcome };
+        let (is_granted, outcome) = (outcome.granted, TakeOutcome { origin, ..outcome });
         let receipt = || Receipt { removals, ..Receipt::at_once(outcome, &reading, None) };
-        is_decided.then(|| (take.granted(outcome, &reading), receipt()))
+        is_granted.then(|| (take.granted(outcome, &reading), receipt()))
     }
 
     /// Returns the receipt of tokens that are there at the take.
