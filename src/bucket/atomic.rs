@@ -1,4 +1,4 @@
-//! The atomic word of a bucket, and the one compare-and-swap of the crate.
+//! The atomic word of a bucket, and the one compare-and-swap of it.
 //!
 //! Most decisions are [an attempt](BucketRef::attempt); all others are [a loop](BucketRef::update).
 //!

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::fault::{Fault, injected};
 use crate::time::clock::Moment;
+use crate::word::decision::Granted;
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Left, Origin, Reading, Refill, State, TakeOutcome};
 use crate::word::verb::{Call, Give, Reserve, Take, by_refill, kept};
@@ -24,7 +25,8 @@ pub(crate) struct Receipt {
     pub(crate) before: u64,
     /// Tick of the take.
     pub(crate) since: u64,
-    /// Number of removals in the key's shard before the take.
+    /// The removals of the key's shard before the take; of an overflow bucket, the keys of the
+    /// shard that had entered the store.
     pub(crate) removals: u64,
     /// Time from the take until all of its tokens are earned.
     pub(crate) delay: Duration,
@@ -59,7 +61,21 @@ impl Receipt {
         })
     }
 
+    /// Returns a grant of an attempt, and its receipt; `None` for a refusal.
+    #[inline(always)]
+    pub(crate) fn of_grant<P: Refill>(
+        take: Take,
+        (outcome, reading): (TakeOutcome, Reading<P>),
+        origin: Origin,
+        removals: u64,
+    ) -> Option<(Granted, Receipt)> {
+        let (is_granted, outcome) = (outcome.granted, TakeOutcome { origin, ..outcome });
+        let receipt = || Receipt { removals, ..Receipt::at_once(outcome, &reading, None) };
+        is_granted.then(|| (take.granted(outcome, &reading), receipt()))
+    }
+
     /// Returns the receipt of tokens that are there at the take.
+    #[inline]
     fn at_once<P: Refill>(outcome: TakeOutcome, reading: &Reading<P>, plan: Option<&PlanTerms>) -> Receipt {
         let TakeOutcome { taken, level, lag, origin, .. } = outcome;
         let (terms, since) = (reading.refill.terms(), reading.tick.wrapping_add(lag));

@@ -1,5 +1,4 @@
-//! The attempt on the bucket of a known key, in the store of a limiter: the one place at which a
-//! decision selects the store.
+//! The attempt on the bucket of a known key, in the map or the table of a limiter.
 
 use crate::bucket::atomic::{BucketRef, Miss, Order, ReadClock};
 use crate::word::by_refill::ByRefill;

@@ -1,4 +1,4 @@
-//! Identities of entries, beside their keys.
+//! The identity of an entry of the map, without its key.
 
 /// Identity of a map entry: half of the key's hash, and the ticket that admitted it.
 ///

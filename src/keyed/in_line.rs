@@ -1,4 +1,4 @@
-//! The touches of a line of callers that wait for tokens of a key.
+//! The access to the lines of callers that wait for a bucket of the store.
 
 use std::hash::Hash;
 
@@ -67,8 +67,8 @@ impl<K: Hash + Eq> Keyspace<K> {
         result
     }
 
-    /// Returns the number of keys that have entered the store, as long as the key of an overflow
-    /// bucket has not; else another number.
+    /// Returns the keys of the shard that have entered the store, as long as the key of an overflow
+    /// bucket has not; else a number that they never reach.
     ///
     /// The fence is that of [`protocol`](super::protocol).
     pub(crate) fn entered(&self, origin: Origin, is_present: impl FnOnce() -> bool) -> u64 {

@@ -1,4 +1,5 @@
-//! All keys of a limiter: their store, the engine, and counts.
+//! All keys of a limiter: their store, the engine, and the parts that are made when they are
+//! needed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

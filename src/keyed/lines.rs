@@ -1,8 +1,9 @@
 //! The lines of callers that wait for tokens of keys.
 //!
-//! A line has the identity of a receipt: the entry and the removals in its shard. So no code of a
-//! key runs under the mutex of a line, and a line never serves the next key of an entry. After a
-//! removal the callers that are not due join the line of the next entry, in their order.
+//! A line has the identity of a receipt: the entry, the removals in its shard, and the plan. So no
+//! code of a key runs under the mutex of a line, and a line never serves another key that uses the
+//! entry again. After a removal the callers that are not due join the line of the next entry, in
+//! their order.
 //!
 //! Lock order: the guard of the store, then a line. No hook and no waker runs under the mutex.
 
@@ -26,7 +27,8 @@ const SHARDS: usize = if MODEL { 2 } else { 64 };
 #[derive(Clone, Copy, Debug, Eq)]
 pub(crate) struct LineId {
     pub(crate) origin: Origin,
-    /// Number of removals in the key's shard, from before the line.
+    /// The removals of the key's shard from before the line, or the keys that had entered, as in a
+    /// receipt.
     pub(crate) removals: u64,
     pub(crate) plan: Option<PlanTerms>,
 }
@@ -63,7 +65,7 @@ impl PartialEq for LineId {
 #[derive(Default)]
 pub(crate) struct ShardOfLines {
     lines: HashMap<Origin, Vec<(LineId, CallerLine)>>,
-    /// Number of keys that have entered the store since the lines were made.
+    /// Keys of this shard that entered the store while a caller could wait for an overflow bucket.
     pub(super) entered: u64,
 }
 
@@ -108,7 +110,8 @@ impl ShardOfLines {
 
 type Shard = Mutex<ShardOfLines>;
 
-/// The lines of a limiter's keys, made by the first wait or reservation.
+/// The lines of a limiter's keys, made by the first wait or reservation, or by the first receipt
+/// of an overflow bucket.
 pub(crate) struct Lines(pub(super) OnceLock<Box<[Shard]>>);
 
 impl Lines {
@@ -116,7 +119,7 @@ impl Lines {
         Lines(OnceLock::new())
     }
 
-    /// Returns whether any caller has waited or reserved.
+    /// Returns whether the lines are made.
     pub(crate) fn are_made(&self) -> bool {
         self.0.get().is_some()
     }

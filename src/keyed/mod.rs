@@ -9,7 +9,7 @@
 //!      v                                                       | Keyspace::clear, evict_idle
 //!   uncharged --- seal_if_idle, seal -----------------------> sealed
 //!      |                                                       ^ ^
-//!      | Entry::charge                                         | |
+//!      | Engine::charge                                        | |
 //!      v                                                       | |
 //!   charged ----- seal (remove, clear) ------------------------+ |
 //!      |   ^                                                     |

@@ -1,5 +1,5 @@
 //! Overflow buckets, which keys without room share: one set under the limiter's quota, and one
-//! under each plan.
+//! under each plan. The bucket of the requests without a key is here as well.
 //!
 //! A bucket is under one quota only. Otherwise a key of a slow plan could take the tokens that the
 //! bucket earns for a key of a fast plan.

@@ -11,9 +11,10 @@
 //!   That is full unless the limiter ran out of room, so evicting an uncharged bucket changes no
 //!   decision.
 //! * A grant on the overflow bucket counts only if the key had no entry from before until after it.
-//!   A take without a later look, for a caller in line, behind a line or of a hold that is settled,
-//!   is made under the mutex of that bucket's line. A key that has an entry takes that mutex before
-//!   its bucket starts, if there was ever such a line.
+//!   A take that cannot look for an entry afterwards is made under the mutex of that bucket's line:
+//!   that for a caller in line, of a reservation behind it, or of a hold whose cost was higher. A
+//!   key that has an entry takes that mutex before its bucket starts, if there was ever such a
+//!   line.
 //!
 //! # Orderings
 //!

@@ -5,6 +5,7 @@
 
 use crate::bucket::engine::{Done, Engine};
 use crate::bucket::line::caller_line::{CallerLine, Wakes};
+use crate::bucket::receipt::Receipt;
 use crate::bucket::reservation::Ledger;
 use crate::keyed::in_line::{LineBank, Touch};
 use crate::keyed::lines::LineId;
@@ -13,7 +14,7 @@ use crate::limiter::rule::Rule;
 use crate::limiter::verbs::Verb;
 use crate::time::clock::Moment;
 use crate::time::jitter::Jitter;
-use crate::word::decision::Denied;
+use crate::word::decision::{Denied, Granted};
 use crate::word::plan::PlanTerms;
 use crate::word::state::Origin;
 use crate::word::verb::{Call, Take};
@@ -94,7 +95,7 @@ pub(crate) trait Lent<'a> {
 
 /// A bucket in one call: of a key, with its guard and its hash.
 pub(crate) trait Site {
-    /// Returns the number of removals that a receipt counts from.
+    /// Returns the removals of the key's shard, from which a receipt counts.
     fn removals(&self) -> u64 {
         0
     }
@@ -124,6 +125,12 @@ pub(crate) trait Site {
     ///
     /// The refusal of a new key that finds no room.
     fn charge(&self, call: Call<'_>, now: Option<Moment>) -> Result<Done, Denied>;
+
+    /// Returns the grant of a take at the present time under no plan, and its receipt, if one
+    /// attempt decides and the limiter has no hook.
+    fn attempt(&self, _: Take) -> Option<(Granted, Receipt)> {
+        None
+    }
 
     /// Returns whether the bucket was ever charged, and the outcome that a call would have.
     fn look(&self, call: Call<'_>, now: Option<Moment>) -> (bool, Done);

@@ -1,4 +1,4 @@
-//! The verbs that no attempt decides, once for all buckets.
+//! The verbs `peek`, `refund`, `hold`, `reserve` and the waits, once for all buckets.
 
 use std::task::Waker;
 
@@ -84,7 +84,15 @@ impl<B: Target> Ask<'_, B> {
     /// Takes as [`taken`](Self::taken), on a bucket that has a level after it: a settlement needs
     /// that. Only a take of 0 tokens leaves a bucket without one.
     pub(super) fn held(&self) -> Result<(Granted, Receipt), Denied> {
-        self.received_of(if self.n == 0 { Take::Touch } else { self.take() })
+        if self.n == 0 {
+            return self.received_of(Take::Touch);
+        }
+        let attempted =
+            if self.options().is_plain() { self.bucket.site().attempt(self.take()) } else { None };
+        match attempted {
+            Some(held) => Ok(held),
+            None => self.received_of(self.take()),
+        }
     }
 
     fn received_of(&self, take: Take) -> Result<(Granted, Receipt), Denied> {

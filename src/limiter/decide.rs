@@ -1,4 +1,4 @@
-//! The attempt on a key's bucket, for every form of a call, and the one call after it.
+//! The fast path of a take on a key's bucket, for every form of a call, and the slow path after it.
 //!
 //! The attempt is inlined into the caller. A function out of line takes the parts of a request as
 //! scalars: a request in memory, by reference or by value, put 12 to 27 stores before each attempt.

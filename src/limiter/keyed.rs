@@ -7,10 +7,10 @@ use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::bucket::atomic::Miss;
-use crate::bucket::engine::{Done, When};
+use crate::bucket::atomic::{BucketRef, Miss, Order};
+use crate::bucket::engine::{Done, Now, When};
 use crate::bucket::line::caller_line::{CallerLine, Wakes};
-use crate::bucket::receipt::Settle;
+use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
 use crate::fault::{Fault, injected};
 use crate::keyed::entry::KeyEntry;
@@ -26,10 +26,11 @@ use crate::limiter::rule::Rule;
 use crate::limiter::verbs::Verb;
 use crate::rule::gate::Gate;
 use crate::time::clock::Moment;
-use crate::word::decision::{Denied, Reason};
+use crate::word::by_refill::{BUCKETS, WINDOWS, attempt_by};
+use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Origin, State};
-use crate::word::verb::Call;
+use crate::word::verb::{Call, Take};
 
 /// The bucket of a key, from [`RateLimiter::key`](crate::RateLimiter::key).
 pub struct Keyed<'a, 'k, K, Q: ?Sized, R, S> {
@@ -128,6 +129,21 @@ where
             _ => {}
         }
         done
+    }
+
+    fn attempt(&self, take: Take) -> Option<(Granted, Receipt)> {
+        let (engine, removals) = (&self.inner.keyspace.engine, self.removals());
+        attempt_by!(
+            BUCKETS | WINDOWS,
+            self.inner.fast_path,
+            engine.source.counts(),
+            |by| {
+                let found = self.entry().get()?;
+                let done = found.attempt_by(Order::WordFirst, Now(engine), take, by).ok()?;
+                Receipt::of_grant(take, done, found.origin(), removals)
+            },
+            None
+        )
     }
 
     fn look(&self, call: Call<'_>, now: Option<Moment>) -> (bool, Done) {

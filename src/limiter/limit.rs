@@ -25,7 +25,7 @@ use crate::word::decision::{Denied, Granted};
 /// [`WindowCounter`].
 ///
 /// A bucket starts full. Its level and its time are one atomic word: a grant is one
-/// compare-and-swap, a refusal writes nothing, and no call waits for a lock.
+/// compare-and-swap, a refusal writes nothing, and no take waits for a lock.
 ///
 /// [`ask`](Limit::ask) has all options and verbs. The verbs here are its short forms.
 ///
@@ -74,7 +74,7 @@ pub struct Limit<R: Rule = Quota> {
     pub(super) max_waiting: usize,
     /// The callers that wait, from the first wait on.
     pub(super) line: Mutex<Option<Box<CallerLine>>>,
-    /// Whether a caller has waited. Relaxed: set before its place is committed, and loaded after
+    /// Whether a caller has waited. Relaxed: set before its position is committed, and loaded after
     /// the commit of a verb that gives back.
     pub(super) waited: AtomicBool,
     pub(super) built: R::Built,

@@ -1,4 +1,4 @@
-//! The public faces.
+//! The public types, as `RateLimiter`, `Limit`, `Pinned` and `Ask`, with their verbs.
 
 pub(crate) mod all_of;
 pub(crate) mod ask;

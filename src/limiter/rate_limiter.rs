@@ -1,4 +1,4 @@
-//! One bucket a key.
+//! The limiter of keys: a bucket for each.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};

@@ -1,7 +1,7 @@
 //! The verbs that an attempt decides: how each takes, and its answer.
 //!
-//! A verb is a type of scalars. So it costs no memory on the way to a function out of line, and the
-//! compiler makes one function for the plain call and a request value.
+//! A verb is a `Copy` type of one integer or two. So it costs no memory on the way to a function
+//! out of line, and the compiler makes one function for the plain call and a request value.
 
 use crate::bucket::atomic::ReadClock;
 use crate::bucket::engine::Done;

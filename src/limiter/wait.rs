@@ -1,7 +1,8 @@
 //! Waiting for tokens: a position in line, a timer, and the caller's turn.
 //!
 //! A [`Waiter`] has no timer of its own: a task polls it beside a timer, and a thread parks. It is
-//! served in order of arrival. If it is dropped before its turn, all callers behind it move up.
+//! served in order of arrival. If it is dropped before its turn, all callers behind it move up. A
+//! request that keeps a part has no position: it tries again by its timer.
 
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -218,7 +219,7 @@ impl<'k, B: Target> Waiter<'k, B> {
         }
     }
 
-    /// Takes the tokens, and sleeps the jitter.
+    /// Shows the grant to the hook, and starts the jitter. The tokens are taken already.
     fn serve(&mut self, granted: Granted) -> NextStep {
         let granted = self.frame().hook.observe(granted.tokens(), Ok(granted)).unwrap_or(granted);
         let WaitStage::InLine { until, .. } = self.stage else { return self.done(Ok(granted)) };
@@ -374,8 +375,8 @@ impl<'a, B: Asked<'a, Rule = Quota>> Ask<'_, B> {
 
 /// A function that is called at a limited rate; from [`Ask::limited`].
 ///
-/// Each call takes one token. [`try_call`](Limited::try_call) is refused if there is none;
-/// [`blocking_call`](Limited::blocking_call) and (feature `tokio`) `call` wait for it.
+/// Each call takes the tokens of the request. [`try_call`](Limited::try_call) is refused if there
+/// is none; [`blocking_call`](Limited::blocking_call) and (feature `tokio`) `call` wait for it.
 pub struct Limited<'k, B, F> {
     request: Ask<'k, B>,
     action: F,

@@ -1,4 +1,4 @@
-//! Claimed cells: one thread has them to itself, for a moment or for good.
+//! Claimed cells: one thread alone may change them, until it settles or drops the claim.
 
 use super::cells::{Cell, Lease};
 use crate::fault::{Fault, injected};

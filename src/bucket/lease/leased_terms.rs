@@ -1,4 +1,4 @@
-//! Terms in which leased tokens have no room.
+//! Terms whose capacity is reduced by the tokens that are out on lease.
 
 use crate::bucket::atomic::{FreshReading, Order, ReadClock};
 use crate::fault::{Fault, injected};

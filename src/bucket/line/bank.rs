@@ -1,4 +1,5 @@
-//! The bucket of a line, as the line sees it: readings, takes, and the end that goes back.
+//! The bucket of a line, as the line sees it: readings, takes, and the return of the unused end of
+//! a run.
 
 use crate::fault::{Fault, injected};
 use crate::word::decision::{Denied, Granted};

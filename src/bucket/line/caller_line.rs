@@ -1,4 +1,4 @@
-//! A line, and the touches of its callers. Pure, but for the count that numbers them: no clock.
+//! A line, and the touches of its callers. It reads the clock and the word only by a `Bank`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;

@@ -1,9 +1,10 @@
-//! The line of callers that wait for tokens of one bucket.
+//! A line of callers that wait for tokens of one bucket.
 //!
-//! Each caller has its position in the word's debt, in order of arrival. The line is a list of the
-//! callers beside it, under a mutex that only verbs touch which wait or give back. When a caller
-//! leaves, all behind it move up, and the tokens at the end go back to the word. When tokens come
-//! back, all move up.
+//! The bucket of a key may have several: one for each plan, and one for each key that shares it.
+//! The order of arrival holds within a line. A caller has its position in the word's debt. The line
+//! is a list of the callers beside it, under a mutex that only verbs touch which wait, reserve or
+//! give back. When a caller leaves, all behind it move up, and the tokens at the end go back to the
+//! word. When tokens come back, all move up.
 //!
 //! When the bucket is lost, the callers that are not due join the line of the next one, in order:
 //! each leaves here once it has joined there, and that wakes the next one.

@@ -1,6 +1,7 @@
 //! The callers of a line in order, by slots.
 //!
-//! A caller that has left leaves its slot, of 0 units. Slots are numbered anew once in a while.
+//! A caller that has left leaves its slot, of 0 units. Slots are numbered anew when those
+//! that were left outnumber the callers.
 
 use std::task::Waker;
 

@@ -1,6 +1,7 @@
 //! The stretches in which the callers of a line have their positions.
 //!
-//! Each question takes a number of steps that is logarithmic in the callers and the runs.
+//! A look-up takes a number of steps that is logarithmic in the callers and the runs. A lower burst
+//! and new numbers take linear time.
 //!
 //! The callers in order take the next stretch that fits in one run; a rest that is too small is
 //! skipped. When a caller leaves, those behind it in its run move up. Those of later runs are
@@ -290,7 +291,8 @@ impl Runs {
     /// Gives up all positions before `from`. Under a lower burst, the last callers may have no
     /// position any more.
     pub(crate) fn clamp(&mut self, from: i64) {
-        // A burst is lower than the stretch of the head, which begins less than its cost ago.
+        // Only after the burst was lowered: else the stretch of the head began less than one burst
+        // ago.
         if self.forget(from) {
             self.place_anew(from);
         }
