@@ -1,4 +1,4 @@
-//! The calls of gRPC: `ShouldRateLimit`, and `Check` and `Watch` of health.
+//! The calls of gRPC: `ShouldRateLimit`, those of reservations, and `Check` and `Watch` of health.
 
 use std::future::{Ready, ready};
 use std::marker::PhantomData;
@@ -25,6 +25,7 @@ use tonic_prost::ProstEncoder;
 use super::messages::{
     HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse, ServingStatus,
 };
+use super::reserve::calls;
 use super::room::Roomed;
 use super::state::{Condition, MESSAGE, Service, Undecided};
 
@@ -46,7 +47,7 @@ pub(super) async fn answer(service: Arc<Service>, request: Request<Incoming>) ->
     }
     let answered = match request.uri().path() {
         "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-            return decided(service, request).await;
+            return decided::<RateLimitRequest>(service, request).await;
         }
         "/grpc.health.v1.Health/Check" => {
             timeout(PATIENCE, grpc().unary(CheckHealth(service), request)).await
@@ -54,11 +55,7 @@ pub(super) async fn answer(service: Arc<Service>, request: Request<Incoming>) ->
         "/grpc.health.v1.Health/Watch" => {
             timeout(PATIENCE, grpc().server_streaming(WatchHealth(service), request)).await
         }
-        path => {
-            let known =
-                "there are ShouldRateLimit of Envoy's RateLimitService, and Check and Watch of Health";
-            Ok(Status::unimplemented(format!("{path} is unknown: {known}")).into_http())
-        }
+        _ => return of_others(service, request).await,
     };
     answered.unwrap_or_else(|_| late().into_http())
 }
@@ -67,15 +64,67 @@ fn late() -> Status {
     Status::deadline_exceeded(format!("the message did not come within {PATIENCE:?}"))
 }
 
-/// Answers a call of `ShouldRateLimit`. A client chooses the length of its message: one that is too
-/// long is refused, as Envoy would let a request pass that is answered by an error.
-async fn decided(service: Arc<Service>, request: Request<Incoming>) -> Response<Body> {
+/// Answers a call of Kuadrant's service, or of none.
+async fn of_others(service: Arc<Service>, request: Request<Incoming>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    if let Some(answered) = calls::answer(&service, &path, request).await {
+        return answered;
+    }
+    let known = "there are ShouldRateLimit of Envoy's RateLimitService, CheckRateLimit, Report, Reserve and \
+                 Commit of Kuadrant's, and Check and Watch of Health";
+    Status::unimplemented(format!("{path} is unknown: {known}")).into_http()
+}
+
+/// A message that asks for a decision.
+pub(super) trait Decide: Read {
+    type Answer: Message + Default + 'static;
+
+    fn decide(self, service: &Service) -> impl Future<Output = Result<Self::Answer, Status>> + Send;
+
+    /// Returns the answer to a message that is too long to be read; `None` for an error.
+    fn refused(_: &Service, _why: &str) -> Option<Self::Answer> {
+        None
+    }
+}
+
+impl Decide for RateLimitRequest {
+    type Answer = RateLimitResponse;
+
+    async fn decide(self, service: &Service) -> Result<RateLimitResponse, Status> {
+        Ok(service.ask(&self).await?)
+    }
+
+    fn refused(service: &Service, why: &str) -> Option<RateLimitResponse> {
+        Some(service.refuse_unread(why))
+    }
+}
+
+impl From<Undecided> for Status {
+    fn from(why: Undecided) -> Status {
+        match why {
+            Undecided::TooMany(_) => Status::resource_exhausted(why.to_string()),
+            Undecided::Problem(_) => Status::unknown(why.to_string()),
+        }
+    }
+}
+
+/// Answers a call that decides. A client chooses the length of its message: one that is too long is
+/// refused, as Envoy would let a request pass that is answered by an error.
+pub(super) async fn decided<Question: Decide>(
+    service: Arc<Service>,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let request = request.map(|body| Roomed::new(body, &service.room));
-    let answered = timeout(PATIENCE, grpc().unary(Ask(service.clone()), request)).await;
+    let ask = Ask::<Question>(service.clone(), PhantomData);
+    let answered = timeout(PATIENCE, grpc().unary(ask, request)).await;
     let response = answered.unwrap_or_else(|_| late().into_http());
     let Some(status) = response.extensions().get::<Status>() else { return response };
     match status.code() {
-        Code::OutOfRange => return refusal(&service.refuse_unread(status.message())),
+        Code::OutOfRange => {
+            if let Some(refused) = Question::refused(&service, status.message()) {
+                return refusal(&refused);
+            }
+        }
         // The service has counted its own errors.
         Code::Unknown | Code::ResourceExhausted => (),
         _ => {
@@ -88,7 +137,7 @@ async fn decided(service: Arc<Service>, request: Request<Incoming>) -> Response<
 
 /// Returns a message as the answer to a call.
 #[cold]
-fn refusal(message: &RateLimitResponse) -> Response<Body> {
+fn refusal(message: &impl Message) -> Response<Body> {
     let message = message.encode_to_vec();
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
     let framed = Bytes::from([&[0][..], &length, &message].concat());
@@ -100,7 +149,7 @@ fn refusal(message: &RateLimitResponse) -> Response<Body> {
 }
 
 /// A message that is read.
-trait Read: Sized + Send + 'static {
+pub(super) trait Read: Sized + Send + 'static {
     fn read(bytes: &[u8]) -> Result<Self, DecodeError>;
 }
 
@@ -156,20 +205,15 @@ fn grpc<Answer: Message + 'static, Question: Read>() -> Grpc<ShortCodec<Answer, 
     Grpc::new(ShortCodec(PhantomData)).max_decoding_message_size(MESSAGE)
 }
 
-struct Ask(Arc<Service>);
+struct Ask<Question>(Arc<Service>, PhantomData<Question>);
 
-impl UnaryService<RateLimitRequest> for Ask {
-    type Response = RateLimitResponse;
-    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<RateLimitResponse>, Status>> + Send>>;
+impl<Question: Decide> UnaryService<Question> for Ask<Question> {
+    type Response = Question::Answer;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Question::Answer>, Status>> + Send>>;
 
-    fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
+    fn call(&mut self, request: tonic::Request<Question>) -> Self::Future {
         let service = self.0.clone();
-        Box::pin(async move {
-            service.ask(request.get_ref()).await.map(tonic::Response::new).map_err(|why| match why {
-                Undecided::TooMany(_) => Status::resource_exhausted(why.to_string()),
-                Undecided::Problem(_) => Status::unknown(why.to_string()),
-            })
-        })
+        Box::pin(async move { request.into_inner().decide(&service).await.map(tonic::Response::new) })
     }
 }
 
@@ -179,7 +223,7 @@ fn status(health: Condition, service: &str) -> Option<HealthCheckResponse> {
         Condition::Serving => ServingStatus::Serving,
         Condition::NotServing | Condition::Stopping => ServingStatus::NotServing,
     };
-    matches!(service, "" | "ratelimit" | NAME).then(|| HealthCheckResponse { status: status.into() })
+    matches!(service, "" | "ratelimit" | NAME | calls::NAME).then(|| HealthCheckResponse { status: status.into() })
 }
 
 struct CheckHealth(Arc<Service>);

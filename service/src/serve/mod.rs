@@ -15,6 +15,7 @@ pub(crate) mod options;
 pub(crate) mod pages;
 mod redis_variables;
 mod reload;
+mod reserve;
 mod room;
 pub(crate) mod run;
 mod saved;

@@ -24,6 +24,7 @@ pub(super) fn metrics(service: &Service) -> String {
     if let Some(shared) = &service.shared {
         text.push_str(&shared.prometheus());
     }
+    text.push_str(&service.reservations.prometheus());
     let files = &service.in_force().files;
     let origin = service.origin;
     for (name, number) in [

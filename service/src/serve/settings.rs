@@ -12,6 +12,7 @@ use tracing::Level;
 use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
+use super::reserve::settings::{RESERVATIONS, ReservationSettings};
 use super::shared::settings::{Layout, StoreSettings, StoreUrl};
 use super::statistics::{OWN_LABELS, quoted};
 use super::status::HeaderNames;
@@ -75,6 +76,7 @@ pub(crate) struct ServeSettings {
     pub(crate) max_age: Duration,
     pub(crate) max_age_grace: Duration,
     pub(crate) decision: DecisionOptions,
+    pub(super) reservations: ReservationSettings,
     pub(super) has_headers: bool,
     pub(super) headers: HeaderNames,
     /// The service is healthy only with a domain.
@@ -125,6 +127,7 @@ impl ServeSettings {
             max_age: Duration::ZERO,
             max_age_grace: Duration::ZERO,
             decision: DecisionOptions::default(),
+            reservations: ReservationSettings::default(),
             has_headers: false,
             headers: HeaderNames::default(),
             needs_domain: false,
@@ -138,7 +141,7 @@ impl ServeSettings {
             has_no_stats: false,
             checks: Arc::default(),
         };
-        let mistakes = apply(&mut to, SETTINGS, &[&defaults(SETTINGS)]);
+        let mistakes = apply(&mut to, ServeTable::settings(), &[&defaults(ServeTable::settings())]);
         assert!(mistakes.is_empty(), "the defaults are valid, as a test checks: {mistakes:?}");
         to
     }
@@ -197,7 +200,7 @@ impl Table for ServeTable {
     type Settings = ServeSettings;
 
     fn settings() -> impl Iterator<Item = &'static Setting<ServeSettings>> {
-        SETTINGS.iter()
+        SETTINGS.iter().chain(RESERVATIONS)
     }
 
     fn defaults() -> ServeSettings {

@@ -13,6 +13,7 @@ use super::decide::{Problem, decide};
 use super::in_store::decide_shared;
 use super::loaded::LoadedRules;
 use super::messages::{Code, RateLimitRequest, RateLimitResponse};
+use super::reserve::open::Reservations;
 use super::settings::ServeSettings;
 use super::shared::SharedCounts;
 use crate::rules::load::MOST_TOLD;
@@ -43,6 +44,7 @@ pub(crate) struct Service {
     closed: [AtomicU64; CLOSED.len()],
     /// The room for messages that are long, in bytes.
     pub(super) room: Arc<Semaphore>,
+    pub(super) reservations: Reservations,
 }
 
 /// The faults for which a connection is closed, with their names in the metrics.
@@ -110,8 +112,9 @@ impl Service {
         let in_force = RwLock::new(Arc::new(Configured { settings, files: Files::default(), loaded: None }));
         let health = watch::Sender::new(Condition::NotServing);
         let (origin, room) = (Origin::now(), Arc::new(Semaphore::new(ROOM)));
+        let (closed, reservations) = Default::default();
         let service =
-            Service { counts, shared: None, origin, in_force, health, closed: Default::default(), room };
+            Service { counts, shared: None, origin, in_force, health, closed, room, reservations };
         service.check_health();
         service
     }
