@@ -5,10 +5,8 @@ pub(super) mod calls;
 mod here;
 pub(super) mod id;
 mod in_store;
-mod messages;
+pub(super) mod messages;
 pub(super) mod open;
 mod service;
 mod settlement;
 pub(super) mod settings;
-#[cfg(test)]
-mod tests;

@@ -109,7 +109,7 @@ struct RawCommit {
 
 impl ReserveRequest {
     /// Reads a message, whose entries may be any bytes.
-    pub(super) fn read(bytes: &[u8]) -> Result<ReserveRequest, DecodeError> {
+    pub(in crate::serve) fn read(bytes: &[u8]) -> Result<ReserveRequest, DecodeError> {
         ReserveRequest::decode(bytes).or_else(|_| {
             let RawReserve { domain, descriptors, amount, ttl } = RawReserve::decode(bytes)?;
             let descriptors = descriptors.into_iter().map(RateLimitDescriptor::from).collect();
@@ -120,7 +120,7 @@ impl ReserveRequest {
 
 impl CommitRequest {
     /// Reads a message, whose entries may be any bytes.
-    pub(super) fn read(bytes: &[u8]) -> Result<CommitRequest, DecodeError> {
+    pub(in crate::serve) fn read(bytes: &[u8]) -> Result<CommitRequest, DecodeError> {
         CommitRequest::decode(bytes).or_else(|_| {
             let RawCommit { domain, descriptors, reservation_id, actual_amount } = RawCommit::decode(bytes)?;
             let descriptors = descriptors.into_iter().map(RateLimitDescriptor::from).collect();

@@ -212,6 +212,14 @@ impl Reservations {
         self.held.load(Relaxed).saturating_sub(self.lapsing.load(Relaxed))
     }
 
+    /// Returns the bytes of all entries.
+    #[cfg(test)]
+    pub(in crate::serve) fn bytes(&self) -> usize {
+        // The map fills seven of eight places, each with a byte beside its entry.
+        let place = size_of::<(u64, Open)>() + 1;
+        (0..SHARDS).map(|shard| (self.shard(shard).capacity() * 8 / 7 + 16) * place).sum()
+    }
+
     /// Returns the counters in the text format of Prometheus.
     pub(in crate::serve) fn prometheus(&self) -> String {
         let mut text = String::new();

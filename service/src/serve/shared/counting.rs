@@ -157,7 +157,7 @@ impl SharedCounts {
                 // The policy grants all, also beyond the limit.
                 _ if allows && (is_away || known.lent > 0) => None,
                 _ if is_exact || !self.caches_over() => None,
-                Verb::Add => known.refuse(want.hits, limit, at, self.settings.layout),
+                verb if verb.adds() => known.refuse(want.hits, limit, at, self.settings.layout),
                 _ => known.used(at).filter(|used| *used >= limit),
             };
             if let Some(before) = before {

@@ -50,7 +50,7 @@ impl SharedCounts {
         }
         let began = self.clock.unix_time();
         let (taken, _) = self.by_text(by, key, limiter, (Verb::Hold, hits, 0, false)).await;
-        let full = began.saturating_add(taken.wait).as_micros();
+        let full = began.saturating_add(taken.wait).as_nanos().div_ceil(1_000);
         let is_bucket = matches!(limiter.rule, AnyRule::Quota(_));
         (taken, if is_bucket { u64::try_from(full).unwrap_or(u64::MAX) } else { OWN })
     }
@@ -58,18 +58,16 @@ impl SharedCounts {
     /// Gives hits of a reservation back, and returns whether it is about such hits: those of a window
     /// go back to that window alone.
     pub(super) async fn give_back_to(&self, by: &Leased, key: &Key, want: &Want<'_>) -> bool {
-        if want.edge_us == OWN {
+        let is_bucket = matches!(by, Leased::Quota(..));
+        if want.edge_us == OWN && (self.is_away() || !is_bucket) {
             under!(by, key, ask => ask.n(want.hits).refund());
             return true;
         }
         let back = -(want.hits.min(MOST) as i64);
         let amount = Tokens { max: back, of_us: want.edge_us, ..Tokens::default() };
-        let op = self.op_on(by, key, amount).filter(|_| want.edge_us > 0);
-        let is_window = op.is_some();
-        if let Some(op) = op {
-            self.buckets.call(vec![op]).await;
-        }
-        is_window
+        let Some(op) = self.op_on(by, key, amount).filter(|_| want.edge_us > 0) else { return false };
+        self.buckets.call(vec![op]).await;
+        true
     }
 
     /// Sets marks that hold for a time, and returns for each whether it was not set before; `None`
