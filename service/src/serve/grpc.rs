@@ -223,7 +223,8 @@ fn status(health: Condition, service: &str) -> Option<HealthCheckResponse> {
         Condition::Serving => ServingStatus::Serving,
         Condition::NotServing | Condition::Stopping => ServingStatus::NotServing,
     };
-    matches!(service, "" | "ratelimit" | NAME | calls::NAME).then(|| HealthCheckResponse { status: status.into() })
+    matches!(service, "" | "ratelimit" | NAME | calls::NAME)
+        .then(|| HealthCheckResponse { status: status.into() })
 }
 
 struct CheckHealth(Arc<Service>);

@@ -3,7 +3,9 @@
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Denied, Granted, Hold, InvalidRule, NotRestored, RateLimiter, Rule, Stats, Window};
+use tollgate::{
+    AnyRule, Clock, Denied, Granted, Hold, InvalidRule, NotRestored, RateLimiter, Rule, Stats, Window,
+};
 
 use super::reserve::id::kind_of;
 use crate::rules::tree::Unit;

@@ -13,7 +13,7 @@ use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
 use super::reserve::settings::{RESERVATIONS, ReservationSettings};
-use super::shared::settings::{Layout, StoreSettings, StoreUrl};
+use super::shared::settings::{Layout, StoreSettings, StoreUrl, lease, name};
 use super::statistics::{OWN_LABELS, quoted};
 use super::status::HeaderNames;
 use tollgate_common::net::tls::{Certificate, Clients};
@@ -413,23 +413,6 @@ fn age(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Ok(NEVER),
         age if age < Duration::from_secs(1) => Err("the least is 1s, and 0s is never".to_owned()),
         age => Ok(age),
-    }
-}
-
-/// Returns the name of a store's counts. It is a part of each key.
-fn name(text: &str) -> Result<String, String> {
-    let is_one =
-        (1..=16).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-    if is_one { Ok(text.to_owned()) } else { Err("expected 1 to 16 letters, digits, - or _".to_owned()) }
-}
-
-/// Returns the time of a lease. None is zero.
-fn lease(text: &str) -> Result<Duration, String> {
-    match time(text, Duration::ZERO, Duration::from_secs(1))? {
-        some if !some.is_zero() && some < Duration::from_millis(10) => {
-            Err("the least is 10ms, and 0s is none".to_owned())
-        }
-        lease => Ok(lease),
     }
 }
 

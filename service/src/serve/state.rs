@@ -113,8 +113,7 @@ impl Service {
         let health = watch::Sender::new(Condition::NotServing);
         let (origin, room) = (Origin::now(), Arc::new(Semaphore::new(ROOM)));
         let (closed, reservations) = Default::default();
-        let service =
-            Service { counts, shared: None, origin, in_force, health, closed, room, reservations };
+        let service = Service { counts, shared: None, origin, in_force, health, closed, room, reservations };
         service.check_health();
         service
     }

@@ -4,11 +4,12 @@ use std::process::{Command, Output};
 
 use tollgate_common::testing::Folder;
 
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 5] = [
     include_str!("../../README.md"),
     include_str!("../../../docs/envoy.md"),
     FROM_ENVOY,
     include_str!("../../../docs/from-limitador.md"),
+    include_str!("../../../docs/model-tokens.md"),
 ];
 const FROM_ENVOY: &str = include_str!("../../../docs/from-envoy-ratelimit.md");
 
@@ -86,7 +87,7 @@ fn each_file_of_the_pages_is_shared_by_a_store() {
         assert!(told.status.success() && lines.contains(": 0 errors, 0 warnings\n"), "{text}{lines}{told:?}");
         count += 1;
     }
-    assert_eq!(count, 4);
+    assert_eq!(count, 5);
 }
 
 /// A limit of a text is for the layout that comes after the move.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hyper::Request;
-use hyper::body::Incoming;
 use hyper::Response;
+use hyper::body::Incoming;
 use prost::DecodeError;
 use tonic::Status;
 use tonic::body::Body;

@@ -36,7 +36,8 @@ impl<'a> Decision<'a> {
         let mut all: Vec<Option<Held<'_>>> = Vec::with_capacity(found.len());
         for (descriptor, found) in self.request.descriptors.iter().zip(&found) {
             let found_limit = found.as_ref();
-            let held = found_limit.and_then(|limit| self.counts.hold(&limit.counter, limit.key, amount, self.now));
+            let held =
+                found_limit.and_then(|limit| self.counts.hold(&limit.counter, limit.key, amount, self.now));
             let (counted, held) = held.unzip();
             all.push(held.flatten());
             self.add_status(descriptor, found.as_ref(), counted, &mut answering);

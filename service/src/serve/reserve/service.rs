@@ -138,17 +138,14 @@ impl Service {
         Ok(CommitResponse { reservation_released, outcome: outcome.into() })
     }
 
-    async fn settled(
-        &self,
-        request: &RateLimitRequest,
-        text: &str,
-        actual: u64,
-    ) -> Result<Outcome, Status> {
+    async fn settled(&self, request: &RateLimitRequest, text: &str, actual: u64) -> Result<Outcome, Status> {
         self.check(request)?;
         let in_force = self.in_force();
         drop(self.decision(&in_force, request)?);
         let (id, right) = match ReservationId::read(text) {
-            None if text.is_empty() => (None, Right::Settle(Settlement::of_report(actual), Outcome::Reported)),
+            None if text.is_empty() => {
+                (None, Right::Settle(Settlement::of_report(actual), Outcome::Reported))
+            }
             None => return Ok(Outcome::Unknown),
             Some(id) if id.asked != hash_of(request) => {
                 let what = "the domain and the descriptors are not those of the reservation";
@@ -230,7 +227,9 @@ impl Service {
         }
         let [settled, released] = marks_of(id);
         let unanswered = || {
-            Status::unavailable("the store does not answer, so nothing is counted: the commit may be repeated")
+            Status::unavailable(
+                "the store does not answer, so nothing is counted: the commit may be repeated",
+            )
         };
         let marks = match id.is_released {
             true => shared.mark([settled, released], marked_for(id)).await,
@@ -255,6 +254,10 @@ impl Service {
     pub(in crate::serve) async fn lapse(&self, now_ms: u64) {
         for lapsing in self.reservations.lapse(now_ms) {
             if let Some(shared) = &self.shared {
+                if self.counts.nanos() / 1_000 >= lapsing.id.ends_us() {
+                    // The marks of a commit may be over.
+                    continue;
+                }
                 let [_, released] = marks_of(&lapsing.id);
                 match shared.mark([released], marked_for(&lapsing.id)).await {
                     Some([true]) => {}

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tollgate::{AnyRule, Quota, Window};
 use tollgate_distributed::{Amount as Tokens, CountSpec, OwnedOp, Spec};
 
-use super::settings::Layout;
 use super::by_limiter::under;
+use super::settings::Layout;
 use super::{Key, Leased, SharedCounts, Want};
 use crate::serve::counts::{UnixTime, Verb};
 use crate::serve::limiters::{MOST, Taken, TextLimiter};
@@ -94,7 +94,8 @@ impl SharedCounts {
         };
         let ops = marks.into_iter().map(op).collect::<Option<Vec<_>>>()?;
         let answers = self.buckets.call(ops).await;
-        let is_new: Vec<bool> = answers.into_iter().map(|answer| Some(answer?.granted == 1)).collect::<Option<_>>()?;
+        let is_new: Vec<bool> =
+            answers.into_iter().map(|answer| Some(answer?.granted == 1)).collect::<Option<_>>()?;
         is_new.try_into().ok()
     }
 

@@ -13,6 +13,7 @@ use super::service_store::ServiceStore;
 use crate::rules::error::Finding;
 use crate::rules::tree::{Amount, RuleLimit, Rules};
 use crate::serve::counts::Algorithm;
+use tollgate_common::settings::values::time;
 
 /// The engines, each with whether this program has it.
 const ENGINES: [(&str, bool); 4] = [
@@ -225,6 +226,23 @@ impl StoreSettings {
             })
         };
         rules.limits().filter_map(finding).collect()
+    }
+}
+
+/// Returns the name of a store's counts. It is a part of each key.
+pub(in crate::serve) fn name(text: &str) -> Result<String, String> {
+    let is_one =
+        (1..=16).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    if is_one { Ok(text.to_owned()) } else { Err("expected 1 to 16 letters, digits, - or _".to_owned()) }
+}
+
+/// Returns the time of a lease. None is zero.
+pub(in crate::serve) fn lease(text: &str) -> Result<Duration, String> {
+    match time(text, Duration::ZERO, Duration::from_secs(1))? {
+        some if !some.is_zero() && some < Duration::from_millis(10) => {
+            Err("the least is 10ms, and 0s is none".to_owned())
+        }
+        lease => Ok(lease),
     }
 }
 

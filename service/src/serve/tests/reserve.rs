@@ -1,4 +1,4 @@
-// promise: reservations
+// promise: replicas
 //! Reservations of tokens, in one process and over a store, in virtual time.
 
 mod calls;
@@ -194,7 +194,8 @@ impl World {
 /// Returns a request of descriptors, each of a key and, behind `=`, a value.
 fn asked(keys: &[&str]) -> RateLimitRequest {
     let mut all = request("d", &[]);
-    all.descriptors = keys.iter().flat_map(|key| of_key(key).descriptors).collect::<Vec<RateLimitDescriptor>>();
+    all.descriptors =
+        keys.iter().flat_map(|key| of_key(key).descriptors).collect::<Vec<RateLimitDescriptor>>();
     all
 }
 

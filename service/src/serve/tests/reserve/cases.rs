@@ -12,7 +12,14 @@ const RELEASE: (&str, &str) = ("TOLLGATE_LAPSED_RESERVATIONS", "release");
 #[tokio::test(start_paused = true)]
 async fn a_reservation_counts_at_once_and_a_commit_brings_the_count_to_the_actual_amount() {
     for world in worlds(&[]) {
-        let keys = [("minute", 100), ("hour", 1_000), ("bucket", 100), ("sliding", 100), ("fixed", 100), ("first", 100)];
+        let keys = [
+            ("minute", 100),
+            ("hour", 1_000),
+            ("bucket", 100),
+            ("sliding", 100),
+            ("fixed", 100),
+            ("first", 100),
+        ];
         for (key, full) in keys {
             let id = world.reserve(&[key], 60).await.unwrap();
             assert_eq!(world.left(key).await, full - 60, "{key}");
@@ -35,7 +42,9 @@ async fn a_reservation_counts_at_once_and_a_commit_brings_the_count_to_the_actua
 #[tokio::test(start_paused = true)]
 async fn a_refused_reservation_counts_on_none_of_its_descriptors() {
     for world in worlds(&[]) {
-        for (first, second) in [("minute", "hour"), ("hour", "minute"), ("bucket", "minute"), ("fixed", "sliding")] {
+        for (first, second) in
+            [("minute", "hour"), ("hour", "minute"), ("bucket", "minute"), ("fixed", "sliding")]
+        {
             let before = [world.left(first).await, world.left(second).await];
             let least = before[0].min(before[1]);
             assert_eq!(world.reserve(&[first, second], u64::from(least) + 1).await, None);
@@ -193,7 +202,8 @@ async fn an_id_of_another_process_is_known_by_the_store_alone() {
     assert_eq!(world.commit(&["minute"], &id, 90).await, Outcome::OtherReplica);
     assert_eq!(world.left("minute").await, 40);
     assert_eq!(world.commit_on(0, &["minute"], &id, 20).await, Outcome::Committed);
-    for unreadable in ["0", "x", "00000000-0000-0000-0000-000000000000", &id[2..], &id[..id.len() - 2], "é"] {
+    for unreadable in ["0", "x", "00000000-0000-0000-0000-000000000000", &id[2..], &id[..id.len() - 2], "é"]
+    {
         for world in [&world, &World::of_store(&[])] {
             let before = world.left("minute").await;
             assert_eq!(world.commit(&["minute"], unreadable, 90).await, Outcome::Unknown, "{unreadable}");
