@@ -2,6 +2,7 @@
 
 mod admin;
 mod built_in;
+mod decided;
 mod environment;
 mod front;
 mod grpc;

@@ -12,7 +12,7 @@ use tracing::Level;
 use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
-use super::reserve::settings::{RESERVATIONS, ReservationSettings};
+use super::reserve::settings::{LAPSED, ReservationSettings};
 use super::shared::settings::{Layout, StoreSettings, StoreUrl, lease, name};
 use super::statistics::{OWN_LABELS, quoted};
 use super::status::HeaderNames;
@@ -141,7 +141,7 @@ impl ServeSettings {
             has_no_stats: false,
             checks: Arc::default(),
         };
-        let mistakes = apply(&mut to, ServeTable::settings(), &[&defaults(ServeTable::settings())]);
+        let mistakes = apply(&mut to, SETTINGS, &[&defaults(SETTINGS)]);
         assert!(mistakes.is_empty(), "the defaults are valid, as a test checks: {mistakes:?}");
         to
     }
@@ -200,7 +200,7 @@ impl Table for ServeTable {
     type Settings = ServeSettings;
 
     fn settings() -> impl Iterator<Item = &'static Setting<ServeSettings>> {
-        SETTINGS.iter().chain(RESERVATIONS)
+        SETTINGS.iter()
     }
 
     fn defaults() -> ServeSettings {
@@ -385,6 +385,16 @@ settings! { static SETTINGS: ServeSettings;
         Joined(|to, v| labels(v).map(|it| to.extra_labels = it)), Usual("");
     "disable_stats", "" = "DISABLE_STATS", "there is no such listener" =>
         One(|to, v, _| switch(v).map(|it| to.has_no_stats = it)), Usual("false");
+    "max_reservation_ttl", "max-reservation-ttl DURATION" = "TOLLGATE_MAX_RESERVATION_TTL",
+        "the longest time of a reservation, and that of one without a time" =>
+        One(|to, v, _| time(v, Duration::from_millis(1), DAY).map(|it| to.reservations.max_ttl = it)),
+        Usual("1m");
+    "lapsed_reservations", "lapsed-reservations charge|release" = "TOLLGATE_LAPSED_RESERVATIONS",
+        "the amount of a reservation that no commit settles in time stays charged, or goes back" =>
+        One(|to, v, _| choice(v, &LAPSED).map(|it| to.reservations.are_released = it)), Usual("charge");
+    "max_reservations", "max-reservations N" = "TOLLGATE_MAX_RESERVATIONS",
+        "the most open reservations of this process; further ones are refused" =>
+        One(|to, v, _| number(v, 1, 1 << 28).map(|it| to.reservations.most = it)), Usual("1048576");
 }
 
 /// Returns the labels of tags, with `_` for each character that no label has.

@@ -10,7 +10,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::messages::{CommitRequest, CommitResponse, ReserveRequest, ReserveResponse};
-use crate::serve::grpc::{Decide, Read, decided};
+use crate::serve::decided::{Decide, decided};
 use crate::serve::messages::{RateLimitRequest, RateLimitResponse};
 use crate::serve::state::Service;
 
@@ -18,10 +18,10 @@ use crate::serve::state::Service;
 pub(in crate::serve) const NAME: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
 
 /// A request of `CheckRateLimit`.
-struct Check(RateLimitRequest);
+struct CheckCall(RateLimitRequest);
 
 /// A request of `Report`.
-struct Report(RateLimitRequest);
+struct ReportCall(RateLimitRequest);
 
 /// Answers a call of this service; `None` for an unknown one.
 pub(in crate::serve) async fn answer(
@@ -31,22 +31,20 @@ pub(in crate::serve) async fn answer(
 ) -> Option<Response<Body>> {
     let service = service.clone();
     Some(match path.strip_prefix('/')?.strip_prefix(NAME)? {
-        "/CheckRateLimit" => decided::<Check>(service, request).await,
-        "/Report" => decided::<Report>(service, request).await,
+        "/CheckRateLimit" => decided::<CheckCall>(service, request).await,
+        "/Report" => decided::<ReportCall>(service, request).await,
         "/Reserve" => decided::<ReserveRequest>(service, request).await,
         "/Commit" => decided::<CommitRequest>(service, request).await,
         _ => return None,
     })
 }
 
-impl Read for Check {
-    fn read(bytes: &[u8]) -> Result<Check, DecodeError> {
-        RateLimitRequest::read(bytes).map(Check)
-    }
-}
-
-impl Decide for Check {
+impl Decide for CheckCall {
     type Answer = RateLimitResponse;
+
+    fn read(bytes: &[u8]) -> Result<CheckCall, DecodeError> {
+        RateLimitRequest::read(bytes).map(CheckCall)
+    }
 
     async fn decide(self, service: &Service) -> Result<RateLimitResponse, Status> {
         Ok(service.check_rate_limit(self.0).await?)
@@ -57,29 +55,25 @@ impl Decide for Check {
     }
 }
 
-impl Read for Report {
-    fn read(bytes: &[u8]) -> Result<Report, DecodeError> {
-        RateLimitRequest::read(bytes).map(Report)
-    }
-}
-
 /// No request waits for its answer, so one that is too long is an error.
-impl Decide for Report {
+impl Decide for ReportCall {
     type Answer = RateLimitResponse;
+
+    fn read(bytes: &[u8]) -> Result<ReportCall, DecodeError> {
+        RateLimitRequest::read(bytes).map(ReportCall)
+    }
 
     async fn decide(self, service: &Service) -> Result<RateLimitResponse, Status> {
         Ok(service.report(&self.0).await?)
     }
 }
 
-impl Read for ReserveRequest {
+impl Decide for ReserveRequest {
+    type Answer = ReserveResponse;
+
     fn read(bytes: &[u8]) -> Result<ReserveRequest, DecodeError> {
         ReserveRequest::read(bytes)
     }
-}
-
-impl Decide for ReserveRequest {
-    type Answer = ReserveResponse;
 
     async fn decide(self, service: &Service) -> Result<ReserveResponse, Status> {
         Ok(service.reserve(self).await?)
@@ -91,15 +85,13 @@ impl Decide for ReserveRequest {
     }
 }
 
-impl Read for CommitRequest {
-    fn read(bytes: &[u8]) -> Result<CommitRequest, DecodeError> {
-        CommitRequest::read(bytes)
-    }
-}
-
 /// As of [`Report`].
 impl Decide for CommitRequest {
     type Answer = CommitResponse;
+
+    fn read(bytes: &[u8]) -> Result<CommitRequest, DecodeError> {
+        CommitRequest::read(bytes)
+    }
 
     async fn decide(self, service: &Service) -> Result<CommitResponse, Status> {
         service.commit(self).await

@@ -120,7 +120,7 @@ impl LimitCounts {
         };
         self.begin(counted.hits, &placed, Verb::Add);
         let until = began.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
-        // A bucket that would be over full by a part of a token takes none more than it has room for.
+        // A bucket takes no more than it has room for, so its time is rounded up.
         let is_bucket = matches!(counter, Counter::Text { limiter, .. } if limiter.is_bucket());
         let until_us = if is_bucket { until.div_ceil(1_000) } else { until / 1_000 };
         let part = Part { until_us, kind: counter.kind() };

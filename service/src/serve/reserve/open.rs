@@ -23,7 +23,7 @@ pub(in crate::serve) struct Reservations {
     /// A number of this process. Replicas do not share one.
     pub(super) process: u64,
     next: AtomicU64,
-    shards: [Mutex<HashMap<u64, Open>>; SHARDS as usize],
+    shards: [Mutex<HashMap<u64, Unsettled>>; SHARDS as usize],
     /// All entries, and those about to be made.
     held: AtomicUsize,
     lapsing: AtomicUsize,
@@ -37,7 +37,7 @@ pub(in crate::serve) struct Reservations {
 
 /// A reservation that is not settled.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct Unsettled {
     /// The time at which it lapses, in milliseconds since 1970, and its length.
     lapses_ms: u64,
     ttl_ms: u64,
@@ -65,12 +65,12 @@ pub(super) struct Lapsing {
 }
 
 /// A place for a reservation, which is free again unless it is used.
-pub(super) struct Place<'a> {
+pub(super) struct HeldPlace<'a> {
     of: &'a Reservations,
     is_used: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for HeldPlace<'_> {
     fn drop(&mut self) {
         if !self.is_used {
             self.of.held.fetch_sub(1, Relaxed);
@@ -102,13 +102,13 @@ impl Default for Reservations {
 }
 
 impl Reservations {
-    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Open>> {
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Unsettled>> {
         self.shards[(number % SHARDS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a place, unless as many are held.
-    pub(super) fn place(&self, most: usize) -> Option<Place<'_>> {
-        let place = Place { of: self, is_used: false };
+    pub(super) fn place(&self, most: usize) -> Option<HeldPlace<'_>> {
+        let place = HeldPlace { of: self, is_used: false };
         // Counted first, so that no two calls take the last one.
         (self.held.fetch_add(1, Relaxed) < most).then_some(place)
     }
@@ -124,15 +124,15 @@ impl Reservations {
     }
 
     /// Opens a reservation.
-    pub(super) fn open(&self, mut place: Place<'_>, id: &ReservationId, state: OpenState) {
+    pub(super) fn open(&self, mut place: HeldPlace<'_>, id: &ReservationId, state: OpenState) {
         place.is_used = true;
         self.made.fetch_add(1, Relaxed);
-        let open = Open { lapses_ms: id.lapses_us() / 1_000, ttl_ms: id.ttl_ms, state };
+        let open = Unsettled { lapses_ms: id.lapses_us() / 1_000, ttl_ms: id.ttl_ms, state };
         self.shard(id.number).insert(id.number, open);
     }
 
     /// Takes a reservation out, to settle it. Only one caller gets it.
-    pub(super) fn take(&self, number: u64) -> Option<Open> {
+    pub(super) fn take(&self, number: u64) -> Option<Unsettled> {
         let open = self.shard(number).remove(&number)?;
         self.held.fetch_sub(1, Relaxed);
         if open.has_lapsed() {
@@ -216,7 +216,7 @@ impl Reservations {
     #[cfg(test)]
     pub(in crate::serve) fn bytes(&self) -> usize {
         // The map fills seven of eight places, each with a byte beside its entry.
-        let place = size_of::<(u64, Open)>() + 1;
+        let place = size_of::<(u64, Unsettled)>() + 1;
         (0..SHARDS).map(|shard| (self.shard(shard).capacity() * 8 / 7 + 16) * place).sum()
     }
 
@@ -242,7 +242,7 @@ impl Reservations {
     }
 }
 
-impl Open {
+impl Unsettled {
     fn has_lapsed(&self) -> bool {
         matches!(self.state, OpenState::Lapsed | OpenState::Released)
     }

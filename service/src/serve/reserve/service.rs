@@ -8,7 +8,7 @@ use tonic::Status;
 use super::id::{ReservationId, hash_of};
 use super::in_store::{marked_for, marks_of};
 use super::messages::{CommitRequest, CommitResponse, Outcome, ReserveRequest, ReserveResponse, Time};
-use super::open::{Lapsing, OpenState, Place};
+use super::open::{HeldPlace, Lapsing, OpenState};
 use super::settlement::Settlement;
 use crate::serve::counts::{UnixTime, Verb};
 use crate::serve::decide::{Decision, Problem};
@@ -103,7 +103,7 @@ impl Service {
         Ok(self.open(place, id, request))
     }
 
-    fn open(&self, place: Place<'_>, id: ReservationId, request: RateLimitRequest) -> ReserveResponse {
+    fn open(&self, place: HeldPlace<'_>, id: ReservationId, request: RateLimitRequest) -> ReserveResponse {
         let reservation_id = id.text();
         let state = match id.is_released {
             false => OpenState::Stays,
@@ -113,7 +113,8 @@ impl Service {
         ReserveResponse { code: Code::Ok.into(), reservation_id }
     }
 
-    /// Returns the answer where there is no room for a reservation: a refusal, which counts nothing.
+    /// Returns the answer without room for a reservation: a refusal, which counts nothing.
+    ///
     /// In shadow mode it is OK without an id, and the commit without one adds the actual amount.
     #[cold]
     pub(super) fn refuse_reservation(&self) -> ReserveResponse {
@@ -141,7 +142,7 @@ impl Service {
     async fn settled(&self, request: &RateLimitRequest, text: &str, actual: u64) -> Result<Outcome, Status> {
         self.check(request)?;
         let in_force = self.in_force();
-        drop(self.decision(&in_force, request)?);
+        self.decision(&in_force, request)?;
         let (id, right) = match ReservationId::read(text) {
             None if text.is_empty() => {
                 (None, Right::Settle(Settlement::of_report(actual), Outcome::Reported))

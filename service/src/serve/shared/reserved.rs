@@ -55,8 +55,8 @@ impl SharedCounts {
         (taken, if is_bucket { u64::try_from(full).unwrap_or(u64::MAX) } else { OWN })
     }
 
-    /// Gives hits of a reservation back, and returns whether it is about such hits: those of a window
-    /// go back to that window alone.
+    /// Gives hits of a reservation back, and returns whether the want is of such hits. Those of a
+    /// window go back to that window alone.
     pub(super) async fn give_back_to(&self, by: &Leased, key: &Key, want: &Want<'_>) -> bool {
         let is_bucket = matches!(by, Leased::Quota(..));
         if want.edge_us == OWN && (self.is_away() || !is_bucket) {

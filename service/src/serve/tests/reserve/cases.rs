@@ -202,6 +202,11 @@ async fn an_id_of_another_process_is_known_by_the_store_alone() {
     assert_eq!(world.commit(&["minute"], &id, 90).await, Outcome::OtherReplica);
     assert_eq!(world.left("minute").await, 40);
     assert_eq!(world.commit_on(0, &["minute"], &id, 20).await, Outcome::Committed);
+    for at in 0..id.len() {
+        let other = if &id[at..=at] == "0" { "1" } else { "0" };
+        let changed = [&id[..at], other, &id[at + 1..]].concat();
+        assert_eq!(world.commit_on(0, &["minute"], &changed, 90).await, Outcome::Unknown, "{changed}");
+    }
     for unreadable in ["0", "x", "00000000-0000-0000-0000-000000000000", &id[2..], &id[..id.len() - 2], "é"]
     {
         for world in [&world, &World::of_store(&[])] {
@@ -212,7 +217,6 @@ async fn an_id_of_another_process_is_known_by_the_store_alone() {
     }
 }
 
-/// A process that has begun anew has made no such number.
 #[tokio::test(start_paused = true)]
 async fn a_commit_without_an_id_is_a_report() {
     for world in worlds(&[]) {

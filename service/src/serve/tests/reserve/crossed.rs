@@ -1,5 +1,10 @@
 //! Reservations beside all else that a request may have: modes, overrides, amounts, and reloads.
 
+use std::time::Duration;
+
+use tollgate::RateLimiter;
+use tollgate_testing::Random;
+
 use super::{Code, Outcome, RULES, SECOND, World, asked};
 use crate::serve::messages::{RateLimitOverride, RateLimitRequest};
 use crate::serve::reserve::messages::{CommitRequest, ReserveRequest};
@@ -203,5 +208,35 @@ async fn the_statistics_of_a_limit_have_its_reservations() {
             let line = format!("rate_limit.d.minute.{name}: {number}\n");
             assert!(lines.contains(&line), "{line} in {lines}");
         }
+    }
+}
+
+/// A bucket of the service has the tokens of one whose holds the library settles, or one fewer.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_is_settled_as_the_holds_of_the_library() {
+    let world = World::new(&[]);
+    let rule: tollgate::Quota = "60/min burst 100".parse().unwrap();
+    let reference = RateLimiter::<u32>::builder(rule).clock(world.clock.clone()).build();
+    let mut random = Random(9);
+    for round in 0..300 {
+        let key = format!("bucket={round}");
+        let take = |random: &mut Random| random.below(60);
+        let first = take(&mut random);
+        assert_eq!(world.hit(&key, first).await == Code::Ok, reference.try_acquire_n(&round, first).is_ok());
+        world.pass(Duration::from_millis(random.below(20_000))).await;
+        let amount = take(&mut random) + 1;
+        let (id, hold) = (world.reserve(&[&key], amount).await, reference.key(&round).n(amount).hold());
+        let (Some(id), Ok(hold)) = (&id, hold) else {
+            assert!(id.is_none(), "{round}");
+            continue;
+        };
+        world.pass(Duration::from_millis(random.below(9_000))).await;
+        let other = take(&mut random);
+        assert_eq!(world.hit(&key, other).await == Code::Ok, reference.try_acquire_n(&round, other).is_ok());
+        let actual = random.below(amount + 9);
+        assert_eq!(world.commit(&[&key], id, actual).await, Outcome::Committed);
+        hold.settle(actual);
+        let (left, expected) = (u64::from(world.left(&key).await), reference.peek(&round).remaining());
+        assert!(left <= expected && left + 1 >= expected, "{round}: {left} and {expected}");
     }
 }
