@@ -71,8 +71,10 @@ impl ReservationId {
         }
         let checksum = checksum(&bytes);
         bytes.extend(checksum);
-        let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
-        bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+        let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
+        let mut digits = Vec::with_capacity(2 * bytes.len());
+        bytes.iter().for_each(|byte| digits.extend([digit(byte >> 4), digit(byte & 15)]));
+        String::from_utf8(digits).expect("digits are ASCII")
     }
 
     /// Reads an id; `None` of a text that is none.
