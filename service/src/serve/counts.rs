@@ -101,6 +101,19 @@ pub(super) enum Verb {
     /// The hits are those that would be added.
     Look,
     GiveBack,
+    /// The hits were used: they count also beyond a limit whose refusals count none.
+    Charge,
+    /// All hits are added, or none if they are beyond the limit. It is for a store: in this process
+    /// [`LimitCounts::hold`] does so.
+    Hold,
+}
+
+impl Verb {
+    /// Returns whether it may add hits.
+    #[inline]
+    pub(super) fn adds(self) -> bool {
+        matches!(self, Verb::Add | Verb::Charge | Verb::Hold)
+    }
 }
 
 /// All counts, the limiters of texts, and the statistics.
@@ -330,7 +343,7 @@ impl LimitCounts {
                 let placed = self.key_of(counter, state, key, verb);
                 let (key, windows) = (placed.key, self.of(*unit));
                 let hits = match verb {
-                    Verb::Add => windows.add(key, hits),
+                    Verb::Add | Verb::Charge | Verb::Hold => windows.add(key, hits),
                     Verb::Look => windows.look(key, hits),
                     Verb::GiveBack => windows.give_back(key, hits),
                 };
@@ -342,7 +355,8 @@ impl LimitCounts {
                 let (key, table) = (placed.key, &limiter.table);
                 let (taken, hits) = match verb {
                     Verb::Add if *is_charged_after => (table.charge(key, hits), hits),
-                    Verb::Add => (table.take(key, hits), hits),
+                    Verb::Add | Verb::Hold => (table.take(key, hits), hits),
+                    Verb::Charge => (table.charge(key, hits), hits),
                     Verb::Look => (table.look(key, hits.max(*least)), 0),
                     Verb::GiveBack => (table.give_back(key, hits), 0),
                 };

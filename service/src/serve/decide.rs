@@ -88,7 +88,7 @@ pub fn decide(
 /// A request with all that decides about it.
 pub(super) struct Decision<'a> {
     loaded: &'a LoadedRules,
-    counts: &'a LimitCounts,
+    pub(super) counts: &'a LimitCounts,
     pub(super) options: &'a DecisionOptions,
     pub(super) request: &'a RateLimitRequest,
     domain: Option<&'a Domain>,

@@ -53,7 +53,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the want of each descriptor.
-    fn wants<'w>(
+    pub(super) fn wants<'w>(
         &'w self,
         found: &'w [Option<Found<'a>>],
         verb: impl Fn(usize, &Found<'_>) -> (Verb, u64),
@@ -72,6 +72,7 @@ impl<'a> Decision<'a> {
                     // 0 hits look.
                     verb: if verb == Verb::Add && hits == 0 { Verb::Look } else { verb },
                     hits,
+                    edge_us: 0,
                     counted: None,
                 })
             };

@@ -46,7 +46,7 @@ impl LimitCounts {
         if verb == Verb::GiveBack || home.holds(&key) {
             return HeldKey { key, arrival: Arrival::Known };
         }
-        let (shared_key, adds) = (room.shared_key(share, key), verb == Verb::Add);
+        let (shared_key, adds) = (room.shared_key(share, key), verb.adds());
         if room.take(share, adds) {
             // A key that has shared a count does not begin anew.
             if share.is_shared() && adds {
@@ -64,7 +64,7 @@ impl LimitCounts {
     #[inline]
     pub(super) fn begin(&self, hits: Hits, placed: &HeldKey, verb: Verb) {
         match placed.arrival {
-            Arrival::Free if hits.before == 0 && verb == Verb::Add && self.room.begin(placed.key) => {
+            Arrival::Free if hits.before == 0 && verb.adds() && self.room.begin(placed.key) => {
                 self.count_keys();
             }
             Arrival::Taken => self.room.arrive(),

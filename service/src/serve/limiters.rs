@@ -3,8 +3,11 @@
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
-use tollgate::{AnyRule, Clock, Granted, InvalidRule, NotRestored, RateLimiter, Rule, Stats, Window};
+use tollgate::{
+    AnyRule, Clock, Denied, Granted, Hold, InvalidRule, NotRestored, RateLimiter, Rule, Stats, Window,
+};
 
+use super::reserve::id::kind_of;
 use crate::rules::tree::Unit;
 
 /// The limit of each window, above that of every rule: a count goes on when it is over its limit.
@@ -144,6 +147,8 @@ pub struct TextLimiter {
     pub(super) capacity: u64,
     /// The time in which all tokens of a period come.
     pub(super) period: Duration,
+    /// The kind of the rule in the ids of reservations: windows of other limits are of one kind.
+    pub(super) kind: u32,
 }
 
 /// The result of a limiter of a text.
@@ -168,6 +173,10 @@ impl TextLimiter {
             unit: Unit::ALL.into_iter().rev().find(is_shorter).unwrap_or(Unit::Second),
             capacity: rule.capacity(),
             period: rule.period(),
+            kind: match rule {
+                AnyRule::Window(window) => kind_of(&window.with_limit(1).unwrap_or(window).to_string()),
+                AnyRule::Quota(quota) => kind_of(&quota.to_string()),
+            },
         }
     }
 
@@ -188,10 +197,25 @@ impl TextLimiter {
     }
 }
 
+impl Taken {
+    #[inline]
+    fn granted(granted: Granted) -> Taken {
+        Taken { is_granted: true, remaining: granted.remaining(), wait: granted.reset_after() }
+    }
+
+    fn denied(denied: &Denied, reset: impl FnOnce() -> Duration) -> Taken {
+        let wait = denied.retry_after().unwrap_or_else(reset);
+        Taken { is_granted: false, remaining: denied.remaining(), wait }
+    }
+}
+
 /// The keys of a rule of the library.
 pub(super) trait TextTable: Send + Sync {
     /// Takes all hits, or none if they are too many.
     fn take(&self, key: CountKey, hits: u64) -> Taken;
+
+    /// Takes all hits, as `take` does, and holds them to be given back.
+    fn hold(&self, key: CountKey, hits: u64) -> (Taken, Option<Hold<'_>>);
 
     /// Returns the result for these hits, and takes none.
     fn look(&self, key: CountKey, hits: u64) -> Taken;
@@ -236,14 +260,15 @@ pub(super) trait TextTable: Send + Sync {
 impl<R: Rule> TextTable for HashedKeys<R> {
     fn take(&self, key: CountKey, hits: u64) -> Taken {
         match self.try_acquire_n(&key, hits) {
-            Ok(granted) => {
-                let (remaining, wait) = (granted.remaining(), granted.reset_after());
-                Taken { is_granted: true, remaining, wait }
-            }
-            Err(denied) => {
-                let wait = denied.retry_after().unwrap_or_else(|| self.peek(&key).reset_after());
-                Taken { is_granted: false, remaining: denied.remaining(), wait }
-            }
+            Ok(granted) => Taken::granted(granted),
+            Err(denied) => Taken::denied(&denied, || self.peek(&key).reset_after()),
+        }
+    }
+
+    fn hold(&self, key: CountKey, hits: u64) -> (Taken, Option<Hold<'_>>) {
+        match self.key(&key).n(hits).hold() {
+            Ok(hold) => (Taken::granted(hold.granted()), Some(hold)),
+            Err(denied) => (Taken::denied(&denied, || self.peek(&key).reset_after()), None),
         }
     }
 

@@ -89,7 +89,7 @@ struct RawRequest {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct RawDescriptor {
+pub(super) struct RawDescriptor {
     #[prost(message, repeated, tag = "1")]
     entries: Vec<RawEntry>,
     #[prost(message, optional, tag = "2")]

@@ -2,6 +2,7 @@
 
 mod admin;
 mod built_in;
+mod decided;
 mod environment;
 mod front;
 mod grpc;
@@ -16,6 +17,7 @@ pub(crate) mod options;
 pub(crate) mod pages;
 mod redis_variables;
 mod reload;
+mod reserve;
 mod room;
 pub(crate) mod run;
 mod saved;

@@ -27,6 +27,7 @@ pub(super) fn metrics(service: &Service) -> String {
     if let Some(plane) = &service.control_plane {
         text.push_str(&plane.prometheus());
     }
+    text.push_str(&service.reservations.prometheus());
     let files = &service.in_force().files;
     let origin = service.origin;
     for (name, number) in [

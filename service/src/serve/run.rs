@@ -15,6 +15,7 @@ use super::environment;
 use super::front::{Front, Protocol};
 use super::options::ServeOptions;
 use super::reload::Source;
+use super::reserve::open::bound_of_reservations;
 use super::settings::ServeSettings;
 use super::shared::{SharedCounts, bound_of_known};
 use super::sources;
@@ -107,6 +108,7 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
         None => say(format_args!("{}", bound_of_keys(settings.max_keys))),
         Some(told) => say(format_args!("{told}\n{}", bound_of_known(settings.max_keys))),
     }
+    say(format_args!("{}", bound_of_reservations(settings.reservations.most)));
     if is_built_in {
         // gRPC is the first, and HTTP the second.
         if let Some(Address::Tcp(http)) = fronts.get(1).map(|(_, listener)| listener.address()) {
@@ -114,6 +116,7 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
         }
     }
     tokio::spawn(admin::serve(listener, Pages(source.clone())));
+    tokio::spawn(service.clone().lapse_each());
     tokio::spawn(reload_at_each(hangups, source.clone()));
     source.watch().map_err(|error| format!("cannot start threads: {error}"))?;
     sweep_each(SWEEP, service.clone()).map_err(|error| format!("cannot start threads: {error}"))?;
@@ -125,6 +128,7 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     });
     let saver = saver.transpose()?;
     let whole = serve(stops, &service, fronts).await;
+    service.lapse(u64::MAX).await;
     if let Some(shared) = &service.shared {
         shared.shutdown().await;
     }

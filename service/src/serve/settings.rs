@@ -12,6 +12,7 @@ use tracing::Level;
 use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
+use super::reserve::settings::{LAPSED, ReservationSettings};
 use super::setting_values::{age, host, labels, lease, name, port, tcp};
 use super::shared::settings::{Layout, StoreSettings, StoreUrl};
 use super::status::HeaderNames;
@@ -73,6 +74,7 @@ pub(crate) struct ServeSettings {
     pub(crate) max_age: Duration,
     pub(crate) max_age_grace: Duration,
     pub(crate) decision: DecisionOptions,
+    pub(super) reservations: ReservationSettings,
     pub(super) has_headers: bool,
     pub(super) headers: HeaderNames,
     /// The service is healthy only with a domain.
@@ -124,6 +126,7 @@ impl ServeSettings {
             max_age: Duration::ZERO,
             max_age_grace: Duration::ZERO,
             decision: DecisionOptions::default(),
+            reservations: ReservationSettings::default(),
             has_headers: false,
             headers: HeaderNames::default(),
             needs_domain: false,
@@ -347,4 +350,14 @@ settings! { pub(super) static SETTINGS: ServeSettings;
         Joined(|to, v| labels(v).map(|it| to.extra_labels = it)), Usual("");
     "disable_stats", "" = "DISABLE_STATS", "there is no such listener" =>
         One(|to, v, _| switch(v).map(|it| to.has_no_stats = it)), Usual("false");
+    "max_reservation_ttl", "max-reservation-ttl DURATION" = "TOLLGATE_MAX_RESERVATION_TTL",
+        "the longest time of a reservation, and that of one without a time" =>
+        One(|to, v, _| time(v, Duration::from_millis(1), DAY).map(|it| to.reservations.max_ttl = it)),
+        Usual("1m");
+    "lapsed_reservations", "lapsed-reservations charge|release" = "TOLLGATE_LAPSED_RESERVATIONS",
+        "the amount of a reservation that no commit settles in time stays charged, or goes back" =>
+        One(|to, v, _| choice(v, &LAPSED).map(|it| to.reservations.are_released = it)), Usual("charge");
+    "max_reservations", "max-reservations N" = "TOLLGATE_MAX_RESERVATIONS",
+        "the most open reservations of this process; further ones are refused" =>
+        One(|to, v, _| number(v, 1, 1 << 28).map(|it| to.reservations.most = it)), Usual("1048576");
 }

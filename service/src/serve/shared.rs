@@ -24,6 +24,7 @@ mod background;
 mod by_limiter;
 mod counting;
 mod known;
+pub(in crate::serve) mod reserved;
 mod service_store;
 pub(super) mod settings;
 mod store_key;
@@ -63,6 +64,10 @@ pub(super) struct Want<'a> {
     pub(super) is_own_override: bool,
     pub(super) verb: Verb,
     pub(super) hits: u64,
+    /// Of hits that are held, the end of their window, as the store told it; of a bucket, the time
+    /// at which it is full. Of hits that go back, the end of theirs: those of another window are
+    /// lost. In microseconds since 1970; 0 if it is not known.
+    pub(super) edge_us: u64,
     /// `None` without a limit.
     pub(super) counted: Option<Counted>,
 }
@@ -291,7 +296,7 @@ impl<'a> Want<'a> {
         shared: &'a [Option<Box<str>>],
     ) -> Want<'a> {
         let (verb, hits, is_own_override, counted) = (Verb::Look, 0, false, None);
-        Want { counter, key, domain, entries, shared, is_own_override, verb, hits, counted }
+        Want { counter, key, domain, entries, shared, is_own_override, verb, hits, edge_us: 0, counted }
     }
 
     /// Returns the hits that come on top of those before.

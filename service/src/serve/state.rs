@@ -13,6 +13,7 @@ use super::decide::{Problem, decide};
 use super::in_store::decide_shared;
 use super::loaded::LoadedRules;
 use super::messages::{Code, RateLimitRequest, RateLimitResponse};
+use super::reserve::open::Reservations;
 use super::settings::ServeSettings;
 use super::shared::SharedCounts;
 use super::xds::plane::ControlPlane;
@@ -46,6 +47,7 @@ pub(crate) struct Service {
     closed: [AtomicU64; CLOSED.len()],
     /// The room for messages that are long, in bytes.
     pub(super) room: Arc<Semaphore>,
+    pub(super) reservations: Reservations,
 }
 
 /// The faults for which a connection is closed, with their names in the metrics.
@@ -120,8 +122,10 @@ impl Service {
         }));
         let health = watch::Sender::new(Condition::NotServing);
         let (origin, room) = (Origin::now(), Arc::new(Semaphore::new(ROOM)));
-        let (shared, control_plane, closed) = (None, None, Default::default());
-        let service = Service { counts, shared, control_plane, origin, in_force, health, closed, room };
+        let (shared, control_plane) = (None, None);
+        let (closed, reservations) = Default::default();
+        let service =
+            Service { counts, shared, control_plane, origin, in_force, health, closed, room, reservations };
         service.check_health();
         service
     }

@@ -25,8 +25,20 @@ const MAX_BYTES: usize = 1 << 20;
 /// The name of all hits, domains and keys beyond these bounds.
 const OTHER: &str = "other";
 /// The names of the labels of all metrics.
-pub(super) const OWN_LABELS: [&str; 11] =
-    ["domain", "key1", "key2", "key3", "keys", "err_type", "grpc_method", "le", "unit", "reason", "version"];
+pub(super) const OWN_LABELS: [&str; 12] = [
+    "domain",
+    "key1",
+    "key2",
+    "key3",
+    "keys",
+    "err_type",
+    "grpc_method",
+    "le",
+    "unit",
+    "outcome",
+    "reason",
+    "version",
+];
 /// The upper bounds of the response times that are told, in microseconds.
 const TIMES: [u64; 8] = [50, 100, 250, 500, 1_000, 5_000, 20_000, 100_000];
 

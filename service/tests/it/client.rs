@@ -166,7 +166,7 @@ impl Service {
         }
     }
 
-    fn call(&self, path: &str, message: Vec<u8>) -> Result<Bytes, Value> {
+    pub(crate) fn call(&self, path: &str, message: Vec<u8>) -> Result<Bytes, Value> {
         self.runtime.block_on(async { Caller::connect(self.grpc()).await.call(path, message).await })
     }
 

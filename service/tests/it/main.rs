@@ -16,6 +16,7 @@ mod pages;
 mod protobuf;
 mod proxies;
 mod replicas;
+mod reserve;
 mod restart;
 mod start;
 mod walk;

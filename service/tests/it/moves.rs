@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use tollgate_common::testing::Folder;
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     include_str!("../../../docs/agentgateway.md"),
     include_str!("../../../docs/envoy-ai-gateway.md"),
     include_str!("../../../docs/istio.md"),
@@ -13,6 +13,7 @@ const PAGES: [&str; 8] = [
     include_str!("../../../docs/envoy.md"),
     FROM_ENVOY,
     include_str!("../../../docs/from-limitador.md"),
+    include_str!("../../../docs/model-tokens.md"),
 ];
 const FROM_ENVOY: &str = include_str!("../../../docs/from-envoy-ratelimit.md");
 
@@ -90,7 +91,7 @@ fn each_file_of_the_pages_is_shared_by_a_store() {
         assert!(told.status.success() && lines.contains(": 0 errors, 0 warnings\n"), "{text}{lines}{told:?}");
         count += 1;
     }
-    assert_eq!(count, 8);
+    assert_eq!(count, 9);
 }
 
 /// A limit of a text is for the layout that comes after the move.

@@ -280,3 +280,23 @@ pub(crate) fn discovery_request(message: &[u8]) -> (String, String, Option<Strin
     }
     (version, nonce, refusal)
 }
+
+/// `CommitRequest` of `kuadrant.service.ratelimit.v1`, of the request of a reservation.
+pub(crate) fn commit(json: &Value, id: &str, actual: u64) -> Vec<u8> {
+    let mut message = Writer(request(json));
+    message.bytes(3, id.as_bytes());
+    message.number(4, &actual.into());
+    message.0
+}
+
+/// `ReserveResponse`: the code, and the id.
+pub(crate) fn reserved(message: &[u8]) -> (&'static str, String) {
+    let id = fields(message).into_iter().find(|(field, _)| *field == 2);
+    let code = CODES[first(message, 1).unwrap_or(0) as usize];
+    (code, id.map_or(String::new(), |(_, id)| id.text().to_owned()))
+}
+
+/// `CommitResponse`: whether the reservation was released, and the outcome.
+pub(crate) fn committed(message: &[u8]) -> (bool, u64) {
+    (first(message, 1) == Some(1), first(message, 100).unwrap_or(0))
+}

@@ -28,9 +28,13 @@ macro_rules! under {
     };
 }
 
+pub(super) use under;
+
 impl SharedCounts {
     /// Decides by the shared limiter of the library.
-    pub(super) async fn ask(&self, want: &Want<'_>, by: &Leased, now: UnixTime) -> Option<Counted> {
+    ///
+    /// Returns the result, and the end of the window of hits that are held.
+    pub(super) async fn ask(&self, want: &Want<'_>, by: &Leased, now: UnixTime) -> Option<(Counted, u64)> {
         let key = match self.settings.layout {
             Layout::Tollgate => want.store_key(),
             Layout::Envoy => store_key::of_envoy(want.domain, want.entries, want.shared),
@@ -40,8 +44,14 @@ impl SharedCounts {
             Counter::Window { unit, requests, .. } => (*unit, *requests),
             Counter::Text { limiter, least, is_charged_after, .. } => {
                 let terms = (want.verb, want.hits, *least, *is_charged_after);
+                if want.verb == Verb::Hold {
+                    let (taken, edge_us) = self.hold(by, &key, limiter, want.hits).await;
+                    return Some((Counted::by_text(limiter, taken, want.hits), edge_us));
+                }
+                let is_given = want.verb == Verb::GiveBack && self.give_back_to(by, &key, want).await;
+                let terms = if is_given { (Verb::Look, 0, 0, false) } else { terms };
                 let (taken, hits) = self.by_text(by, &key, limiter, terms).await;
-                return Some(Counted::by_text(limiter, taken, hits));
+                return Some((Counted::by_text(limiter, taken, hits), 0));
             }
         };
         let limit = u64::from(requests);
@@ -57,12 +67,12 @@ impl SharedCounts {
                 self.with_known((want.key, unit as u32), Known::forget);
                 (limit.saturating_sub(seen.map_or(limit, |seen| seen.remaining())), 0, true)
             }
-            Verb::Add => {
+            Verb::Add | Verb::Charge | Verb::Hold => {
                 let (taken, left, is_granted) = self.take_up_to(by, &key, want.hits).await;
                 (limit.saturating_sub(left).saturating_sub(taken), want.hits, is_granted)
             }
         };
-        Some(self.decided(before, hits, is_granted, (unit, requests), now))
+        Some((self.decided(before, hits, is_granted, (unit, requests), now), 0))
     }
 
     /// Takes hits of a window, or the rest of it: the hits beyond the limit are those that are
@@ -83,7 +93,7 @@ impl SharedCounts {
     }
 
     /// Decides on a rule of a text. Returns the result and the hits that it is about.
-    async fn by_text(
+    pub(super) async fn by_text(
         &self,
         by: &Leased,
         key: &Key,
@@ -105,7 +115,12 @@ impl SharedCounts {
             wait: seen.reset_after(),
         };
         match verb {
-            Verb::Add => {
+            Verb::Charge => {
+                under!(by, key, ask => ask.n(hits.min(MOST)).charge());
+                let seen = under!(by, key, ask => ask.known());
+                (of(seen), hits)
+            }
+            Verb::Add | Verb::Hold => {
                 let decision = self.counted(under!(by, key, ask => ask.n(hits).ask().await));
                 let is_owed = decision.is_err() && is_charged_after;
                 if is_owed {

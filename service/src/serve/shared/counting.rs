@@ -79,7 +79,10 @@ impl SharedCounts {
             });
             let (answers, asked) = tokio::join!(self.call(&calls), join_all(asked));
             for (place, counted) in asked {
-                wants[place].iter_mut().for_each(|want| want.counted = counted);
+                let Some(want) = &mut wants[place] else { continue };
+                if let Some((counted, edge_us)) = counted {
+                    (want.counted, want.edge_us) = (Some(counted), edge_us);
+                }
             }
             for (call, answer) in calls.iter_mut().zip(answers) {
                 call.is_ended = true;
@@ -99,17 +102,18 @@ impl SharedCounts {
             }
         };
         let id = (want.key, unit as u32);
-        let same =
-            |call: &&mut Call<'_>| call.id == id && call.verb == want.verb && want.verb != Verb::GiveBack;
+        let joins = !matches!(want.verb, Verb::GiveBack | Verb::Hold);
+        let same = |call: &&mut Call<'_>| call.id == id && call.verb == want.verb && joins;
         if let Some(call) = round.calls.iter_mut().find(same) {
-            let (max, added) = (&mut call.op.amount.max, if want.verb == Verb::Add { want.hits } else { 0 });
+            let (max, added) = (&mut call.op.amount.max, if want.verb.adds() { want.hits } else { 0 });
             *max = max.saturating_add_unsigned(added.min(MOST)).min(MOST as i64);
             return call.wants.push(place);
         }
         if round.keys.contains(&id) {
             return round.later.push(place);
         }
-        if want.verb == Verb::GiveBack {
+        // Held hits may go back.
+        if matches!(want.verb, Verb::GiveBack | Verb::Hold) {
             gives_back.store(true, Relaxed);
         }
         let is_exact = gives_back.load(Relaxed);
@@ -119,6 +123,20 @@ impl SharedCounts {
         let planned = self.with_known(id, |known| {
             known.under(limit);
             let before = match want.verb {
+                // It is never granted.
+                Verb::Hold if want.hits > limit => return Planned::Known(known.used(at).unwrap_or(0)),
+                Verb::Hold => {
+                    let (hits, was_lent) = (want.hits as i64, known.lent > 0);
+                    let told = known.untold(at);
+                    return Planned::Call(Tokens { min: hits, max: hits, ..told }, was_lent);
+                }
+                Verb::GiveBack if want.edge_us != 0 && known.edge(at) != Some(want.edge_us) => {
+                    return match known.edge(at) {
+                        // Its window is over.
+                        Some(_) => Planned::Known(known.used(at).unwrap_or(0)),
+                        None => Planned::Call(Known::back(want.hits, want.edge_us), false),
+                    };
+                }
                 Verb::GiveBack => {
                     return match (known.take_back(want.hits, at), self.settings.layout, known.edge(at)) {
                         (0, ..) if want.hits > 0 => Planned::Known(known.used(at).unwrap_or(0)),
@@ -126,7 +144,7 @@ impl SharedCounts {
                             known.owe_back(rest);
                             Planned::Owed(known.used(at).unwrap_or(0))
                         }
-                        (rest, Layout::Envoy, _) => Planned::Call(Known::back(rest, 0), false),
+                        (rest, Layout::Envoy, _) => Planned::Call(Known::back(rest, want.edge_us), false),
                         (rest, Layout::Tollgate, Some(of_us)) => {
                             let was_lent = known.lent > 0;
                             let told = Tokens { of_us, ..known.untold(at) };
@@ -139,7 +157,7 @@ impl SharedCounts {
                 // The policy grants all, also beyond the limit.
                 _ if allows && (is_away || known.lent > 0) => None,
                 _ if is_exact || !self.caches_over() => None,
-                Verb::Add => known.refuse(want.hits, limit, at, self.settings.layout),
+                verb if verb.adds() => known.refuse(want.hits, limit, at, self.settings.layout),
                 _ => known.used(at).filter(|used| *used >= limit),
             };
             if let Some(before) = before {
@@ -150,7 +168,7 @@ impl SharedCounts {
                 return Planned::Busy;
             }
             let was_lent = known.lent > 0;
-            let added = if want.verb == Verb::Add { want.hits } else { 0 };
+            let added = if want.verb.adds() { want.hits } else { 0 };
             Planned::Call(known.add(added, at), was_lent)
         });
         match planned {
@@ -183,7 +201,13 @@ impl SharedCounts {
         now: UnixTime,
         amount: Tokens,
     ) -> Option<(OwnedOp, CountSpec)> {
-        let law = CountSpec::new(of_unit(unit), Duration::from_secs(now.0)).ok()?;
+        let endless = of_unit(unit);
+        let window = match (want.verb, want.counter) {
+            // The store decides.
+            (Verb::Hold, Counter::Window { requests, .. }) => endless.with_limit((*requests).into()).ok()?,
+            _ => endless,
+        };
+        let law = CountSpec::new(window, Duration::from_secs(now.0)).ok()?;
         // A window of the reference begins at a multiple of its length since 1970, also a week.
         let law = if self.settings.layout == Layout::Envoy { law.from_1970() } else { law };
         let key = match self.settings.layout {
@@ -235,8 +259,15 @@ impl SharedCounts {
         for place in &call.wants {
             let Some(want) = &mut wants[*place] else { continue };
             let Counter::Window { unit, requests, .. } = want.counter else { continue };
-            want.counted = Some(self.in_window(before, want.added(), (*unit, *requests), now));
-            before = before.saturating_add(if want.verb == Verb::Add { want.hits } else { 0 });
+            let of = (*unit, *requests);
+            want.counted = Some(match want.verb {
+                Verb::Hold => {
+                    want.edge_us = answer.edge_us;
+                    self.decided(before, want.hits, added >= want.hits, of, now)
+                }
+                _ => self.in_window(before, want.added(), of, now),
+            });
+            before = before.saturating_add(if want.verb.adds() { want.hits } else { 0 });
         }
     }
 
@@ -269,6 +300,8 @@ impl SharedCounts {
         let Counter::Window { unit, requests, .. } = want.counter else { return };
         let limit = u64::from(*requests);
         let share = match self.settings.on_outage {
+            // They were used.
+            _ if want.verb == Verb::Charge => None,
             OnOutage::Local { share } => Some(share),
             OnOutage::Allow => None,
             _ => Some(0.0),
@@ -277,7 +310,10 @@ impl SharedCounts {
         let (at, unix) = (self.now(), self.clock.unix_time());
         let id = self.lending(call.id);
         let ((before, is_granted), is_lent) = self.with_known(id, |known| {
-            let lent = known.lend(want.added(), lending, &call.law, (at, unix), want.verb == Verb::Add);
+            let lent = known.lend(want.added(), lending, &call.law, (at, unix), want.verb.adds());
+            if want.verb == Verb::Hold {
+                want.edge_us = known.edge(at).unwrap_or(0);
+            }
             (lent, known.lent > 0)
         });
         if is_lent && id == call.id {

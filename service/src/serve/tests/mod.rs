@@ -10,6 +10,7 @@ mod model;
 mod moved;
 mod redis_variables;
 mod reload;
+mod reserve;
 mod room;
 mod rules;
 mod saved;

@@ -1,0 +1,228 @@
+//! Reservations whose amounts are counted in this process.
+
+use std::time::Duration;
+
+use tollgate::{AnyRule, Hold};
+
+use super::id::{Part, ReservationId};
+use super::settlement::{Change, Settlement};
+use crate::serve::counts::{Counted, LimitCounts, UnixTime, Verb};
+use crate::serve::decide::{Answering, Decision, Found};
+use crate::serve::limiters::{CountKey, Hits, MOST, TextLimiter, Windows};
+use crate::serve::loaded::Counter;
+use crate::serve::messages::{Code, RateLimitResponse};
+
+/// The least time to the end of a window in which hits are given back. A thread that sleeps longer
+/// between its reading of the clock and the give-back counts them again.
+const MARGIN: u64 = 5_000_000;
+
+/// An amount that is counted under a limit, and may go back at once.
+pub(super) struct Held<'a> {
+    hold: Hold<'a>,
+    part: Part,
+}
+
+impl<'a> Decision<'a> {
+    /// Counts an amount under the limit of each descriptor, or under none of them if one of them
+    /// refuses the request.
+    ///
+    /// A limit in shadow mode, and a quota beside others, refuses nothing: where its count has no
+    /// room, nothing is counted. Each limit is asked, so that the statistics have all refusals.
+    pub(super) fn reserve(&self, amount: u64) -> (Code, Vec<Option<Part>>) {
+        let replaced = self.replaced();
+        let mut answering = Answering::of(self.request);
+        let found: Vec<_> = self.request.descriptors.iter().map(|each| self.find(each, &replaced)).collect();
+        let found: Vec<_> = found.into_iter().map(|found| Some(Found::adding(found?, amount))).collect();
+        let mut all: Vec<Option<Held<'_>>> = Vec::with_capacity(found.len());
+        for (descriptor, found) in self.request.descriptors.iter().zip(&found) {
+            let found_limit = found.as_ref();
+            let held =
+                found_limit.and_then(|limit| self.counts.hold(&limit.counter, limit.key, amount, self.now));
+            let (counted, held) = held.unzip();
+            all.push(held.flatten());
+            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+        }
+        let code = self.end(answering).overall_code();
+        if code == Code::OverLimit {
+            // Each hold gives back those hits alone that it has counted.
+            all.into_iter().flatten().for_each(|held| _ = held.hold.settle(0));
+            return (code, Vec::new());
+        }
+        // A hold that is dropped stays charged.
+        (code, all.iter().map(|held| held.as_ref().map(|held| held.part)).collect())
+    }
+
+    /// Decides with hits that are looked at, or are added in any case.
+    pub(super) fn answer_by(&self, verb: Verb) -> RateLimitResponse {
+        let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
+        for descriptor in &self.request.descriptors {
+            let found = self.find(descriptor, &replaced);
+            let counted = found.as_ref().and_then(|found| {
+                self.counts.count(&found.counter, found.key, found.used_by(verb), self.now)
+            });
+            let found = found.map(|found| found.told_by(verb));
+            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+        }
+        self.end(answering)
+    }
+
+    /// Brings the count of each limit from the reserved amount to the actual one.
+    pub(super) fn settle(&self, id: &ReservationId, settlement: Settlement) {
+        let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
+        for (index, descriptor) in self.request.descriptors.iter().enumerate() {
+            let Some(found) = self.find(descriptor, &replaced) else { continue };
+            let part = id.parts.get(index).copied().flatten();
+            let (found, verb) = match settlement.change(id.amount, part, found.counter.kind()) {
+                None => continue,
+                Some(Change::More(hits)) => (Found::adding(found, hits), (Verb::Charge, hits)),
+                Some(Change::Back(hits, part)) => {
+                    let hits = self.counts.give_back_of(&found.counter, found.key, hits, part);
+                    (Found { hits, is_negative: true, ..found }, (Verb::Look, 0))
+                }
+            };
+            let counted = self.counts.count(&found.counter, found.key, verb, self.now);
+            self.add_status(descriptor, Some(&found), counted, &mut answering);
+        }
+        // No request waits for the answer.
+        drop(answering);
+    }
+}
+
+impl LimitCounts {
+    /// Adds all hits, or none if they are beyond the limit. Returns the result, and the hits that
+    /// are held; `None` without a limit.
+    pub(super) fn hold<'c>(
+        &'c self,
+        counter: &'c Counter,
+        key: CountKey,
+        hits: u64,
+        now: UnixTime,
+    ) -> Option<(Counted, Option<Held<'c>>)> {
+        if hits == 0 {
+            return Some((self.count(counter, key, (Verb::Look, 0), now)?, None));
+        }
+        // Read before the hits are counted: the end that it leads to is never too late.
+        let began = self.nanos();
+        let (counted, hold, wait, placed) = match counter {
+            Counter::Unlimited => return None,
+            Counter::Window { unit, requests, state } => {
+                let placed = self.key_of(counter, state, key, Verb::Add);
+                let (hits, hold) = self.of(*unit).hold(placed.key, hits, (*requests).into());
+                let wait = hold.as_ref().map_or(Duration::ZERO, |hold| hold.granted().reset_after());
+                (Counted::in_window(hits, *requests, *unit, now), hold, wait, placed)
+            }
+            Counter::Text { limiter, state, .. } => {
+                let placed = self.key_of(counter, state, key, Verb::Add);
+                let (taken, hold) = limiter.table.hold(placed.key, hits);
+                let wait = taken.wait.saturating_sub(limiter.fades_for());
+                (Counted::by_text(limiter, taken, hits), hold, wait, placed)
+            }
+        };
+        self.begin(counted.hits, &placed, Verb::Add);
+        let until = began.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+        // A bucket takes no more than it has room for, so its time is rounded up.
+        let is_bucket = matches!(counter, Counter::Text { limiter, .. } if limiter.is_bucket());
+        let until_us = if is_bucket { until.div_ceil(1_000) } else { until / 1_000 };
+        let part = Part { until_us, kind: counter.kind() };
+        Some((counted, hold.map(|hold| Held { hold, part })))
+    }
+
+    /// Gives hits of a reservation back, as far as the count would have them without it. Returns
+    /// the number of those that went back.
+    fn give_back_of(&self, counter: &Counter, key: CountKey, hits: u64, part: Part) -> u64 {
+        let until = part.until_us.saturating_mul(1_000);
+        let left = until.saturating_sub(self.nanos());
+        let (state, limiter) = match counter {
+            Counter::Unlimited => return 0,
+            Counter::Window { state, .. } => (state, None),
+            Counter::Text { limiter, state, .. } => (state, Some(limiter)),
+        };
+        let placed = self.key_of(counter, state, key, Verb::GiveBack);
+        match (counter, limiter.map(|limiter| limiter.rule)) {
+            (_, Some(AnyRule::Quota(quota))) => {
+                let hits = hits.min(tokens_of(left, quota.tokens(), quota.period()));
+                limiter.iter().for_each(|limiter| _ = limiter.table.give_back(placed.key, hits));
+                return hits;
+            }
+            _ if left < MARGIN => return 0,
+            (Counter::Window { unit, .. }, _) => _ = self.of(*unit).give_back(placed.key, hits),
+            _ => limiter.iter().for_each(|limiter| _ = limiter.table.give_back(placed.key, hits)),
+        }
+        if self.nanos() < until {
+            return hits;
+        }
+        // The window ended meanwhile, so hits of others may have gone back.
+        self.count(counter, key, (Verb::Charge, hits), UnixTime(0));
+        0
+    }
+}
+
+/// Returns the tokens that a bucket earns in a time: those that it has room for before it is full.
+pub(super) fn tokens_of(nanos: u64, tokens: u64, period: Duration) -> u64 {
+    let earned = u128::from(nanos) * u128::from(tokens) / period.as_nanos().max(1);
+    u64::try_from(earned).unwrap_or(u64::MAX)
+}
+
+impl Windows {
+    /// Adds all hits, or none if they are beyond a limit. Returns the hits that were added, or
+    /// those that would have been.
+    ///
+    /// A look comes first, so that hits which have no room are not counted for a moment.
+    fn hold(&self, key: CountKey, hits: u64, limit: u64) -> (Hits, Option<Hold<'_>>) {
+        let looked = self.look(key, hits);
+        if looked.after > limit {
+            return (looked, None);
+        }
+        let Ok(hold) = self.keys.key(&key).n(hits).hold() else { return (self.look(key, hits), None) };
+        let after = MOST - hold.granted().remaining();
+        let added = Hits { before: after - hits, after };
+        if after <= limit {
+            return (added, Some(hold));
+        }
+        // Others were faster.
+        hold.settle(0);
+        (added, None)
+    }
+}
+
+impl TextLimiter {
+    pub(super) fn is_bucket(&self) -> bool {
+        matches!(self.rule, AnyRule::Quota(_))
+    }
+
+    /// Returns the time for which tokens count after the end of their window or sub-window.
+    fn fades_for(&self) -> Duration {
+        let AnyRule::Window(window) = self.rule else { return Duration::ZERO };
+        let is_sliding = window.sub_window().is_some() || window.span() >= 2 * window.period();
+        if is_sliding { window.period() } else { Duration::ZERO }
+    }
+}
+
+impl Counter {
+    /// Returns the kind of the limit in the ids of reservations.
+    pub(super) fn kind(&self) -> u32 {
+        match self {
+            Counter::Unlimited => 0,
+            Counter::Window { unit, .. } => *unit as u32,
+            Counter::Text { limiter, .. } => limiter.kind,
+        }
+    }
+}
+
+impl Found<'_> {
+    /// Returns the limit with hits that are added, whatever its descriptor says.
+    pub(super) fn adding(found: Self, hits: u64) -> Self {
+        Found { hits, is_negative: false, ..found }
+    }
+
+    /// Returns the use of the hits by a request that looks, or whose hits count in any case.
+    pub(super) fn used_by(&self, verb: Verb) -> (Verb, u64) {
+        (if self.is_negative { Verb::GiveBack } else { verb }, self.hits)
+    }
+
+    /// Returns the limit with the hits of the statistics: those of a look are none.
+    pub(super) fn told_by(self, verb: Verb) -> Self {
+        let hits = if verb == Verb::Look { 0 } else { self.hits };
+        Found { hits, ..self }
+    }
+}

@@ -1,0 +1,249 @@
+//! The reservations of this process that are not settled, each in a few bytes, and their numbers.
+//!
+//! The entry of a reservation is the right to settle it: it is taken out once. It stays for as long
+//! again after it has lapsed, so that a late commit is settled once as well.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::id::ReservationId;
+use super::messages::Outcome;
+use crate::serve::messages::RateLimitRequest;
+
+/// The parts of the table, so that threads do not wait for each other.
+const SHARDS: u64 = 64;
+/// The bytes of an entry whose amount stays charged.
+const BYTES: usize = 72;
+
+/// The reservations of this process.
+pub(in crate::serve) struct Reservations {
+    /// A number of this process. Replicas do not share one.
+    pub(super) process: u64,
+    next: AtomicU64,
+    shards: [Mutex<HashMap<u64, Unsettled>>; SHARDS as usize],
+    /// All entries, and those about to be made.
+    held: AtomicUsize,
+    lapsing: AtomicUsize,
+    made: AtomicU64,
+    refused: AtomicU64,
+    without_room: AtomicU64,
+    lapsed: AtomicU64,
+    /// By [`Outcome::NAMES`].
+    commits: [AtomicU64; Outcome::NAMES.len()],
+}
+
+/// A reservation that is not settled.
+#[derive(Debug)]
+pub(super) struct Unsettled {
+    /// The time at which it lapses, in milliseconds since 1970, and its length.
+    lapses_ms: u64,
+    ttl_ms: u64,
+    pub(super) state: OpenState,
+}
+
+/// The state of a reservation, and what its lapse does.
+#[derive(Debug)]
+pub(super) enum OpenState {
+    /// The lapse leaves the amount charged.
+    Stays,
+    /// The lapse gives the amount back.
+    GoesBack(Box<Lapsing>),
+    /// It has lapsed, and stays charged.
+    Lapsed,
+    /// It has lapsed, and its amount went back.
+    Released,
+}
+
+/// A reservation whose amount goes back, with the request that is needed for it.
+#[derive(Clone, Debug)]
+pub(super) struct Lapsing {
+    pub(super) id: ReservationId,
+    pub(super) request: RateLimitRequest,
+}
+
+/// A place for a reservation, which is free again unless it is used.
+pub(super) struct HeldPlace<'a> {
+    of: &'a Reservations,
+    is_used: bool,
+}
+
+impl Drop for HeldPlace<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.of.held.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// Returns the bound on open reservations, as the start tells it.
+pub(in crate::serve) fn bound_of_reservations(most: usize) -> String {
+    let mebibytes = most.saturating_mul(BYTES).div_ceil(1 << 20);
+    format!("at most {most} reservations are open, in some {mebibytes} MiB")
+}
+
+impl Default for Reservations {
+    fn default() -> Reservations {
+        Reservations {
+            process: RandomState::new().hash_one(std::process::id()),
+            next: AtomicU64::new(0),
+            shards: std::array::from_fn(|_| Mutex::default()),
+            held: AtomicUsize::new(0),
+            lapsing: AtomicUsize::new(0),
+            made: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            without_room: AtomicU64::new(0),
+            lapsed: AtomicU64::new(0),
+            commits: Default::default(),
+        }
+    }
+}
+
+impl Reservations {
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Unsettled>> {
+        self.shards[(number % SHARDS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a place, unless as many are held.
+    pub(super) fn place(&self, most: usize) -> Option<HeldPlace<'_>> {
+        let place = HeldPlace { of: self, is_used: false };
+        // Counted first, so that no two calls take the last one.
+        (self.held.fetch_add(1, Relaxed) < most).then_some(place)
+    }
+
+    /// Returns the number of a new reservation.
+    pub(super) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Returns whether this process has made a reservation of that number.
+    pub(super) fn has_made(&self, number: u64) -> bool {
+        number < self.next.load(Relaxed)
+    }
+
+    /// Opens a reservation.
+    pub(super) fn open(&self, mut place: HeldPlace<'_>, id: &ReservationId, state: OpenState) {
+        place.is_used = true;
+        self.made.fetch_add(1, Relaxed);
+        let open = Unsettled { lapses_ms: id.lapses_us() / 1_000, ttl_ms: id.ttl_ms, state };
+        self.shard(id.number).insert(id.number, open);
+    }
+
+    /// Takes a reservation out, to settle it. Only one caller gets it.
+    pub(super) fn take(&self, number: u64) -> Option<Unsettled> {
+        let open = self.shard(number).remove(&number)?;
+        self.held.fetch_sub(1, Relaxed);
+        if open.has_lapsed() {
+            self.lapsing.fetch_sub(1, Relaxed);
+        }
+        Some(open)
+    }
+
+    /// Returns whether a reservation is there.
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.shard(number).contains_key(&number)
+    }
+
+    /// Lapses the reservations whose time is over at `now_ms`, and returns those whose amounts go
+    /// back. Entries that no commit needs any more are forgotten.
+    pub(super) fn lapse(&self, now_ms: u64) -> Vec<Lapsing> {
+        let mut back = Vec::new();
+        for shard in 0..SHARDS {
+            let mut shard = self.shard(shard);
+            shard.retain(|_, open| {
+                if now_ms < open.lapses_ms {
+                    return true;
+                }
+                if !open.has_lapsed() {
+                    let state = std::mem::replace(&mut open.state, OpenState::Lapsed);
+                    if let OpenState::GoesBack(lapsing) = state {
+                        open.state = OpenState::Released;
+                        back.push(*lapsing);
+                    }
+                    self.lapsed.fetch_add(1, Relaxed);
+                    self.lapsing.fetch_add(1, Relaxed);
+                }
+                let is_kept = now_ms < open.lapses_ms.saturating_add(open.ttl_ms);
+                if !is_kept {
+                    self.held.fetch_sub(1, Relaxed);
+                    self.lapsing.fetch_sub(1, Relaxed);
+                }
+                is_kept
+            });
+            if shard.capacity() > 4 * shard.len() + 64 {
+                shard.shrink_to_fit();
+            }
+        }
+        back
+    }
+
+    /// Notes that the amount of a reservation has still to go back: the store did not answer.
+    pub(super) fn lapse_again(&self, lapsing: Lapsing) {
+        if let Some(open) = self.shard(lapsing.id.number).get_mut(&lapsing.id.number)
+            && matches!(open.state, OpenState::Released)
+        {
+            open.state = OpenState::GoesBack(Box::new(lapsing));
+            self.lapsed.fetch_sub(1, Relaxed);
+            self.lapsing.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Counts a refusal, for want of room or by a limit.
+    pub(super) fn refuse(&self, has_room: bool) {
+        let count = if has_room { &self.refused } else { &self.without_room };
+        if count.fetch_add(1, Relaxed) == 0 && !has_room {
+            tracing::warn!(
+                "{} reservations are open, as many as --max-reservations: further ones are refused",
+                self.held.load(Relaxed)
+            );
+        }
+    }
+
+    pub(super) fn committed(&self, outcome: Outcome) {
+        if let Some(index) = Outcome::NAMES.iter().position(|(known, _)| *known == outcome) {
+            self.commits[index].fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Returns the reservations that are open.
+    pub(in crate::serve) fn open_now(&self) -> usize {
+        self.held.load(Relaxed).saturating_sub(self.lapsing.load(Relaxed))
+    }
+
+    /// Returns the bytes of all entries.
+    #[cfg(test)]
+    pub(in crate::serve) fn bytes(&self) -> usize {
+        // The map fills seven of eight places, each with a byte beside its entry.
+        let place = size_of::<(u64, Unsettled)>() + 1;
+        (0..SHARDS).map(|shard| (self.shard(shard).capacity() * 8 / 7 + 16) * place).sum()
+    }
+
+    /// Returns the counters in the text format of Prometheus.
+    pub(in crate::serve) fn prometheus(&self) -> String {
+        let mut text = String::new();
+        let name = "tollgate_serve_reservations_total";
+        let _ = writeln!(text, "# TYPE {name} counter");
+        for (outcome, count) in
+            [("made", &self.made), ("refused", &self.refused), ("no_room", &self.without_room)]
+        {
+            let _ = writeln!(text, "{name}{{outcome=\"{outcome}\"}} {}", count.load(Relaxed));
+        }
+        let name = "tollgate_serve_commits_total";
+        let _ = writeln!(text, "# TYPE {name} counter");
+        for ((_, outcome), count) in Outcome::NAMES.iter().zip(&self.commits) {
+            let _ = writeln!(text, "{name}{{outcome=\"{outcome}\"}} {}", count.load(Relaxed));
+        }
+        let (lapsed, open) = ("tollgate_serve_reservations_lapsed_total", "tollgate_serve_reservations_open");
+        let _ = writeln!(text, "# TYPE {lapsed} counter\n{lapsed} {}", self.lapsed.load(Relaxed));
+        let _ = writeln!(text, "# TYPE {open} gauge\n{open} {}", self.open_now());
+        text
+    }
+}
+
+impl Unsettled {
+    fn has_lapsed(&self) -> bool {
+        matches!(self.state, OpenState::Lapsed | OpenState::Released)
+    }
+}
