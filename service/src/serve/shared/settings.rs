@@ -228,3 +228,21 @@ impl StoreSettings {
         rules.limits().filter_map(finding).collect()
     }
 }
+
+const ENVOY_IS_REDIS: &str = "the layout of envoyproxy/ratelimit is one of Redis";
+
+/// Returns the reason why a store cannot count a rule.
+fn counted(rule: AnyRule, is_leased: bool) -> Option<String> {
+    let counted = match rule {
+        // The store is not asked.
+        AnyRule::Quota(Quota::UNLIMITED | Quota::BLOCKED) => Ok(()),
+        AnyRule::Quota(quota) => {
+            // Leases are at most half of the burst.
+            let debt = if is_leased { quota.capacity() / 2 } else { 0 };
+            Spec::new(quota, debt).map(drop)
+        }
+        // It does not depend on the time.
+        AnyRule::Window(window) => CountSpec::new(window, Duration::ZERO).map(drop),
+    };
+    counted.err().map(|why| why.to_string())
+}
