@@ -7,22 +7,66 @@ use tollgate::{AnyRule, InvalidRule, Quota};
 use super::error::{Spot, meant};
 use super::fields::{Fields, Report, Section};
 use super::tree::{Amount, Unit};
+use super::yaml::Content;
 
 /// The most distinct texts of limits: each has a limiter of its own, of some 44 kB.
 const MAX_TEXTS: usize = 256;
+/// The most limits of a list: each takes the time and the memory of a limit.
+const MAX_ITEMS: usize = 8;
 
 pub(super) const RATE_LIMIT: Section = Section {
     name: "rate_limit",
-    fields: &["unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "charge"],
+    fields: &["unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "limits", "charge"],
 };
+const ITEM: Section = Section { name: "a limit of 'limits'", fields: &["unit", "requests_per_unit"] };
 const REPLACES: Section = Section { name: "replaces", fields: &["name"] };
 
 /// The distinct texts of limits so far.
 #[derive(Default)]
 pub(super) struct Texts(HashSet<Box<str>>);
 
+/// Returns the amounts of a limit: one, unless it is a list.
+pub(super) fn amounts(
+    fields: &Fields<'_, '_>,
+    texts: &mut Texts,
+    report: &mut Report,
+) -> Option<Vec<(Amount, Spot)>> {
+    let Some(node) = fields.get("limits") else {
+        return amount(fields, texts, report).map(|amount| vec![(amount, fields.at)]);
+    };
+    let others = ["unlimited", "requests_per_unit", "unit", "limit"];
+    if let Some(other) = others.into_iter().find(|other| fields.get(other).is_some()) {
+        report.error(fields.spot(other), format!("'{other}' cannot stand beside 'limits'"));
+    }
+    report.note(node.at, "'limits' is of tollgate: envoyproxy/ratelimit refuses the file".to_owned());
+    let items = fields.list("limits", report);
+    if items.is_empty() || items.len() > MAX_ITEMS {
+        let what = format!("'limits' has 1 to {MAX_ITEMS} limits, and not {}", items.len());
+        report.error(node.at, what);
+        return None;
+    }
+    let mut amounts: Vec<(Amount, Spot)> = Vec::new();
+    for item in items {
+        let read = match item.kind() {
+            Content::Scalar { text, .. } => texts.rule(text, item.at, report),
+            _ => Fields::of(item, &ITEM, report).and_then(|fields| amount(&fields, texts, report)),
+        };
+        let Some(read) = read else { continue };
+        if let Some((first, _)) = amounts.iter().find(|(other, _)| other.shares(&read)) {
+            let what = format!(
+                "'{}' has the count of '{}' in this list: one of both goes",
+                read.name(),
+                first.name()
+            );
+            report.error(item.at, what);
+        }
+        amounts.push((read, item.at));
+    }
+    (!amounts.is_empty()).then_some(amounts)
+}
+
 /// Returns the amount of a limit.
-pub(super) fn amount(fields: &Fields<'_, '_>, texts: &mut Texts, report: &mut Report) -> Option<Amount> {
+fn amount(fields: &Fields<'_, '_>, texts: &mut Texts, report: &mut Report) -> Option<Amount> {
     let unlimited = fields.flag("unlimited", report);
     let requests = fields.number("requests_per_unit", report);
     let unit = fields.text("unit", report);
@@ -79,11 +123,16 @@ impl Texts {
     }
 }
 
-/// Returns whether a limit that is a text takes hits that come after the fact.
-pub(super) fn charged_after(fields: &Fields<'_, '_>, report: &mut Report) -> bool {
+/// Returns whether the texts of a limit take hits that come after the fact.
+pub(super) fn charged_after(
+    fields: &Fields<'_, '_>,
+    amounts: &[(Amount, Spot)],
+    report: &mut Report,
+) -> bool {
+    let has_text = amounts.iter().any(|(amount, _)| matches!(amount, Amount::Text(..)));
     let what = match (fields.get("charge"), fields.text("charge", report)) {
         (None, _) => return false,
-        _ if fields.get("limit").is_none() => "'charge' stands beside 'limit' alone".to_owned(),
+        _ if !has_text => "'charge' stands beside a text of 'limit' or 'limits' alone".to_owned(),
         (_, "after") => return true,
         (_, other) => format!("invalid charge '{other}'; there is charge: after"),
     };

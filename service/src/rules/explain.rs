@@ -43,12 +43,12 @@ pub(crate) fn entries(text: &str) -> Result<Vec<(String, String)>, String> {
 }
 
 /// Returns a paragraph for each descriptor of a request. `counts` has the line about the count of
-/// each, if it is known.
+/// each of its limits, if it is known.
 pub(crate) fn explain(
     rules: &Rules,
     domain: &str,
     descriptors: &[Vec<(String, String)>],
-    counts: &[Option<String>],
+    counts: &[Vec<Option<String>>],
 ) -> String {
     let Some(found) = rules.domain(domain) else {
         let mut names: Vec<&str> = rules.domains.keys().map(|name| &**name).collect();
@@ -67,8 +67,10 @@ pub(crate) fn explain(
         let _ = writeln!(text, "  {levels}");
         let lines = match found.find(entries.iter().copied()) {
             Some(limit) => {
-                let count = counts.get(index).cloned().flatten();
-                lines_of(limit, entries).into_iter().chain(count).collect()
+                let counts = counts.get(index).map_or(&[][..], |counts| counts);
+                let count = |place: usize| counts.get(place).cloned().flatten();
+                let lines = |(place, limit)| lines_of(limit, entries).into_iter().chain(count(place));
+                limit.each().enumerate().flat_map(lines).collect()
             }
             None => reason(&found.level, entries, &way),
         };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::error::{FileSpot, Finding, Spot, meant};
 use super::yaml::{Content, Node};
 
-/// The names of all fields: those of the reference, `limit` and `charge`.
-const NAMES: [&str; 18] = [
+/// The names of all fields: those of the reference, `limit`, `limits` and `charge`.
+const NAMES: [&str; 19] = [
     "domain",
     "key",
     "value",
@@ -28,6 +28,7 @@ const NAMES: [&str; 18] = [
     "share_threshold",
     "metadata",
     "limit",
+    "limits",
     "charge",
 ];
 

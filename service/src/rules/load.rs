@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::amount::{self, RATE_LIMIT, Texts};
-use super::error::{FileSpot, Finding};
+use super::error::{FileSpot, Finding, Spot};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
-use super::tree::{Domain, Level, MAX_LEVELS, ReplacedPart, Rule, RuleLimit, Rules, StatisticsName};
+use super::tree::{Amount, Domain, Level, MAX_LEVELS, ReplacedPart, Rule, RuleLimit, Rules, StatisticsName};
 use super::warnings;
 use super::yaml::{self, Node};
 
@@ -198,23 +198,34 @@ impl Loader {
         let fields = Fields::of(node?, &RATE_LIMIT, report)?;
         let name = fields.text("name", report);
         let replaces = amount::replaced_names(&fields, name, report);
-        let charged_after = amount::charged_after(&fields, report);
-        let amount = amount::amount(&fields, &mut self.texts, report)?;
-        let limit = Arc::new(RuleLimit {
-            amount,
-            charged_after,
-            name: (!name.is_empty()).then(|| name.into()),
-            replaces,
-            shadow,
-            quota,
-            fixed: self.descent.steps.iter().all(LevelStep::is_fixed),
-            shared: self.descent.shared(),
-            statistics: self.descent.statistics(detailed),
-            metadata,
-            at: self.report.file_spot(descriptor.at),
-            id: u32::try_from(self.rules.limits.len()).ok()?,
-        });
+        let amounts = amount::amounts(&fields, &mut self.texts, report)?;
+        let charged_after = amount::charged_after(&fields, &amounts, report);
+        let is_list = amounts.len() > 1;
+        let first = self.rules.limits.len();
+        let one = |(place, (amount, at)): (usize, (Amount, Spot))| {
+            let at = if is_list { at } else { descriptor.at };
+            Some(RuleLimit {
+                statistics: self.descent.statistics(detailed, is_list.then(|| amount.name())),
+                amount,
+                more: Box::default(),
+                place: u32::try_from(place).ok()?,
+                charged_after,
+                name: (!name.is_empty()).then(|| name.into()),
+                replaces: Box::default(),
+                shadow,
+                quota,
+                fixed: self.descent.steps.iter().all(LevelStep::is_fixed),
+                shared: self.descent.shared(),
+                metadata: None,
+                at: self.report.file_spot(at),
+                id: u32::try_from(first + place).ok()?,
+            })
+        };
+        let mut limits = amounts.into_iter().enumerate().map(one).collect::<Option<Vec<_>>>()?.into_iter();
+        let limit = limits.next()?;
+        let limit = Arc::new(RuleLimit { more: limits.map(Arc::new).collect(), replaces, metadata, ..limit });
         self.rules.limits.push(limit.clone());
+        self.rules.limits.extend(limit.more.iter().cloned());
         Some(limit)
     }
 
@@ -288,7 +299,8 @@ impl Descent {
         self.ends().map(|(step, end)| step.shares.then(|| pattern(step, end))).collect()
     }
 
-    fn statistics(&self, detailed: bool) -> StatisticsName {
+    /// Returns the name of a limit; `of_list` is that of one of a list.
+    fn statistics(&self, detailed: bool, of_list: Option<String>) -> StatisticsName {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let in_request = |step: &LevelStep| (detailed || step.by_value) && !step.is_fixed();
         let levels = self.ends().enumerate().filter(|(_, (step, _))| in_request(step));
@@ -297,7 +309,11 @@ impl Descent {
             start: number(step.start),
             end: number(end),
         });
-        StatisticsName { text: self.text.as_str().into(), replaced: replaced.collect() }
+        let text = match of_list {
+            Some(own) => format!("{}.{own}", self.text),
+            None => self.text.clone(),
+        };
+        StatisticsName { text: text.into(), replaced: replaced.collect() }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The limits of a rate limit service, from the YAML of envoyproxy/ratelimit.
 //!
 //! `yaml` reads a text, and `load` checks it, limits by `amount`, and builds the `tree`, whose
-//! wildcards are a `pattern` each. `warnings` finds rules that are valid and have no effect. Nothing
-//! here opens a file or reads a clock: the caller hands in paths and texts.
+//! wildcards are a `pattern` each. `warnings` finds rules that are valid and have no effect.
+//! Nothing here opens a file or reads a clock: the caller hands in paths and texts.
 
 mod amount;
 mod doubts;

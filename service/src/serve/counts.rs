@@ -9,11 +9,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
-use tollgate::{AnyRule, Clock, Quota};
+use tollgate::{AnyRule, Clock};
 
 use super::homes::{Home, LimitState};
 use super::key_room::KeyRoom;
@@ -170,7 +169,7 @@ impl LimitCounts {
         let mut counters: Box<[Counter]> = rules.limits().map(counter).collect();
         let mut limits: Vec<_> = counters.iter().map(|counter| (None, self.home(counter))).collect();
         rules.each_place(|domain, steps, limit| {
-            let path = Path::new(domain, steps, |texts| self.hash(texts));
+            let path = Path::new(domain, steps, limit.place, |texts| self.hash(texts));
             limits[limit.id as usize].0 = Some(path);
         });
         let limits: Vec<_> =
@@ -254,12 +253,8 @@ impl LimitCounts {
     /// Returns the rule of the library for an amount, if no window of this service counts it.
     pub fn text(&self, amount: &Amount) -> Option<AnyRule> {
         match (amount, self.options.algorithm) {
-            (Amount::Text(_, rule), _) => Some(*rule),
-            // No bucket holds 0 tokens. A number that fits no bucket is counted in windows.
-            (Amount::Window { unit, requests: requests @ 1.. }, Algorithm::TokenBucket) => {
-                let (tokens, period) = (u64::from(*requests), Duration::from_secs(unit.seconds().into()));
-                Quota::try_per(tokens, period).ok().map(AnyRule::Quota)
-            }
+            // A number that fits no bucket is counted in windows.
+            (Amount::Text(..), _) | (Amount::Window { .. }, Algorithm::TokenBucket) => amount.rule(),
             _ => None,
         }
     }

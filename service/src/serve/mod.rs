@@ -27,6 +27,7 @@ pub mod counts;
 pub mod decide;
 pub mod json;
 pub mod limiters;
+pub(crate) mod lists;
 pub mod loaded;
 pub mod messages;
 pub mod statistics;

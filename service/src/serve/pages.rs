@@ -91,17 +91,21 @@ pub(super) async fn explained(
     for descriptor in &asked.descriptors {
         let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
         told.push(match loaded.rules.domain(domain).and_then(|domain| domain.find(entries)) {
-            None => None,
+            None => Vec::new(),
             Some(limit) => {
-                let counter = loaded.counter(limit);
                 let key = counts.key(domain, &descriptor.entries, &limit.shared);
-                match shared {
-                    None => counts.count(counter, key, (Verb::Look, 0), counts.now()).map(told_of),
-                    Some(shared) => {
-                        let want = Want::look(counter, key, domain, &descriptor.entries, &limit.shared);
-                        shared.explain(want, counts.now()).await
-                    }
+                let mut lines = Vec::new();
+                for limit in limit.each() {
+                    let counter = loaded.counter(limit);
+                    lines.push(match shared {
+                        None => counts.count(counter, key, (Verb::Look, 0), counts.now()).map(told_of),
+                        Some(shared) => {
+                            let want = Want::look(counter, key, domain, &descriptor.entries, limit);
+                            shared.explain(want, counts.now()).await
+                        }
+                    });
                 }
+                lines
             }
         });
     }

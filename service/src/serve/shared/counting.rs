@@ -95,7 +95,12 @@ impl SharedCounts {
             Counter::Unlimited => return,
             Counter::Window { unit, requests, state } => (*unit, *requests, &state.gives_back),
             Counter::Text { limiter, .. } => {
-                return self.by_rule(place, Counts::Rule(limiter.rule), (want.key, OF_TEXTS), round);
+                return self.by_rule(
+                    place,
+                    Counts::Rule(limiter.rule),
+                    (want.key, OF_TEXTS * want.place),
+                    round,
+                );
             }
         };
         let id = (want.key, unit as u32);

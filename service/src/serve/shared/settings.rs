@@ -205,8 +205,11 @@ impl StoreSettings {
         if self.url.is_none() {
             return Vec::new();
         }
-        let why = |amount: &Amount| {
-            match (amount, self.layout) {
+        let why = |limit: &RuleLimit| {
+            match (&limit.amount, self.layout) {
+            (_, Layout::Envoy) if limit.place > 0 => {
+                Some("the layout of envoyproxy/ratelimit has one count of a descriptor, and no `limits`".to_owned())
+            }
             (Amount::Unlimited, _) => None,
             (Amount::Window { .. }, Layout::Tollgate) => None,
             (Amount::Window { .. }, Layout::Envoy) => (algorithm == Algorithm::TokenBucket)
@@ -219,10 +222,7 @@ impl StoreSettings {
         }
         };
         let finding = |limit: &Arc<RuleLimit>| {
-            Some(Finding {
-                at: limit.at.clone(),
-                what: format!("no store counts it: {}", why(&limit.amount)?),
-            })
+            Some(Finding { at: limit.at.clone(), what: format!("no store counts it: {}", why(limit)?) })
         };
         rules.limits().filter_map(finding).collect()
     }

@@ -2,6 +2,7 @@
 //! Replicas of the service over a store in memory, in virtual time.
 
 mod keys;
+mod lists;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -72,6 +73,8 @@ descriptors:
   rate_limit: {limit: 100/min sliding}
 - key: daily
   rate_limit: {limit: 1000/d fixed utc+2}
+- key: list
+  rate_limit: {limits: [50/h burst 50, 100/d burst 60, {unit: hour, requests_per_unit: 30}]}
 ";
 
 impl Fleet {

@@ -5,6 +5,7 @@ mod calls;
 mod cases;
 mod client;
 mod connections;
+mod lists;
 mod messages;
 mod model;
 mod moved;

@@ -78,7 +78,7 @@ impl Run {
     }
 
     /// Replaces the process by another one, which begins with these rules.
-    fn restart(&mut self, rules: &[&str]) {
+    pub(super) fn restart(&mut self, rules: &[&str]) {
         let mut parts = self.saved();
         let (algorithm, max_keys) = (self.algorithm, self.max_keys);
         let options = CountOptions { max_keys, clock: self.clock.clone(), algorithm };
