@@ -2,6 +2,7 @@
 
 mod admin;
 mod built_in;
+mod clear;
 mod environment;
 mod front;
 mod grpc;

@@ -13,6 +13,9 @@ use crate::rules::explain::{entries, explain};
 use crate::rules::tree::{Amount, RuleLimit, Rules};
 use tollgate_common::paths::decoded;
 
+/// The entries of each descriptor.
+type Descriptors = Vec<Vec<(String, String)>>;
+
 /// Returns all counters in the text format of Prometheus.
 pub(super) fn metrics(service: &Service) -> String {
     let mut text = service.counts.prometheus(service.in_force().settings.in_milliseconds);
@@ -56,9 +59,9 @@ fn labelled(line: &str, extra: &str) -> String {
     }
 }
 
-/// Returns the way of the descriptors of a query through the rules, with their counts. The query is
-/// `domain=DOMAIN&descriptor=k=v,k2=v2`, with one descriptor or more.
-pub(super) async fn explanation(service: &Service, query: &str) -> Result<String, String> {
+/// Returns the request of a query `domain=DOMAIN&descriptor=k=v,k2=v2`, with one descriptor or more.
+/// `call` is the call that has it.
+pub(super) fn asked(query: &str, call: &str) -> Result<(RateLimitRequest, Descriptors), String> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let text = |text: &str| {
         let decoded = decoded(text.replace('+', " ").as_bytes(), |_| true);
@@ -68,10 +71,17 @@ pub(super) async fn explanation(service: &Service, query: &str) -> Result<String
         |wanted| pairs.clone().filter(move |(name, _)| *name == wanted).map(move |(_, value)| text(value));
     let (domain, texts): (_, Vec<String>) = (of("domain").next(), of("descriptor").collect());
     let Some(domain) = domain.filter(|_| !texts.is_empty()) else {
-        return Err("ask for /explain?domain=DOMAIN&descriptor=k=v,k2=v2".to_owned());
+        return Err(format!("ask for {call}?domain=DOMAIN&descriptor=k=v,k2=v2"));
     };
     let descriptors = texts.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>()?;
-    check(&request(&domain, &descriptors))?;
+    let request = request(&domain, &descriptors);
+    check(&request)?;
+    Ok((request, descriptors))
+}
+
+/// Returns the way of the descriptors of a query through the rules, with their counts.
+pub(super) async fn explanation(service: &Service, query: &str) -> Result<String, String> {
+    let (RateLimitRequest { domain, .. }, descriptors) = asked(query, "/explain")?;
     // A reload that waits for a page would keep requests waiting.
     let in_force = service.in_force();
     let loaded = in_force.loaded.as_ref().ok_or_else(|| Problem::NotLoaded.to_string())?;

@@ -22,6 +22,7 @@ use crate::rules::tree::{RuleLimit, Unit};
 
 mod background;
 mod by_limiter;
+mod clear;
 mod counting;
 mod known;
 mod service_store;

@@ -181,7 +181,7 @@ impl SharedCounts {
     }
 
     /// Returns the operation on a count of a unit.
-    fn op_of(
+    pub(super) fn op_of(
         &self,
         want: &Want<'_>,
         unit: Unit,

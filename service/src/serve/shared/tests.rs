@@ -1,6 +1,7 @@
 // promise: replicas
 //! Replicas of the service over a store in memory, in virtual time.
 
+mod clear;
 mod keys;
 mod lists;
 

@@ -3,6 +3,7 @@
 
 mod calls;
 mod cases;
+mod clear;
 mod client;
 mod connections;
 mod lists;
