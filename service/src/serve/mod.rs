@@ -11,6 +11,7 @@ mod http;
 mod in_store;
 mod key_room;
 mod keys;
+mod limit_gauge;
 mod limit_paths;
 pub(crate) mod options;
 pub(crate) mod pages;

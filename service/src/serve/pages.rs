@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::counts::{CountOptions, Counted, LimitCounts, Verb};
 use super::decide::Problem;
+use super::limit_gauge;
 use super::loaded::LoadedRules;
 use super::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, text_of};
 use super::settings::ServeSettings;
@@ -26,6 +27,9 @@ pub(super) fn metrics(service: &Service) -> String {
     }
     if let Some(shared) = &service.shared {
         text.push_str(&shared.prometheus());
+    }
+    if let Some(loaded) = &service.in_force().loaded {
+        text.push_str(&limit_gauge::lines(loaded));
     }
     let files = &service.in_force().files;
     let origin = service.origin;
@@ -59,8 +63,8 @@ fn labelled(line: &str, extra: &str) -> String {
     }
 }
 
-/// Returns the request of a query `domain=DOMAIN&descriptor=k=v,k2=v2`, with one descriptor or more.
-/// `call` is the call that has it.
+/// Returns the request of a query, which is `domain=DOMAIN&descriptor=k=v,k2=v2` with one descriptor
+/// or more. `call` is the call that has it.
 pub(super) fn asked(query: &str, call: &str) -> Result<(RateLimitRequest, Descriptors), String> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let text = |text: &str| {

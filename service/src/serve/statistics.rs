@@ -352,6 +352,11 @@ fn has_room(names: usize, bytes: &AtomicUsize, name: &str) -> bool {
     has_room
 }
 
+/// Returns the labels of the name of a limit.
+pub(super) fn labels_of(name: &str) -> String {
+    labels(&sanitized(name))
+}
+
 /// Returns the labels of a name: its domain, its first two levels, and the levels below.
 fn labels(name: &str) -> String {
     let parts = name.splitn(4, '.').zip(["domain", "key1", "key2", "key3"]);
