@@ -16,9 +16,20 @@ const MAX_ITEMS: usize = 8;
 
 pub(super) const RATE_LIMIT: Section = Section {
     name: "rate_limit",
-    fields: &["unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "limits", "charge"],
+    fields: &[
+        "unit",
+        "requests_per_unit",
+        "unlimited",
+        "name",
+        "replaces",
+        "limit",
+        "limits",
+        "charge",
+        "unit_multiplier",
+    ],
 };
-const ITEM: Section = Section { name: "a limit of 'limits'", fields: &["unit", "requests_per_unit"] };
+const ITEM: Section =
+    Section { name: "a limit of 'limits'", fields: &["unit", "requests_per_unit", "unit_multiplier"] };
 const REPLACES: Section = Section { name: "replaces", fields: &["name"] };
 
 /// The distinct texts of limits so far.
@@ -34,7 +45,7 @@ pub(super) fn amounts(
     let Some(node) = fields.get("limits") else {
         return amount(fields, texts, report).map(|amount| vec![(amount, fields.at)]);
     };
-    let others = ["unlimited", "requests_per_unit", "unit", "limit"];
+    let others = ["unlimited", "requests_per_unit", "unit", "unit_multiplier", "limit"];
     if let Some(other) = others.into_iter().find(|other| fields.get(other).is_some()) {
         report.error(fields.spot(other), format!("'{other}' cannot stand beside 'limits'"));
     }
@@ -68,11 +79,16 @@ pub(super) fn amounts(
 /// Returns the amount of a limit.
 fn amount(fields: &Fields<'_, '_>, texts: &mut Texts, report: &mut Report) -> Option<Amount> {
     let unlimited = fields.flag("unlimited", report);
-    let requests = fields.number("requests_per_unit", report);
+    let requests = fields.number("requests_per_unit", 0, report);
     let unit = fields.text("unit", report);
+    let times = fields.number("unit_multiplier", 1, report);
     if let Some(node) = fields.get("limit") {
-        let others =
-            [("unlimited", unlimited), ("requests_per_unit", requests.is_some()), ("unit", !unit.is_empty())];
+        let others = [
+            ("unlimited", unlimited),
+            ("requests_per_unit", requests.is_some()),
+            ("unit", !unit.is_empty()),
+            ("unit_multiplier", times.is_some()),
+        ];
         if let Some((other, _)) = others.into_iter().find(|(_, is_there)| *is_there) {
             report.error(fields.spot(other), format!("'{other}' cannot stand beside 'limit'"));
         }
@@ -84,6 +100,9 @@ fn amount(fields: &Fields<'_, '_>, texts: &mut Texts, report: &mut Report) -> Op
         if !unit.is_empty() {
             let what = "should not specify rate limit unit when unlimited; one of both goes".to_owned();
             report.error(fields.spot("unit"), what);
+        } else if times.is_some() {
+            let what = "'unit_multiplier' cannot stand beside 'unlimited'".to_owned();
+            report.error(fields.spot("unit_multiplier"), what);
         } else if requests.is_some() {
             let what = "'requests_per_unit' has no effect beside 'unlimited'".to_owned();
             report.warn(fields.spot("requests_per_unit"), what);
@@ -98,7 +117,20 @@ fn amount(fields: &Fields<'_, '_>, texts: &mut Texts, report: &mut Report) -> Op
     if requests.is_none() {
         report.warn(fields.at, "a limit without 'requests_per_unit' refuses each request".to_owned());
     }
-    Some(Amount::Window { unit, requests: requests.unwrap_or(0) })
+    let requests = requests.unwrap_or(0);
+    match (times, requests) {
+        (None | Some(1), _) => Some(Amount::Window { unit, requests }),
+        // It refuses each request, however long the window is.
+        (_, 0) => Some(Amount::Window { unit, requests }),
+        (Some(times), _) => {
+            let seconds = u64::from(unit.seconds()) * u64::from(times);
+            let text = format!("{requests}/{seconds}s fixed utc");
+            match texts.rule(&text, fields.spot("unit_multiplier"), report)? {
+                Amount::Text(_, window) => Some(Amount::Windows { unit, times, requests, window }),
+                other => Some(other),
+            }
+        }
+    }
 }
 
 impl Texts {

@@ -141,6 +141,7 @@ fn lines_of(limit: &RuleLimit, entries: &Entries<'_>) -> Vec<String> {
     let amount = match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
         Amount::Window { unit, requests } => format!("{requests} each {}", unit.text()),
+        Amount::Windows { unit, times, requests, .. } => format!("{requests} each {times} {}s", unit.text()),
         Amount::Text(text, _) => text.to_string(),
     };
     let name = limit.name.as_ref().map_or(String::new(), |name| format!(", \"{name}\""));

@@ -243,6 +243,8 @@ pub enum Amount {
     Unlimited,
     /// Requests in each window of a unit since 1970.
     Window { unit: Unit, requests: u32 },
+    /// Requests in each window of `times` units since 1970. It is decided as a text is.
+    Windows { unit: Unit, times: u32, requests: u32, window: AnyRule },
     /// A rule of the library, with its text as it is written.
     Text(Box<str>, AnyRule),
 }
@@ -253,6 +255,7 @@ impl Amount {
         match self {
             Amount::Unlimited => "unlimited".to_owned(),
             Amount::Window { unit, requests } => format!("{requests}/{}", unit.text()),
+            Amount::Windows { unit, times, requests, .. } => format!("{requests}/{times} {}s", unit.text()),
             Amount::Text(text, _) => text.to_string(),
         }
     }
@@ -261,21 +264,30 @@ impl Amount {
     pub(super) fn shares(&self, other: &Amount) -> bool {
         match (self, other) {
             (Amount::Window { unit, .. }, Amount::Window { unit: other, .. }) => unit == other,
-            _ => self.rule().is_some_and(|rule| Some(rule) == other.rule()),
+            _ => {
+                let rules = |amount: &Amount| [amount.rule(), amount.bucket()];
+                rules(self).into_iter().flatten().any(|rule| rules(other).contains(&Some(rule)))
+            }
         }
     }
 
-    /// Returns the rule of the library: of a number each unit that of a bucket, if one holds it.
+    /// Returns the rule of the library, if no window of a unit counts it.
     pub(crate) fn rule(&self) -> Option<AnyRule> {
         match self {
-            Amount::Text(_, rule) => Some(*rule),
-            // No bucket holds 0 tokens.
-            Amount::Window { unit, requests: requests @ 1.. } => {
-                let period = Duration::from_secs(unit.seconds().into());
-                Quota::try_per(u64::from(*requests), period).ok().map(AnyRule::Quota)
-            }
-            _ => None,
+            Amount::Text(_, rule) | Amount::Windows { window: rule, .. } => Some(*rule),
+            Amount::Unlimited | Amount::Window { .. } => None,
         }
+    }
+
+    /// Returns the bucket of a number in a time of units, if one holds it: none holds 0 tokens.
+    pub(crate) fn bucket(&self) -> Option<AnyRule> {
+        let (unit, times, requests) = match self {
+            Amount::Window { unit, requests } => (unit, 1, requests),
+            Amount::Windows { unit, times, requests, .. } => (unit, *times, requests),
+            Amount::Unlimited | Amount::Text(..) => return None,
+        };
+        let period = Duration::from_secs(u64::from(unit.seconds()) * u64::from(times));
+        Quota::try_per(u64::from(*requests), period).ok().map(AnyRule::Quota)
     }
 }
 

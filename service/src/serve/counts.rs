@@ -246,17 +246,15 @@ impl LimitCounts {
             (_, Some(limiter)) => Counter::Text { limiter, state, least: 0, is_charged_after: false },
             (&Amount::Window { unit, requests }, None) => Counter::Window { unit, requests, state },
             // The load has made the limiter of each text.
-            (Amount::Unlimited | Amount::Text(..), None) => Counter::Unlimited,
+            (Amount::Unlimited | Amount::Text(..) | Amount::Windows { .. }, None) => Counter::Unlimited,
         }
     }
 
     /// Returns the rule of the library for an amount, if no window of this service counts it.
     pub fn text(&self, amount: &Amount) -> Option<AnyRule> {
-        match (amount, self.options.algorithm) {
-            // A number that fits no bucket is counted in windows.
-            (Amount::Text(..), _) | (Amount::Window { .. }, Algorithm::TokenBucket) => amount.rule(),
-            _ => None,
-        }
+        // A number that fits no bucket is counted in windows.
+        let bucket = (self.options.algorithm == Algorithm::TokenBucket).then(|| amount.bucket()).flatten();
+        bucket.or_else(|| amount.rule())
     }
 
     /// Returns the limiter of a text; `None` if there are [`MAX_TEXTS`] others.

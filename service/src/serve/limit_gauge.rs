@@ -19,7 +19,9 @@ pub(super) fn lines(loaded: &LoadedRules) -> String {
         let (number, unit) = match &limit.amount {
             Amount::Unlimited => continue,
             Amount::Window { unit, requests } => (u64::from(*requests), unit.text().to_owned()),
-            Amount::Text(_, rule) => (rule.tokens(), unit_of(rule.period())),
+            Amount::Text(_, rule) | Amount::Windows { window: rule, .. } => {
+                (rule.tokens(), unit_of(rule.period()))
+            }
         };
         let labels = format!("{},unit={}", labels_of(limit.statistics.text()), quoted(&unit));
         told.entry(labels).or_insert(number);

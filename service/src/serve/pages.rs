@@ -168,6 +168,9 @@ fn line(limit: &RuleLimit) -> String {
     let amount = match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
         Amount::Window { unit, requests } => format!("unit={} requests_per_unit={requests}", unit.name()),
+        Amount::Windows { unit, times, requests, .. } => {
+            format!("unit={} unit_multiplier={times} requests_per_unit={requests}", unit.name())
+        }
         Amount::Text(text, _) => format!("limit={text}"),
     };
     let (name, shadow, quota) = (limit.statistics.text(), limit.shadow, limit.quota);

@@ -218,7 +218,10 @@ impl StoreSettings {
                 "the layout of envoyproxy/ratelimit counts `unit` and `requests_per_unit` alone, and no `limit`"
                     .to_owned(),
             ),
-            (Amount::Text(_, rule), Layout::Tollgate) => counted(*rule, self.leases()),
+            (Amount::Windows { .. }, Layout::Envoy) => Some(
+                "the layout of envoyproxy/ratelimit has windows of one unit, and no `unit_multiplier`".to_owned(),
+            ),
+            (Amount::Text(_, rule) | Amount::Windows { window: rule, .. }, Layout::Tollgate) => counted(*rule, self.leases()),
         }
         };
         let finding = |limit: &Arc<RuleLimit>| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::moved::Run;
 use super::table::Service;
+use crate::rules::tree::Unit;
 use crate::serve::counts::Algorithm::{FixedWindow, TokenBucket};
 use crate::serve::messages::Code::{Ok as Pass, OverLimit};
 
@@ -122,4 +123,31 @@ fn a_list_of_units_is_one_of_buckets_by_the_other_algorithm() {
     run.restart(&[&rule(list)]);
     run.mock.advance(Duration::from_secs(60));
     assert_eq!(run.ask("v", LOOK), (true, 5));
+}
+
+/// Windows of several units, as their text is.
+#[test]
+fn a_window_of_several_units_begins_at_their_multiples_since_1970() {
+    for (fields, seconds, algorithm, unit) in [
+        ("unit: minute, unit_multiplier: 5", 300, FixedWindow, Unit::Minute),
+        ("unit: minute, unit_multiplier: 1", 60, FixedWindow, Unit::Minute),
+        ("unit: hour, unit_multiplier: 7", 25_200, FixedWindow, Unit::Hour),
+        ("unit: minute, unit_multiplier: 5", 300, TokenBucket, Unit::Minute),
+    ] {
+        let text = format!(
+            "domain: d\ndescriptors:\n- {{key: k, rate_limit: {{{fields}, requests_per_unit: 6}}}}\n"
+        );
+        let service = Service::new(&text, algorithm);
+        let window = 1_789_992_000 % seconds;
+        assert_eq!(service.ask("k", LOOK).1, 6, "{fields}");
+        assert!((0..6).all(|_| service.ask("k", "").0 == Pass), "{fields}");
+        let (code, left, reset) = service.ask("k", "");
+        assert_eq!((code, left), (OverLimit, 0), "{fields}");
+        let wanted = if algorithm == FixedWindow { seconds - window } else { seconds / 6 };
+        assert_eq!(reset as u64, wanted, "{fields}");
+        service.clock.advance(Duration::from_secs(reset as u64));
+        assert_eq!(service.ask("k", LOOK).1, if algorithm == FixedWindow { 6 } else { 1 }, "{fields}");
+        let told = service.answer("k", LOOK).statuses.remove(0).current_limit.unwrap();
+        assert_eq!((told.requests_per_unit, told.unit), (6, unit.wire()), "{fields}");
+    }
 }

@@ -189,6 +189,7 @@ fn each_limit_in_force_is_a_gauge_with_its_unit() {
 key: a, value: 10.0.0.1, rate_limit: {limit: 7/15m sliding}
 key: b, rate_limit: {unlimited: true}
 key: c, rate_limit: {limits: [9/d, {unit: day, requests_per_unit: 8}]}
+key: e, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 3}
 key: d, value: 'v*', detailed_metric: true, rate_limit: {unit: week}";
     let run = Run::new(Algorithm::FixedWindow, 1_000);
     run.load(&rules.lines().collect::<Vec<_>>());
@@ -200,6 +201,7 @@ key: d, value: 'v*', detailed_metric: true, rate_limit: {unit: week}";
         r#"{domain="d",key1="c",key2="8/day",unit="day"} 8"#,
         r#"{domain="d",key1="c",key2="9/d",unit="day"} 9"#,
         r#"{domain="d",key1="d_v*",unit="week"} 0"#,
+        r#"{domain="d",key1="e",unit="5m"} 3"#,
     ];
     assert_eq!(lines, wanted.map(|line| format!("tollgate_serve_limit{line}")));
     run.load(&["key: a, rate_limit: {unit: hour, requests_per_unit: 6}"]);

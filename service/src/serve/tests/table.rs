@@ -43,12 +43,15 @@ impl Service {
 
     /// Returns the code, the hits left and the reset of a descriptor of one entry.
     pub(super) fn ask(&self, key: &str, descriptor: &str) -> (Code, u32, i64) {
+        let status = &self.answer(key, descriptor).statuses[0];
+        (status.code(), status.limit_remaining, status.duration_until_reset.map_or(0, |reset| reset.seconds))
+    }
+
+    pub(super) fn answer(&self, key: &str, descriptor: &str) -> RateLimitResponse {
         let text = format!(
             r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "{key}", "value": "v"}}]{descriptor}}}]}}"#
         );
-        let response = self.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
-        let status = &response.statuses[0];
-        (status.code(), status.limit_remaining, status.duration_until_reset.map_or(0, |reset| reset.seconds))
+        self.decide(&json::request(text.as_bytes()).unwrap()).unwrap()
     }
 }
 
