@@ -359,6 +359,16 @@ impl Counted {
         }
     }
 
+    /// Returns the same with a longer wait: by the share that a key has of some seconds, from 0 on.
+    #[cold]
+    pub(super) fn later(&self, key: CountKey, most: u64) -> Counted {
+        let [.., low, high] = key.as_chunks::<8>().0 else { return *self };
+        let hash = u64::from_le_bytes(*low) ^ u64::from_le_bytes(*high);
+        // The upper bits of the product.
+        let share = (u128::from(hash) * u128::from(most + 1)) >> 64;
+        Counted { reset: self.reset.saturating_add(share as u64), ..*self }
+    }
+
     /// A refusal of a limiter takes nothing: all its hits are those beyond the limit.
     pub(super) fn by_text(limiter: &TextLimiter, taken: Taken, hits: u64) -> Counted {
         let asked = hits;

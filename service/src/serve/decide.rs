@@ -36,6 +36,8 @@ pub struct DecisionOptions {
     /// Each limit is a quota.
     pub is_quota: bool,
     pub tells_metadata: bool,
+    /// The most seconds by which the wait of a refusal is longer. Each key has a share of its own.
+    pub spread: u64,
 }
 
 impl Default for DecisionOptions {
@@ -47,6 +49,7 @@ impl Default for DecisionOptions {
             is_shadow: false,
             is_quota: false,
             tells_metadata: false,
+            spread: 0,
         }
     }
 }
@@ -370,6 +373,14 @@ impl<'a> Decision<'a> {
         let is_over = counted.is_over && !is_negative;
         self.record(descriptor, found, counted, is_shadow);
         let code = if is_over && !is_shadow { Code::OverLimit } else { Code::Ok };
+        let spread;
+        let counted = match (code, self.options.spread) {
+            (Code::OverLimit, most @ 1..) => {
+                spread = counted.later(found.key, most);
+                &spread
+            }
+            _ => counted,
+        };
         status::counted(counted, code, counter.current_limit(), rule.and_then(|rule| rule.name.as_deref()))
     }
 

@@ -63,8 +63,8 @@ fn labelled(line: &str, extra: &str) -> String {
     }
 }
 
-/// Returns the request of a query, which is `domain=DOMAIN&descriptor=k=v,k2=v2` with one descriptor
-/// or more. `call` is the call that has it.
+/// Returns the request of a query, which is `domain=DOMAIN&descriptor=k=v,k2=v2`. It may have
+/// several descriptors. `call` is the call that has it.
 pub(super) fn asked(query: &str, call: &str) -> Result<(RateLimitRequest, Descriptors), String> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let text = |text: &str| {

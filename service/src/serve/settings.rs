@@ -13,7 +13,7 @@ use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
 use super::shared::settings::{Layout, StoreSettings, StoreUrl};
-use super::statistics::{OWN_LABELS, quoted};
+use super::statistics::labels_of_tags;
 use super::status::HeaderNames;
 use tollgate_common::net::tls::{Certificate, Clients};
 use tollgate_common::settings;
@@ -359,6 +359,9 @@ settings! { static SETTINGS: ServeSettings;
         One(|to, v, _| switch(v).map(|it| to.decision.is_shadow = it)), Usual("false");
     "quota_mode", "" = "QUOTA_MODE", "each limit is a quota" =>
         One(|to, v, _| switch(v).map(|it| to.decision.is_quota = it)), Usual("false");
+    "spread_retries", "spread-retries DURATION",
+        "a refusal tells a longer wait, by up to this time: each key has a share of its own" =>
+        One(|to, v, _| spread(v).map(|it| to.decision.spread = it)), Usual("0s");
     "response_dynamic_metadata", "" = "RESPONSE_DYNAMIC_METADATA", "answers have dynamic metadata" =>
         One(|to, v, _| switch(v).map(|it| to.decision.tells_metadata = it)), Usual("false");
     "healthy_with_at_least_one_config_loaded", "" = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
@@ -379,29 +382,9 @@ settings! { static SETTINGS: ServeSettings;
         "response times are in milliseconds there" =>
         One(|to, v, _| switch(v).map(|it| to.in_milliseconds = it)), Usual("false");
     "extra_tags", "" = "EXTRA_TAGS", "labels of each metric, as `k:v,k2:v2`" =>
-        Joined(|to, v| labels(v).map(|it| to.extra_labels = it)), Usual("");
+        Joined(|to, v| labels_of_tags(v).map(|it| to.extra_labels = it)), Usual("");
     "disable_stats", "" = "DISABLE_STATS", "there is no such listener" =>
         One(|to, v, _| switch(v).map(|it| to.has_no_stats = it)), Usual("false");
-}
-
-/// Returns the labels of tags, with `_` for each character that no label has.
-fn labels(text: &str) -> Result<String, String> {
-    let mut labels = BTreeMap::new();
-    for tag in text.split(',') {
-        let (name, value) = tag.split_once(':').ok_or("expected tags such as zone:eu,stage:test")?;
-        let name: String =
-            name.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        if !name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
-            return Err(format!("`{tag}` has no name of a label, which begins with a letter"));
-        }
-        if OWN_LABELS.contains(&&*name) {
-            return Err(format!("`{name}` is a label of the metrics themselves"));
-        }
-        if labels.insert(name.clone(), quoted(value.trim())).is_some() {
-            return Err(format!("`{name}` is there twice"));
-        }
-    }
-    Ok(labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(","))
 }
 
 /// Returns the age of a connection. An age of 0 is none, as in gRPC's own settings.
@@ -410,6 +393,14 @@ fn age(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Ok(NEVER),
         age if age < Duration::from_secs(1) => Err("the least is 1s, and 0s is never".to_owned()),
         age => Ok(age),
+    }
+}
+
+/// Returns the whole seconds by which waits are spread.
+fn spread(text: &str) -> Result<u64, String> {
+    match time(text, Duration::ZERO, DAY)? {
+        some if !some.is_zero() && some.as_secs() == 0 => Err("the least is 1s, and 0s is none".to_owned()),
+        spread => Ok(spread.as_secs()),
     }
 }
 

@@ -5,7 +5,7 @@
 //! counted under `other`.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// The name of all hits, domains and keys beyond these bounds.
 const OTHER: &str = "other";
 /// The names of the labels of all metrics.
-pub(super) const OWN_LABELS: [&str; 11] =
+const OWN_LABELS: [&str; 11] =
     ["domain", "key1", "key2", "key3", "keys", "err_type", "grpc_method", "le", "unit", "reason", "version"];
 /// The upper bounds of the response times that are told, in microseconds.
 const TIMES: [u64; 8] = [50, 100, 250, 500, 1_000, 5_000, 20_000, 100_000];
@@ -361,6 +361,26 @@ pub(super) fn labels_of(name: &str) -> String {
 fn labels(name: &str) -> String {
     let parts = name.splitn(4, '.').zip(["domain", "key1", "key2", "key3"]);
     parts.map(|(part, label)| format!("{label}={}", quoted(part))).collect::<Vec<_>>().join(",")
+}
+
+/// Returns the labels of tags, with `_` for each character that no label has.
+pub(super) fn labels_of_tags(text: &str) -> Result<String, String> {
+    let mut labels = BTreeMap::new();
+    for tag in text.split(',') {
+        let (name, value) = tag.split_once(':').ok_or("expected tags such as zone:eu,stage:test")?;
+        let name: String =
+            name.trim().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        if !name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') {
+            return Err(format!("`{tag}` has no name of a label, which begins with a letter"));
+        }
+        if OWN_LABELS.contains(&&*name) {
+            return Err(format!("`{name}` is a label of the metrics themselves"));
+        }
+        if labels.insert(name.clone(), quoted(value.trim())).is_some() {
+            return Err(format!("`{name}` is there twice"));
+        }
+    }
+    Ok(labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(","))
 }
 
 /// Returns the value of a label in its quotes.
