@@ -1,9 +1,9 @@
 //! The admin listener of a server: health, and the pages of its handler.
 //!
-//! A foreign web page may make a browser on this host send requests here. So a `POST` needs the
-//! `Origin` of this very address, and every request needs a `Host` that no name server decides on,
-//! or one of `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and `/readyz` tell
-//! nothing that needs this.
+//! A foreign web page may make a browser on this host send requests here. So a `POST` or a `DELETE`
+//! needs the `Origin` of this very address, and every request needs a `Host` that no name server
+//! decides on, or one of `--admin-host`: a name can be made to lead to 127.0.0.1. `/healthz` and
+//! `/readyz` tell nothing that needs this.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -122,8 +122,9 @@ async fn answer(
         let line = "This is served to localhost, to addresses, and to hosts of --admin-host.\n";
         return text(StatusCode::FORBIDDEN, line);
     };
-    if method == Method::POST && !is_from(host, &hosts, request.headers()) {
-        return text(StatusCode::FORBIDDEN, "A POST needs the Origin of this page.\n");
+    let changes = method == Method::POST || method == Method::DELETE;
+    if changes && !is_from(host, &hosts, request.headers()) {
+        return text(StatusCode::FORBIDDEN, format!("A {method} needs the Origin of this page.\n"));
     }
     handler.answer(activity, request).await
 }

@@ -12,6 +12,7 @@ use super::distributed_limiter::{DistributedLimiter, Next};
 use super::plan::SharedPlan;
 use super::shared::SharedDecision;
 use super::shared_rule::SharedRule;
+use super::slots::Lookup;
 use super::sourced::{Source, Sourced};
 use crate::key::StoreKey;
 use crate::law::amount::{Amount, StoreAnswer};
@@ -292,8 +293,8 @@ where
     /// no call. This is for tokens of another process, and for a level that has to be right at
     /// once. A bucket takes them up to its burst, and a window at most as many as are used in it:
     /// those of a window that ends meanwhile are lost. Of a window it is two calls, as the first
-    /// one tells which window runs. A process that has refused the key asks the store again when it
-    /// would have without this.
+    /// one tells which window runs. Another process that has refused the key asks the store
+    /// again when it would have without this.
     ///
     /// # Errors
     ///
@@ -302,7 +303,10 @@ where
         let back = -i64::try_from(self.n).unwrap_or(i64::MAX);
         let is_window = matches!(self.rule(), AnyRule::Window(_));
         let of_us = if is_window { self.look(Amount::default()).await?.1.edge_us } else { 0 };
-        Ok(self.look(Amount { max: back, of_us, ..Amount::default() }).await?.0)
+        let (key, n, slots) = (self.key, self.n, &self.limiter.inner.slots);
+        let (seen, _) = self.look(Amount { max: back, of_us, ..Amount::default() }).await?;
+        slots.put_back(&Lookup(Some(key)), n);
+        Ok(seen)
     }
 
     /// Returns the tokens of the key as this process knows them, without a call: those at hand, and

@@ -47,6 +47,12 @@ impl<K: Hash + Eq + Clone> Slots<K> {
         self.silent.pin().get(key).map(|(state, _)| state.clone())
     }
 
+    /// Notes tokens that went back to the store: this process asks it for them.
+    pub(crate) fn put_back<Q: Equivalent<K> + Hash + ?Sized>(&self, key: &Q, n: u64) {
+        self.map.pin().get(key).iter().for_each(|slot| slot.key.put(n));
+        self.silent(key).iter().for_each(|state| state.put(n));
+    }
+
     /// Adds a slot of a key that has none. It has the state of the silent key.
     pub(crate) fn add(&self, key: K, slot: Slot) {
         self.map.pin().get_or_insert(key.clone(), Arc::new(slot));

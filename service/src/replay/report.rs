@@ -140,6 +140,7 @@ fn amount(limit: &RuleLimit) -> String {
     match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
         Amount::Window { unit, requests } => format!("{requests} per {}", unit.text()),
+        Amount::Windows { unit, times, requests, .. } => format!("{requests} per {times} {}s", unit.text()),
         Amount::Text(text, _) => text.to_string(),
     }
 }

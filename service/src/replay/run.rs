@@ -19,6 +19,7 @@ use crate::rules::tree::{RuleLimit, Rules};
 use crate::serve::checks::{Check, CheckedRequest};
 use crate::serve::counts::{CountOptions, LimitCounts};
 use crate::serve::decide::{DecisionOptions, decide};
+use crate::serve::lists;
 use crate::serve::loaded::LoadedRules;
 use crate::serve::messages::{Code, RateLimitRequest};
 
@@ -31,6 +32,7 @@ pub(super) struct Side {
     pub(super) reached: Duration,
     pub(super) tallies: Vec<LimitTally>,
     pub(super) refused: u64,
+    has_lists: bool,
     /// The requests that no limit has counted.
     pub(super) unlimited: u64,
 }
@@ -41,6 +43,7 @@ impl Side {
         let counts = LimitCounts::new(&CountOptions { clock: clock.clone(), ..options });
         let tally = |limit: &Arc<RuleLimit>| LimitTally::new(limit, counts.text(&limit.amount), &clock);
         let tallies = rules.limits().map(tally).collect();
+        let has_lists = rules.limits().any(|limit| !limit.more.is_empty());
         Ok(Side {
             loaded: counts.load(rules)?,
             counts,
@@ -48,6 +51,7 @@ impl Side {
             reached: Duration::ZERO,
             tallies,
             refused: 0,
+            has_lists,
             unlimited: 0,
         })
     }
@@ -61,6 +65,10 @@ impl Side {
             self.counts.sweep_if_tight();
         }
         let options = DecisionOptions::default();
+        let over = match self.has_lists {
+            true => lists::over(&self.loaded, &self.counts, request, self.counts.now()),
+            false => Vec::new(),
+        };
         let Ok(response) = decide(&self.loaded, &self.counts, &options, request, self.counts.now()) else {
             self.unlimited += 1;
             return false;
@@ -79,12 +87,15 @@ impl Side {
                 let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
                 entries.collect::<Vec<_>>().join(",")
             };
-            self.tallies[limit.id as usize].add(&Hit {
-                key: self.counts.key(&request.domain, &descriptor.entries, &limit.shared),
-                at,
-                is_refused: status.code == Code::OverLimit as i32,
-                name: &name,
-            });
+            let key = self.counts.key(&request.domain, &descriptor.entries, &limit.shared);
+            for each in limit.each() {
+                // The status of a list is that of one of its limits.
+                let is_refused = match limit.more.is_empty() {
+                    true => status.code == Code::OverLimit as i32,
+                    false => over.contains(&each.id),
+                };
+                self.tallies[each.id as usize].add(&Hit { key, at, is_refused, name: &name });
+            }
         }
         self.unlimited += u64::from(!is_limited);
         let is_refused = response.overall_code == Code::OverLimit as i32;

@@ -60,7 +60,7 @@ impl LimitTally {
         let others = match (&limit.amount, text) {
             (_, Some(rule)) => Others::Multiples(multiples(rule, clock)),
             (Amount::Window { unit, .. }, None) => Others::Windows { unit: *unit, ended: BTreeMap::new() },
-            (Amount::Unlimited | Amount::Text(..), None) => Others::None,
+            (Amount::Unlimited | Amount::Text(..) | Amount::Windows { .. }, None) => Others::None,
         };
         let (keys, names) = (HashMap::new(), HashMap::new());
         LimitTally { requests: 0, refused: 0, keys, names, minute: (0, 0), worst: (0, 0), others }

@@ -318,3 +318,16 @@ fn an_option_may_stand_between_the_name_of_a_check_and_its_logs() {
         }
     }
 }
+
+/// Each limit of a list has the refusals of its own.
+#[test]
+fn a_list_has_an_account_of_each_limit() {
+    let rules = "domain: edge\ndescriptors:\n  - key: ip\n    rate_limit: {limits: [2/m burst 2, {unit: hour, requests_per_unit: 3}]}\n";
+    let begin = 1_795_745_400 / 3_600 * 3_600;
+    let text: String =
+        [0, 1, 2, 600, 601, 1_200].into_iter().map(|second| line(begin + second, 1, "/")).collect();
+    let (_, report) = replay(&[rules], &text);
+    let limits = &report["sides"][0]["limits"];
+    assert_eq!((&limits[0]["refused"], &limits[1]["refused"]), (&1.into(), &3.into()));
+    assert_eq!((&limits[0]["requests"], &report["sides"][0]["refused"]), (&6.into(), &4.into()));
+}

@@ -59,7 +59,8 @@ impl Descent {
         self.ends().map(|(step, end)| step.shares.then(|| pattern(step, end))).collect()
     }
 
-    pub(super) fn statistics(&self, detailed: bool) -> StatisticsName {
+    /// Returns the name of a limit; `of_list` is that of one of a list.
+    pub(super) fn statistics(&self, detailed: bool, of_list: Option<String>) -> StatisticsName {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let in_request = |step: &LevelStep| (detailed || step.by_value) && !step.is_fixed();
         let levels = self.ends().enumerate().filter(|(_, (step, _))| in_request(step));
@@ -68,6 +69,10 @@ impl Descent {
             start: number(step.start),
             end: number(end),
         });
-        StatisticsName { text: self.text.as_str().into(), replaced: replaced.collect() }
+        let text = match of_list {
+            Some(own) => format!("{}.{own}", self.text),
+            None => self.text.clone(),
+        };
+        StatisticsName { text: text.into(), replaced: replaced.collect() }
     }
 }

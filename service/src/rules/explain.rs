@@ -43,12 +43,12 @@ pub(crate) fn entries(text: &str) -> Result<Vec<(String, String)>, String> {
 }
 
 /// Returns a paragraph for each descriptor of a request. `counts` has the line about the count of
-/// each, if it is known.
+/// each of its limits, if it is known.
 pub(crate) fn explain(
     rules: &Rules,
     domain: &str,
     descriptors: &[Vec<(String, String)>],
-    counts: &[Option<String>],
+    counts: &[Vec<Option<String>>],
 ) -> String {
     let Some(found) = rules.domain(domain) else {
         let mut names: Vec<&str> = rules.domains.keys().map(|name| &**name).collect();
@@ -67,8 +67,10 @@ pub(crate) fn explain(
         let _ = writeln!(text, "  {levels}");
         let lines = match found.find(entries.iter().copied()) {
             Some(limit) => {
-                let count = counts.get(index).cloned().flatten();
-                lines_of(limit, entries).into_iter().chain(count).collect()
+                let counts = counts.get(index).map_or(&[][..], |counts| counts);
+                let count = |place: usize| counts.get(place).cloned().flatten();
+                let lines = |(place, limit)| lines_of(limit, entries).into_iter().chain(count(place));
+                limit.each().enumerate().flat_map(lines).collect()
             }
             None => reason(&found.level, entries, &way),
         };
@@ -139,6 +141,7 @@ fn lines_of(limit: &RuleLimit, entries: &Entries<'_>) -> Vec<String> {
     let amount = match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
         Amount::Window { unit, requests } => format!("{requests} each {}", unit.text()),
+        Amount::Windows { unit, times, requests, .. } => format!("{requests} each {times} {}s", unit.text()),
         Amount::Text(text, _) => text.to_string(),
     };
     let name = limit.name.as_ref().map_or(String::new(), |name| format!(", \"{name}\""));

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::error::{FileSpot, Finding, Spot, meant};
 use super::yaml::{Content, Node};
 
-/// The names of all fields: those of the reference, `limit` and `charge`.
-const NAMES: [&str; 18] = [
+/// The names of all fields: those of the reference, `limit`, `limits`, `charge` and
+/// `unit_multiplier`.
+const NAMES: [&str; 20] = [
     "domain",
     "key",
     "value",
@@ -28,7 +29,9 @@ const NAMES: [&str; 18] = [
     "share_threshold",
     "metadata",
     "limit",
+    "limits",
     "charge",
+    "unit_multiplier",
 ];
 
 /// The findings of a load, and the file that is read.
@@ -159,13 +162,13 @@ impl<'n, 't> Fields<'n, 't> {
         false
     }
 
-    /// Returns a number of 32 bits.
-    pub(super) fn number(&self, name: &str, report: &mut Report) -> Option<u32> {
+    /// Returns a number of 32 bits that is not below `least`, which one with an error is.
+    pub(super) fn number(&self, name: &str, least: u32, report: &mut Report) -> Option<u32> {
         let node = self.get(name)?;
-        let bound = format!("'{name}' is a number from 0 to {}", u32::MAX);
+        let bound = format!("'{name}' is a number from {least} to {}", u32::MAX);
         let what = match node.kind() {
             Content::Scalar { text, plain: true } => match whole(text).map(u32::try_from) {
-                Some(Ok(number)) => return Some(number),
+                Some(Ok(number)) if number >= least => return Some(number),
                 None if is_fraction(text) => format!("error checking config: {bound}, and not {text}"),
                 _ => format!("error loading config file: {bound}, and not {text}"),
             },
@@ -175,7 +178,7 @@ impl<'n, 't> Fields<'n, 't> {
             _ => format!("error loading config file: {bound}"),
         };
         report.error(node.at, what);
-        Some(0)
+        Some(least)
     }
 
     /// Returns the items of a list.

@@ -1,20 +1,16 @@
 //! The load: files to rules, or all errors of all files at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate::{AnyRule, InvalidRule, Quota};
-
+use super::amount::{self, RATE_LIMIT, Texts};
 use super::descent::{Descent, LevelStep};
-use super::error::{FileSpot, Finding, Spot, meant};
+use super::error::{FileSpot, Finding, Spot};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
-use super::tree::{Amount, Domain, Level, MAX_LEVELS, Rule, RuleLimit, Rules, Unit};
+use super::tree::{Amount, Domain, Level, MAX_LEVELS, Rule, RuleLimit, Rules};
 use super::warnings;
 use super::yaml::{self, Node};
-
-/// The most distinct texts of limits: each has a limiter of its own, of some 44 kB.
-const MAX_TEXTS: usize = 256;
 
 const ROOT: Section = Section { name: "the document", fields: &["domain", "descriptors"] };
 const DESCRIPTOR: Section = Section {
@@ -32,12 +28,6 @@ const DESCRIPTOR: Section = Section {
         "metadata",
     ],
 };
-const RATE_LIMIT: Section = Section {
-    name: "rate_limit",
-    fields: &["unit", "requests_per_unit", "unlimited", "name", "replaces", "limit", "charge"],
-};
-const REPLACES: Section = Section { name: "replaces", fields: &["name"] };
-
 /// The settings of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadOptions {
@@ -119,7 +109,7 @@ struct Loader {
     rules: Rules,
     report: Report,
     descent: Descent,
-    texts: HashSet<Box<str>>,
+    texts: Texts,
 }
 
 impl Loader {
@@ -239,24 +229,35 @@ impl Loader {
         let report = &mut self.report;
         let fields = Fields::of(node?, &RATE_LIMIT, report)?;
         let name = fields.text("name", report);
-        let replaces = replaced_names(&fields, name, report);
-        let charged_after = charged_after(&fields, report);
-        let amount = self.amount(&fields)?;
-        let limit = Arc::new(RuleLimit {
-            amount,
-            charged_after,
-            name: (!name.is_empty()).then(|| name.into()),
-            replaces,
-            shadow,
-            quota,
-            fixed: self.descent.steps.iter().all(LevelStep::is_fixed),
-            shared: self.descent.shared(),
-            statistics: self.descent.statistics(detailed),
-            metadata,
-            at: self.report.file_spot(descriptor.at),
-            id: u32::try_from(self.rules.limits.len()).ok()?,
-        });
+        let replaces = amount::replaced_names(&fields, name, report);
+        let amounts = amount::amounts(&fields, &mut self.texts, report)?;
+        let charged_after = amount::charged_after(&fields, &amounts, report);
+        let is_list = amounts.len() > 1;
+        let first = self.rules.limits.len();
+        let one = |(place, (amount, at)): (usize, (Amount, Spot))| {
+            let at = if is_list { at } else { descriptor.at };
+            Some(RuleLimit {
+                statistics: self.descent.statistics(detailed, is_list.then(|| amount.name())),
+                amount,
+                more: Box::default(),
+                place: u32::try_from(place).ok()?,
+                charged_after,
+                name: (!name.is_empty()).then(|| name.into()),
+                replaces: Box::default(),
+                shadow,
+                quota,
+                fixed: self.descent.steps.iter().all(LevelStep::is_fixed),
+                shared: self.descent.shared(),
+                metadata: None,
+                at: self.report.file_spot(at),
+                id: u32::try_from(first + place).ok()?,
+            })
+        };
+        let mut limits = amounts.into_iter().enumerate().map(one).collect::<Option<Vec<_>>>()?.into_iter();
+        let limit = limits.next()?;
+        let limit = Arc::new(RuleLimit { more: limits.map(Arc::new).collect(), replaces, metadata, ..limit });
         self.rules.limits.push(limit.clone());
+        self.rules.limits.extend(limit.more.iter().cloned());
         Some(limit)
     }
 
@@ -271,96 +272,6 @@ impl Loader {
             self.report.warn(descriptor.spot(name), format!("'{name}' has no effect without 'rate_limit'"));
         }
     }
-
-    fn amount(&mut self, fields: &Fields<'_, '_>) -> Option<Amount> {
-        let report = &mut self.report;
-        let unlimited = fields.flag("unlimited", report);
-        let requests = fields.number("requests_per_unit", report);
-        let unit = fields.text("unit", report);
-        if let Some(node) = fields.get("limit") {
-            let others = [
-                ("unlimited", unlimited),
-                ("requests_per_unit", requests.is_some()),
-                ("unit", !unit.is_empty()),
-            ];
-            if let Some((other, _)) = others.into_iter().find(|(_, is_there)| *is_there) {
-                report.error(fields.spot(other), format!("'{other}' cannot stand beside 'limit'"));
-            }
-            report.note(node.at, "'limit' is of tollgate: envoyproxy/ratelimit refuses the file".to_owned());
-            let text = fields.text("limit", report);
-            return self.rule(text, node.at);
-        }
-        if unlimited {
-            if !unit.is_empty() {
-                let what = "should not specify rate limit unit when unlimited; one of both goes".to_owned();
-                report.error(fields.spot("unit"), what);
-            } else if requests.is_some() {
-                let what = "'requests_per_unit' has no effect beside 'unlimited'".to_owned();
-                report.warn(fields.spot("requests_per_unit"), what);
-            }
-            return Some(Amount::Unlimited);
-        }
-        let Some(&unit) = Unit::ALL.iter().find(|known| known.name().eq_ignore_ascii_case(unit)) else {
-            let meant = meant(unit, &Unit::ALL.map(Unit::text));
-            report.error(fields.spot("unit"), format!("invalid rate limit unit '{unit}'; {meant}"));
-            return None;
-        };
-        if requests.is_none() {
-            report.warn(fields.at, "a limit without 'requests_per_unit' refuses each request".to_owned());
-        }
-        Some(Amount::Window { unit, requests: requests.unwrap_or(0) })
-    }
-
-    /// Reads a limit that is a text.
-    fn rule(&mut self, text: &str, at: Spot) -> Option<Amount> {
-        let what = match text.parse::<AnyRule>().map_err(|why: InvalidRule| why.to_string()) {
-            Err(why) => format!("invalid limit: {why}"),
-            Ok(AnyRule::Quota(quota @ (Quota::UNLIMITED | Quota::BLOCKED))) => {
-                let other = "there are 'unlimited: true' and 'requests_per_unit: 0'";
-                format!("invalid limit: {quota} is no rate and no window; {other}")
-            }
-            Ok(_) if self.texts.len() == MAX_TEXTS && !self.texts.contains(text) => {
-                format!("more than {MAX_TEXTS} distinct texts of 'limit': each has a limiter of its own")
-            }
-            Ok(rule) => {
-                self.texts.insert(text.into());
-                return Some(Amount::Text(text.into(), rule));
-            }
-        };
-        self.report.error(at, what);
-        None
-    }
-}
-
-/// Returns whether a limit that is a text takes hits that come after the fact.
-fn charged_after(fields: &Fields<'_, '_>, report: &mut Report) -> bool {
-    let what = match (fields.get("charge"), fields.text("charge", report)) {
-        (None, _) => return false,
-        _ if fields.get("limit").is_none() => "'charge' stands beside 'limit' alone".to_owned(),
-        (_, "after") => return true,
-        (_, other) => format!("invalid charge '{other}'; there is charge: after"),
-    };
-    report.error(fields.spot("charge"), what);
-    false
-}
-
-/// Returns the names that a limit of a name replaces.
-fn replaced_names(fields: &Fields<'_, '_>, own: &str, report: &mut Report) -> Box<[Box<str>]> {
-    let mut names = Vec::new();
-    for node in fields.list("replaces", report) {
-        if !report.check_map(node) {
-            continue;
-        }
-        let name = Fields::of(node, &REPLACES, report).map_or("", |fields| fields.text("name", report));
-        if name.is_empty() {
-            report.error(node.at, "should not have an empty replaces entry; it needs name: NAME".to_owned());
-        } else if name == own {
-            let what = format!("replaces should not contain name of same descriptor: '{name}'");
-            report.error(node.at, what);
-        }
-        names.push(name.into());
-    }
-    names.into()
 }
 
 /// Returns the error of a rule that has the key and the value of another one.

@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate::AnyRule;
+use tollgate::{AnyRule, Quota};
 
 use super::error::FileSpot;
 use super::pattern::{Subject, Wildcard, Wildcards};
@@ -151,7 +152,7 @@ impl Level {
         for (step, rule) in joined.chain(of_keys) {
             steps.push(step);
             if let Some(limit) = &rule.limit {
-                see(steps, limit);
+                limit.each().for_each(|limit| see(steps, limit));
             }
             if let Some(below) = &rule.below {
                 below.each_place(steps, see);
@@ -201,6 +202,10 @@ pub(super) struct Rule {
 #[derive(Debug)]
 pub struct RuleLimit {
     pub amount: Amount,
+    /// The further limits of the same descriptors, of a list. Each counts by itself.
+    pub more: Box<[Arc<RuleLimit>]>,
+    /// The place in such a list.
+    pub place: u32,
     /// Hits that are more than the tokens left are owed: they come after the fact. For texts alone.
     pub charged_after: bool,
     /// It is told in `current_limit`, and `replaces` of other limits name it.
@@ -224,6 +229,13 @@ pub struct RuleLimit {
     pub id: u32,
 }
 
+impl RuleLimit {
+    /// Returns this limit, and the further ones of its list.
+    pub fn each(&self) -> impl Iterator<Item = &RuleLimit> {
+        std::iter::once(self).chain(self.more.iter().map(|limit| &**limit))
+    }
+}
+
 /// The amount that a limit grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amount {
@@ -231,8 +243,52 @@ pub enum Amount {
     Unlimited,
     /// Requests in each window of a unit since 1970.
     Window { unit: Unit, requests: u32 },
+    /// Requests in each window of `times` units since 1970. It is decided as a text is.
+    Windows { unit: Unit, times: u32, requests: u32, window: AnyRule },
     /// A rule of the library, with its text as it is written.
     Text(Box<str>, AnyRule),
+}
+
+impl Amount {
+    /// Returns the text in the name of a limit of a list.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Amount::Unlimited => "unlimited".to_owned(),
+            Amount::Window { unit, requests } => format!("{requests}/{}", unit.text()),
+            Amount::Windows { unit, times, requests, .. } => format!("{requests}/{times} {}s", unit.text()),
+            Amount::Text(text, _) => text.to_string(),
+        }
+    }
+
+    /// Returns whether both would be one count: windows of one unit, or one rule of the library.
+    pub(super) fn shares(&self, other: &Amount) -> bool {
+        match (self, other) {
+            (Amount::Window { unit, .. }, Amount::Window { unit: other, .. }) => unit == other,
+            _ => {
+                let rules = |amount: &Amount| [amount.rule(), amount.bucket()];
+                rules(self).into_iter().flatten().any(|rule| rules(other).contains(&Some(rule)))
+            }
+        }
+    }
+
+    /// Returns the rule of the library, if no window of a unit counts it.
+    pub(crate) fn rule(&self) -> Option<AnyRule> {
+        match self {
+            Amount::Text(_, rule) | Amount::Windows { window: rule, .. } => Some(*rule),
+            Amount::Unlimited | Amount::Window { .. } => None,
+        }
+    }
+
+    /// Returns the bucket of a number in a time of units, if one holds it: none holds 0 tokens.
+    pub(crate) fn bucket(&self) -> Option<AnyRule> {
+        let (unit, times, requests) = match self {
+            Amount::Window { unit, requests } => (unit, 1, requests),
+            Amount::Windows { unit, times, requests, .. } => (unit, *times, requests),
+            Amount::Unlimited | Amount::Text(..) => return None,
+        };
+        let period = Duration::from_secs(u64::from(unit.seconds()) * u64::from(times));
+        Quota::try_per(u64::from(*requests), period).ok().map(AnyRule::Quota)
+    }
 }
 
 /// The unit of a limit.

@@ -6,14 +6,15 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 
+use super::clear::{NotCleared, clear};
 use super::pages;
 use super::reload::Source;
 use super::state::Condition;
 use tollgate_common::admin::{Body, Handler, not_allowed, of_type, text};
 use tollgate_common::net::crowd::Activity;
 
-const ROUTES: &str =
-    "There are /, /stats, /rlconfig, /explain, /metrics, /healthz, /readyz and POST /reload.\n";
+const ROUTES: &str = "There are /, /stats, /rlconfig, /explain, /metrics, /healthz, /readyz, POST /reload and \
+     DELETE /count?domain=DOMAIN&descriptor=k=v,k2=v2.\n";
 
 /// The debug pages of the service.
 pub(super) struct Pages(pub(super) Arc<Source>);
@@ -41,6 +42,20 @@ impl Handler for Pages {
         match path {
             "/reload" if method == Method::POST => self.reload().await,
             "/reload" => not_allowed("POST"),
+            "/count" if method == Method::DELETE => {
+                let query = request.uri().query().unwrap_or_default();
+                match clear(service, query).await {
+                    Ok(told) => text(StatusCode::OK, told),
+                    Err(NotCleared::Query(why)) => text(StatusCode::BAD_REQUEST, format!("{why}\n")),
+                    Err(NotCleared::Absent(why)) => {
+                        text(StatusCode::NOT_FOUND, format!("{}\n", why.trim_end()))
+                    }
+                    Err(NotCleared::Refused(why)) => {
+                        text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+                    }
+                }
+            }
+            "/count" => not_allowed("DELETE"),
             "/" | "/stats" | "/rlconfig" | "/explain" | "/metrics" | "/healthz" | "/readyz"
                 if method != Method::GET && method != Method::HEAD =>
             {

@@ -9,11 +9,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
-use tollgate::{AnyRule, Clock, Quota};
+use tollgate::{AnyRule, Clock};
 
 use super::homes::{Home, LimitState};
 use super::key_room::KeyRoom;
@@ -183,7 +182,7 @@ impl LimitCounts {
         let mut counters: Box<[Counter]> = rules.limits().map(counter).collect();
         let mut limits: Vec<_> = counters.iter().map(|counter| (None, self.home(counter))).collect();
         rules.each_place(|domain, steps, limit| {
-            let path = Path::new(domain, steps, |texts| self.hash(texts));
+            let path = Path::new(domain, steps, limit.place, |texts| self.hash(texts));
             limits[limit.id as usize].0 = Some(path);
         });
         let limits: Vec<_> =
@@ -260,21 +259,15 @@ impl LimitCounts {
             (_, Some(limiter)) => Counter::Text { limiter, state, least: 0, is_charged_after: false },
             (&Amount::Window { unit, requests }, None) => Counter::Window { unit, requests, state },
             // The load has made the limiter of each text.
-            (Amount::Unlimited | Amount::Text(..), None) => Counter::Unlimited,
+            (Amount::Unlimited | Amount::Text(..) | Amount::Windows { .. }, None) => Counter::Unlimited,
         }
     }
 
     /// Returns the rule of the library for an amount, if no window of this service counts it.
     pub fn text(&self, amount: &Amount) -> Option<AnyRule> {
-        match (amount, self.options.algorithm) {
-            (Amount::Text(_, rule), _) => Some(*rule),
-            // No bucket holds 0 tokens. A number that fits no bucket is counted in windows.
-            (Amount::Window { unit, requests: requests @ 1.. }, Algorithm::TokenBucket) => {
-                let (tokens, period) = (u64::from(*requests), Duration::from_secs(unit.seconds().into()));
-                Quota::try_per(tokens, period).ok().map(AnyRule::Quota)
-            }
-            _ => None,
-        }
+        // A number that fits no bucket is counted in windows.
+        let bucket = (self.options.algorithm == Algorithm::TokenBucket).then(|| amount.bucket()).flatten();
+        bucket.or_else(|| amount.rule())
     }
 
     /// Returns the limiter of a text; `None` if there are [`MAX_TEXTS`] others.
@@ -378,6 +371,16 @@ impl Counted {
             remaining: limit.saturating_sub(hits.after),
             reset: until_reset(unit, now),
         }
+    }
+
+    /// Returns the same with a longer wait: by the share that a key has of some seconds, from 0 on.
+    #[cold]
+    pub(super) fn later(&self, key: CountKey, most: u64) -> Counted {
+        let [.., low, high] = key.as_chunks::<8>().0 else { return *self };
+        let hash = u64::from_le_bytes(*low) ^ u64::from_le_bytes(*high);
+        // The upper bits of the product.
+        let share = (u128::from(hash) * u128::from(most + 1)) >> 64;
+        Counted { reset: self.reset.saturating_add(share as u64), ..*self }
     }
 
     /// A refusal of a limiter takes nothing: all its hits are those beyond the limit.

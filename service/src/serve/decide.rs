@@ -36,6 +36,8 @@ pub struct DecisionOptions {
     /// Each limit is a quota.
     pub is_quota: bool,
     pub tells_metadata: bool,
+    /// The most seconds by which the wait of a refusal is longer. Each key has a share of its own.
+    pub spread: u64,
 }
 
 impl Default for DecisionOptions {
@@ -47,6 +49,7 @@ impl Default for DecisionOptions {
             is_shadow: false,
             is_quota: false,
             tells_metadata: false,
+            spread: 0,
         }
     }
 }
@@ -87,7 +90,7 @@ pub fn decide(
 
 /// A request with all that decides about it.
 pub(super) struct Decision<'a> {
-    loaded: &'a LoadedRules,
+    pub(super) loaded: &'a LoadedRules,
     pub(super) counts: &'a LimitCounts,
     pub(super) options: &'a DecisionOptions,
     pub(super) request: &'a RateLimitRequest,
@@ -157,24 +160,33 @@ impl<'a> Decision<'a> {
             false => None,
         };
         let mut answering = Answering::of(self.request);
-        for (index, descriptor) in self.request.descriptors.iter().enumerate() {
+        let mut limits = 0;
+        let mut is_added = || {
+            limits += 1;
+            adds.as_ref().is_none_or(|adds| adds[limits - 1])
+        };
+        for descriptor in &self.request.descriptors {
             let found = self.find(descriptor, &replaced);
-            let counted = found.as_ref().and_then(|found| {
-                let is_added = adds.as_ref().is_none_or(|adds| adds[index]);
-                self.count(found, found.verb(is_added))
-            });
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+            let is_first_added = is_added();
+            let counted = found.as_ref().and_then(|found| self.count(found, found.verb(is_first_added)));
+            let count = |found: Found<'a>| {
+                let counted = self.count(&found, found.verb(is_added()));
+                (found, counted)
+            };
+            let more: Vec<_> = self.further(found.as_ref()).map(count).collect();
+            self.add_status(descriptor, found.as_ref(), counted, &more, &mut answering);
         }
         self.end(answering)
     }
 
-    /// Adds the status of a descriptor.
+    /// Adds the status of a descriptor. `more` has the further limits of a list.
     #[inline(always)]
     pub(super) fn add_status(
         &self,
         descriptor: &RateLimitDescriptor,
         found: Option<&Found<'_>>,
         counted: Option<Counted>,
+        more: &[(Found<'_>, Option<Counted>)],
         answering: &mut Answering,
     ) {
         let Answering { statuses, overall, passed } = answering;
@@ -185,7 +197,13 @@ impl<'a> Decision<'a> {
         };
         let status = match counted {
             None => status::without_limit(u32::MAX),
-            Some(counted) => self.status(descriptor, found, &counted, overall),
+            Some(counted) => {
+                let first = self.status(descriptor, found, &counted);
+                let status = if more.is_empty() { first } else { self.tightest(descriptor, first, more) };
+                let is_quota = found.rule.is_some_and(|rule| rule.quota);
+                overall.add(status.code(), is_quota || self.options.is_quota);
+                status
+            }
         };
         if let Some(metadata) = found.rule.and_then(|rule| rule.metadata.as_deref())
             && self.options.tells_metadata
@@ -280,12 +298,17 @@ impl<'a> Decision<'a> {
     }
 
     fn would_be_over(&self, replaced: &[&str]) -> Vec<bool> {
-        let would_be_over = |descriptor| {
-            let found = self.find(descriptor, replaced).filter(|found| !found.is_negative);
-            let look = |found: Found<'_>| self.count(&found, (Verb::Look, found.hits));
-            found.and_then(look).is_some_and(|counted| counted.is_over)
+        let is_over = |found: &Found<'_>| {
+            let counted = || self.count(found, (Verb::Look, found.hits));
+            !found.is_negative && counted().is_some_and(|counted| counted.is_over)
         };
-        self.request.descriptors.iter().map(would_be_over).collect()
+        let mut over = Vec::new();
+        for descriptor in &self.request.descriptors {
+            let found = self.find(descriptor, replaced);
+            over.push(found.as_ref().is_some_and(is_over));
+            over.extend(self.further(found.as_ref()).map(|further| is_over(&further)));
+        }
+        over
     }
 
     /// Returns the limit of a descriptor: its override, or its rule.
@@ -333,25 +356,31 @@ impl<'a> Decision<'a> {
     }
 
     #[inline]
-    fn count(&self, found: &Found<'_>, verb: (Verb, u64)) -> Option<Counted> {
+    pub(super) fn count(&self, found: &Found<'_>, verb: (Verb, u64)) -> Option<Counted> {
         self.counts.count(&found.counter, found.key, verb, self.now)
     }
 
     /// Returns the status of a descriptor whose hits are counted.
     #[inline(always)]
-    fn status(
+    pub(super) fn status(
         &self,
         descriptor: &RateLimitDescriptor,
         found: &Found<'_>,
         counted: &Counted,
-        overall: &mut Overall,
     ) -> DescriptorStatus {
         let Found { rule, ref counter, is_negative, .. } = *found;
-        let (is_shadow, is_quota) = rule.map_or((false, false), |rule| (rule.shadow, rule.quota));
+        let is_shadow = rule.is_some_and(|rule| rule.shadow);
         let is_over = counted.is_over && !is_negative;
         self.record(descriptor, found, counted, is_shadow);
         let code = if is_over && !is_shadow { Code::OverLimit } else { Code::Ok };
-        overall.add(code, is_quota || self.options.is_quota);
+        let spread;
+        let counted = match (code, self.options.spread) {
+            (Code::OverLimit, most @ 1..) => {
+                spread = counted.later(found.key, most);
+                &spread
+            }
+            _ => counted,
+        };
         status::counted(counted, code, counter.current_limit(), rule.and_then(|rule| rule.name.as_deref()))
     }
 

@@ -28,13 +28,20 @@ impl<'a> Decision<'a> {
     /// the statuses tell the results.
     async fn answer_shared(&self, shared: &SharedCounts) -> RateLimitResponse {
         let replaced = self.replaced();
-        let find = |descriptor| self.find(descriptor, &replaced);
-        let found: Vec<Option<Found<'_>>> = self.request.descriptors.iter().map(find).collect();
+        let mut found: Vec<(&RateLimitDescriptor, Option<Found<'_>>)> = Vec::new();
+        let mut firsts = Vec::new();
+        for descriptor in &self.request.descriptors {
+            let first = self.find(descriptor, &replaced);
+            let more: Vec<_> = self.further(first.as_ref()).map(|more| (descriptor, Some(more))).collect();
+            firsts.push(found.len());
+            found.push((descriptor, first));
+            found.extend(more);
+        }
         let adds = match self.options.stops_when_over {
             true => {
                 let wants = self.wants(&found, |_, found| (Verb::Look, found.hits));
                 let looked = counted(shared, wants, self.now).await;
-                let is_over = |(found, looked): (&Option<Found<'_>>, Option<Counted>)| {
+                let is_over = |((_, found), looked): (&(_, Option<Found<'_>>), Option<Counted>)| {
                     let is_negative = found.as_ref().is_some_and(|found| found.is_negative);
                     !is_negative && looked.is_some_and(|looked| looked.is_over)
                 };
@@ -46,20 +53,25 @@ impl<'a> Decision<'a> {
         let wants = self.wants(&found, |index, found| found.verb(is_added(index)));
         let all = counted(shared, wants, self.now).await;
         let mut answering = Answering::of(self.request);
-        for ((descriptor, found), counted) in self.request.descriptors.iter().zip(&found).zip(all) {
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+        let mut limits = found.into_iter().zip(all).peekable();
+        let lengths = firsts.iter().zip(firsts.iter().skip(1).copied().chain([limits.len()]));
+        for (first, end) in lengths {
+            let Some(((descriptor, found), counted)) = limits.next() else { break };
+            let more = limits.by_ref().take(end - first - 1);
+            let more: Vec<_> = more.filter_map(|((_, found), counted)| Some((found?, counted))).collect();
+            self.add_status(descriptor, found.as_ref(), counted, &more, &mut answering);
         }
         self.end(answering)
     }
 
-    /// Returns the want of each descriptor.
+    /// Returns the want of each limit, and `None` for a descriptor without one.
     pub(super) fn wants<'w>(
         &'w self,
-        found: &'w [Option<Found<'a>>],
+        found: &'w [(&'w RateLimitDescriptor, Option<Found<'a>>)],
         verb: impl Fn(usize, &Found<'_>) -> (Verb, u64),
     ) -> Vec<Option<Want<'w>>> {
         let want =
-            |(index, (descriptor, found)): (usize, (&'w RateLimitDescriptor, &'w Option<Found<'a>>))| {
+            |(index, (descriptor, found)): (usize, &'w (&'w RateLimitDescriptor, Option<Found<'a>>))| {
                 let found = found.as_ref()?;
                 let (verb, hits) = verb(index, found);
                 Some(Want {
@@ -68,6 +80,7 @@ impl<'a> Decision<'a> {
                     domain: &self.request.domain,
                     entries: &descriptor.entries,
                     shared: found.rule.map_or(&[], |rule| &rule.shared),
+                    place: found.rule.map_or(0, |rule| rule.place),
                     is_own_override: found.is_own_override,
                     // 0 hits look.
                     verb: if verb == Verb::Add && hits == 0 { Verb::Look } else { verb },
@@ -76,7 +89,7 @@ impl<'a> Decision<'a> {
                     counted: None,
                 })
             };
-        self.request.descriptors.iter().zip(found).enumerate().map(want).collect()
+        found.iter().enumerate().map(want).collect()
     }
 }
 

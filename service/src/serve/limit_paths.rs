@@ -21,13 +21,21 @@ const ANY: u64 = 0;
 pub(super) struct Path {
     /// A hash of all texts.
     pub(super) own: u64,
-    /// The domain, and each level.
+    /// The domain with the place in a list of limits, and each level.
     pub(super) levels: Box<[PathLevel]>,
 }
 
+/// The place of a limit that is the first of its list, or no part of one.
+const FIRST: u64 = 1;
+
 impl Path {
     /// Returns the path of a limit, by the hashes of its texts.
-    pub(super) fn new(domain: &str, steps: &[(&str, &str)], hash: impl Fn(&[&str]) -> u64) -> Path {
+    pub(super) fn new(
+        domain: &str,
+        steps: &[(&str, &str)],
+        place: u32,
+        hash: impl Fn(&[&str]) -> u64,
+    ) -> Path {
         let level = |of: &[&str]| match of.last() {
             Some(text) if !text.is_empty() && !text.contains('*') => hash(of).max(1),
             _ => ANY,
@@ -39,9 +47,14 @@ impl Path {
         };
         let texts: Vec<&str> =
             [domain].into_iter().chain(steps.iter().flat_map(|(key, value)| [*key, *value])).collect();
-        let domain = (hash(&[domain]).max(1), 1);
+        let domain = (hash(&[domain]).max(1), FIRST + u64::from(place));
         let levels = [domain].into_iter().chain(steps.iter().map(key_and_value)).collect();
-        Path { own: hash(&texts), levels }
+        Path { own: hash(&texts) ^ u64::from(place), levels }
+    }
+
+    /// Returns the hash of all texts, which each limit of a list has.
+    fn of_list(&self) -> u64 {
+        self.own ^ self.levels.first().map_or(FIRST, |(_, place)| *place).saturating_sub(FIRST)
     }
 
     /// Returns whether some descriptor may find either limit.
@@ -116,20 +129,26 @@ impl LimitPaths {
             stays.fill(None);
         }
         let staying: HashSet<usize> = stays.iter().flatten().copied().collect();
+        let lists = [
+            homes_by_list(self.limits.iter().map(|placed| (&placed.path, placed.home.as_ref()))),
+            homes_by_list(limits.iter().map(|(path, home)| (path, home.as_ref()))),
+        ];
         let left = self.limits.iter().enumerate().filter(|(index, _)| !staying.contains(index));
         let left = Meeting::of(left.map(|(_, placed)| placed).chain(&self.gone));
         let all = Meeting::of(self.limits.iter().chain(&self.gone));
-        let placed = |((path, home), stays): ((Path, Option<Home>), Option<usize>)| {
+        let placed = |((path, home), stays): (&(Path, Option<Home>), Option<usize>)| {
             let (state, meeting) = match stays {
                 Some(index) => (self.limits[index].state.clone(), &left),
                 None => (Arc::default(), &all),
             };
-            meeting.each(&path, |met| {
-                met.homes().for_each(|home_left| state.past.put(home_left, home.as_ref()));
+            meeting.each(path, |met| {
+                let goes_on = |left: &Left<Home>| goes_on(&lists, (path, home.as_ref()), met, left);
+                let left = met.homes().filter(|left| !goes_on(left));
+                left.for_each(|left| state.past.put(left, home.as_ref()));
             });
-            Placed { path, home, state }
+            Placed { path: path.clone(), home: home.clone(), state }
         };
-        let limits: Vec<Placed> = limits.into_iter().zip(stays).map(placed).collect();
+        let limits: Vec<Placed> = limits.iter().zip(stays).map(placed).collect();
         let known: HashSet<u64> = limits.iter().map(|placed| placed.path.own).collect();
         let gone = self.limits.drain(..).filter(|placed| !known.contains(&placed.path.own)).map(|placed| {
             let state = LimitState::default();
@@ -200,6 +219,34 @@ impl LimitPaths {
         };
         LimitPaths::of_saved(text.lines().filter_map(placed).collect())
     }
+}
+
+/// The homes of the limits of each list.
+type Lists = HashMap<u64, Vec<Home>>;
+
+fn homes_by_list<'a>(limits: impl Iterator<Item = (&'a Path, Option<&'a Home>)>) -> Lists {
+    let mut lists = Lists::new();
+    for (path, home) in limits {
+        lists.entry(path.of_list()).or_default().extend(home.cloned());
+    }
+    lists.retain(|_, homes| homes.len() > 1);
+    lists
+}
+
+/// Returns whether the counts of a home that a limit meets are not its own: another limit of its
+/// list goes on with them, or it goes on with those of another place. `lists` has those before and
+/// after.
+fn goes_on(
+    [before, after]: &[Lists; 2],
+    (path, home): (&Path, Option<&Home>),
+    met: &Placed,
+    left: &Left<Home>,
+) -> bool {
+    let has = |lists: &Lists, wanted: &Home| {
+        lists.get(&path.of_list()).is_some_and(|homes| homes.iter().any(|home| home.is(wanted)))
+    };
+    let is_at_place = || met.path.own == path.own && met.home.as_ref().is_some_and(|of| of.is(&left.home));
+    has(after, &left.home) || is_at_place() && home.is_some_and(|home| has(before, home))
 }
 
 /// Limits by the descriptors that find them.

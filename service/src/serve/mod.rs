@@ -2,6 +2,7 @@
 
 mod admin;
 mod built_in;
+mod clear;
 mod decided;
 mod environment;
 mod front;
@@ -12,6 +13,7 @@ mod in_store;
 mod jitter;
 mod key_room;
 mod keys;
+mod limit_gauge;
 mod limit_paths;
 pub(crate) mod options;
 pub(crate) mod pages;
@@ -33,6 +35,7 @@ pub mod counts;
 pub mod decide;
 pub mod json;
 pub mod limiters;
+pub(crate) mod lists;
 pub mod loaded;
 pub mod messages;
 pub mod statistics;

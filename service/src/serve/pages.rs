@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::counts::{CountOptions, Counted, LimitCounts, Verb};
 use super::decide::Problem;
+use super::limit_gauge;
 use super::loaded::LoadedRules;
 use super::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest, text_of};
 use super::settings::ServeSettings;
@@ -12,6 +13,9 @@ use super::state::{Service, check};
 use crate::rules::explain::{entries, explain};
 use crate::rules::tree::{Amount, RuleLimit, Rules};
 use tollgate_common::paths::decoded;
+
+/// The entries of each descriptor.
+type Descriptors = Vec<Vec<(String, String)>>;
 
 /// Returns all counters in the text format of Prometheus.
 pub(super) fn metrics(service: &Service) -> String {
@@ -28,6 +32,9 @@ pub(super) fn metrics(service: &Service) -> String {
         text.push_str(&plane.prometheus());
     }
     text.push_str(&service.reservations.prometheus());
+    if let Some(loaded) = &service.in_force().loaded {
+        text.push_str(&limit_gauge::lines(loaded));
+    }
     let files = &service.in_force().files;
     let origin = service.origin;
     for (name, number) in [
@@ -60,9 +67,9 @@ fn labelled(line: &str, extra: &str) -> String {
     }
 }
 
-/// Returns the way of the descriptors of a query through the rules, with their counts. The query is
-/// `domain=DOMAIN&descriptor=k=v,k2=v2`, with one descriptor or more.
-pub(super) async fn explanation(service: &Service, query: &str) -> Result<String, String> {
+/// Returns the request of a query, which is `domain=DOMAIN&descriptor=k=v,k2=v2`. It may have
+/// several descriptors. `call` is the call that has it.
+pub(super) fn asked(query: &str, call: &str) -> Result<(RateLimitRequest, Descriptors), String> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let text = |text: &str| {
         let decoded = decoded(text.replace('+', " ").as_bytes(), |_| true);
@@ -72,10 +79,17 @@ pub(super) async fn explanation(service: &Service, query: &str) -> Result<String
         |wanted| pairs.clone().filter(move |(name, _)| *name == wanted).map(move |(_, value)| text(value));
     let (domain, texts): (_, Vec<String>) = (of("domain").next(), of("descriptor").collect());
     let Some(domain) = domain.filter(|_| !texts.is_empty()) else {
-        return Err("ask for /explain?domain=DOMAIN&descriptor=k=v,k2=v2".to_owned());
+        return Err(format!("ask for {call}?domain=DOMAIN&descriptor=k=v,k2=v2"));
     };
     let descriptors = texts.iter().map(|text| entries(text)).collect::<Result<Vec<_>, _>>()?;
-    check(&request(&domain, &descriptors))?;
+    let request = request(&domain, &descriptors);
+    check(&request)?;
+    Ok((request, descriptors))
+}
+
+/// Returns the way of the descriptors of a query through the rules, with their counts.
+pub(super) async fn explanation(service: &Service, query: &str) -> Result<String, String> {
+    let (RateLimitRequest { domain, .. }, descriptors) = asked(query, "/explain")?;
     // A reload that waits for a page would keep requests waiting.
     let in_force = service.in_force();
     let loaded = in_force.loaded.as_ref().ok_or_else(|| Problem::NotLoaded.to_string())?;
@@ -95,17 +109,21 @@ pub(super) async fn explained(
     for descriptor in &asked.descriptors {
         let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
         told.push(match loaded.rules.domain(domain).and_then(|domain| domain.find(entries)) {
-            None => None,
+            None => Vec::new(),
             Some(limit) => {
-                let counter = loaded.counter(limit);
                 let key = counts.key(domain, &descriptor.entries, &limit.shared);
-                match shared {
-                    None => counts.count(counter, key, (Verb::Look, 0), counts.now()).map(told_of),
-                    Some(shared) => {
-                        let want = Want::look(counter, key, domain, &descriptor.entries, &limit.shared);
-                        shared.explain(want, counts.now()).await
-                    }
+                let mut lines = Vec::new();
+                for limit in limit.each() {
+                    let counter = loaded.counter(limit);
+                    lines.push(match shared {
+                        None => counts.count(counter, key, (Verb::Look, 0), counts.now()).map(told_of),
+                        Some(shared) => {
+                            let want = Want::look(counter, key, domain, &descriptor.entries, limit);
+                            shared.explain(want, counts.now()).await
+                        }
+                    });
                 }
+                lines
             }
         });
     }
@@ -164,6 +182,9 @@ fn line(limit: &RuleLimit) -> String {
     let amount = match &limit.amount {
         Amount::Unlimited => "unlimited".to_owned(),
         Amount::Window { unit, requests } => format!("unit={} requests_per_unit={requests}", unit.name()),
+        Amount::Windows { unit, times, requests, .. } => {
+            format!("unit={} unit_multiplier={times} requests_per_unit={requests}", unit.name())
+        }
         Amount::Text(text, _) => format!("limit={text}"),
     };
     let (name, shadow, quota) = (limit.statistics.text(), limit.shadow, limit.quota);

@@ -39,6 +39,14 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Returns the whole seconds by which waits are spread.
+pub(super) fn spread(text: &str) -> Result<u64, String> {
+    match time(text, Duration::ZERO, DAY)? {
+        some if !some.is_zero() && some.as_secs() == 0 => Err("the least is 1s, and 0s is none".to_owned()),
+        spread => Ok(spread.as_secs()),
+    }
+}
+
 /// Returns the name of a store's counts. It is a part of each key.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let is_one =

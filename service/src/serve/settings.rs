@@ -13,7 +13,7 @@ use super::checks::Check;
 use super::counts::Algorithm;
 use super::decide::DecisionOptions;
 use super::reserve::settings::{LAPSED, ReservationSettings};
-use super::setting_values::{age, host, labels, lease, name, port, tcp};
+use super::setting_values::{age, host, labels, lease, name, port, spread, tcp};
 use super::shared::settings::{Layout, StoreSettings, StoreUrl};
 use super::status::HeaderNames;
 use super::xds::settings::XdsSettings;
@@ -327,6 +327,9 @@ settings! { pub(super) static SETTINGS: ServeSettings;
         One(|to, v, _| switch(v).map(|it| to.decision.is_shadow = it)), Usual("false");
     "quota_mode", "" = "QUOTA_MODE", "each limit is a quota" =>
         One(|to, v, _| switch(v).map(|it| to.decision.is_quota = it)), Usual("false");
+    "spread_retries", "spread-retries DURATION",
+        "a refusal tells a longer wait, by up to this time: each key has a share of its own" =>
+        One(|to, v, _| spread(v).map(|it| to.decision.spread = it)), Usual("0s");
     "response_dynamic_metadata", "" = "RESPONSE_DYNAMIC_METADATA", "answers have dynamic metadata" =>
         One(|to, v, _| switch(v).map(|it| to.decision.tells_metadata = it)), Usual("false");
     "healthy_with_at_least_one_config_loaded", "" = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",

@@ -18,10 +18,11 @@ use super::counts::{Counted, Verb, mebibytes};
 use super::limiters::{CountKey, HashedKey, MOST};
 use super::loaded::Counter;
 use super::messages::DescriptorEntry;
-use crate::rules::tree::Unit;
+use crate::rules::tree::{RuleLimit, Unit};
 
 mod background;
 mod by_limiter;
+mod clear;
 mod counting;
 mod known;
 pub(in crate::serve) mod reserved;
@@ -61,6 +62,8 @@ pub(super) struct Want<'a> {
     pub(super) domain: &'a str,
     pub(super) entries: &'a [DescriptorEntry],
     pub(super) shared: &'a [Option<Box<str>>],
+    /// In a list of limits.
+    pub(super) place: u32,
     pub(super) is_own_override: bool,
     pub(super) verb: Verb,
     pub(super) hits: u64,
@@ -108,9 +111,10 @@ pub(in crate::serve) struct SharedCounts {
     since: AtomicU64,
 }
 
-/// The key of a count and the number of its unit; of a text [`OF_TEXTS`].
+/// The key of a count and the number of its unit; of a text [`OF_TEXTS`] times its place in a list.
 type Id = (CountKey, u32);
-const OF_TEXTS: u32 = 0;
+/// It is more than each number of a unit.
+const OF_TEXTS: u32 = 8;
 
 impl SharedCounts {
     /// Opens the store. A server that does not answer is no error. It is called in the runtime of
@@ -293,10 +297,22 @@ impl<'a> Want<'a> {
         key: CountKey,
         domain: &'a str,
         entries: &'a [DescriptorEntry],
-        shared: &'a [Option<Box<str>>],
+        RuleLimit { shared, place, .. }: &'a RuleLimit,
     ) -> Want<'a> {
         let (verb, hits, is_own_override, counted) = (Verb::Look, 0, false, None);
-        Want { counter, key, domain, entries, shared, is_own_override, verb, hits, edge_us: 0, counted }
+        Want {
+            counter,
+            key,
+            domain,
+            entries,
+            shared,
+            place: *place,
+            is_own_override,
+            verb,
+            hits,
+            edge_us: 0,
+            counted,
+        }
     }
 
     /// Returns the hits that come on top of those before.
@@ -305,6 +321,11 @@ impl<'a> Want<'a> {
     }
 
     fn store_key(&self) -> Key {
-        store_key::of(self.domain, self.entries, self.shared, self.is_own_override)
+        let begin = match (self.is_own_override, self.place) {
+            (true, _) => "!".to_owned(),
+            (false, 0) => String::new(),
+            (false, place) => format!("+{place},"),
+        };
+        store_key::of(begin, self.domain, self.entries, self.shared)
     }
 }

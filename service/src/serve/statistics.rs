@@ -5,7 +5,7 @@
 //! counted under `other`.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -362,6 +362,11 @@ fn has_room(names: usize, bytes: &AtomicUsize, name: &str) -> bool {
     let has_room = names < MAX_NAMES && bytes.load(Relaxed) + name.len() <= MAX_BYTES;
     bytes.fetch_add(if has_room { name.len() } else { 0 }, Relaxed);
     has_room
+}
+
+/// Returns the labels of the name of a limit.
+pub(super) fn labels_of(name: &str) -> String {
+    labels(&sanitized(name))
 }
 
 /// Returns the labels of a name: its domain, its first two levels, and the levels below.

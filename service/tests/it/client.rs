@@ -113,6 +113,10 @@ impl Service {
         self.addresses[1]
     }
 
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.addresses[2]
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         self.process.signal(signal);
     }

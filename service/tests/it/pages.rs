@@ -5,6 +5,7 @@
 use std::fs;
 
 use serde_json::json;
+use tollgate_testing::wire::Connection;
 
 use crate::client::Service;
 
@@ -81,4 +82,32 @@ fn the_page_explain_tells_the_way_and_the_count() {
         assert_eq!(page(query)["status"], 400, "{query}");
     }
     assert_eq!(service.http(true, "POST", "/explain", None)["status"], 405);
+}
+
+#[test]
+fn a_count_is_cleared_by_a_call_with_an_origin() {
+    let service = service(&[]);
+    let path = "/count?domain=mesh&descriptor=token=ann";
+    check(&service, "token=ann", "++-");
+    let mut foreign = Connection::connect(service.admin());
+    let refused = foreign.ask(&format!("DELETE {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    assert_eq!(refused.status, 403);
+    let other = service.http(true, "DELETE", &path.replace("ann", "bob"), None);
+    assert_eq!(other["status"], 200, "{other}");
+    check(&service, "token=ann", "-");
+    let told = service.http(true, "DELETE", path, None);
+    let line = told["body"].as_str().expect("text");
+    assert!(line.starts_with("mesh.token: 0 hits of 2, 2 left, and "), "{told}");
+    assert!(line.contains("; before: 4 hits of 2, 0 left, and "), "{told}");
+    check(&service, "token=ann", "++-");
+    for (query, status) in
+        [("", 400), ("?domain=mesh&descriptor=x=y", 404), ("?domain=m&descriptor=x=y", 404)]
+    {
+        assert_eq!(
+            service.http(true, "DELETE", &format!("/count{query}"), None)["status"],
+            status,
+            "{query}"
+        );
+    }
+    assert_eq!(service.http(true, "GET", path, None)["status"], 405);
 }

@@ -260,6 +260,8 @@ fn the_keys_of_envoy_are_shared_with_a_program_that_writes_them() {
     let ttl = redis.command(&["TTL", &key]).expect("an answer");
     assert!(matches!(ttl, Reply::Number(seconds) if seconds > 0), "{ttl:?}");
     assert_eq!(hits(&pair.replicas[0], "ann"), 76);
+    let cleared = pair.replicas[1].http(true, "DELETE", "/count?domain=d&descriptor=year=ann", None);
+    assert_eq!((&cleared["status"], incr()), (&json!(200), 1), "{cleared}");
     let other = redis.command(&["KEYS", "d_*"]).expect("an answer");
     assert!(matches!(&other, Reply::List(keys) if keys.len() == 1), "{other:?}");
 }

@@ -2,7 +2,7 @@
 
 /// The names of fields, as errors list them.
 const NAMES: &str = "domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, \
-     name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, limit, charge";
+     name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, limit, limits, charge, unit_multiplier";
 
 use super::{errors, lines, load_files};
 
@@ -116,7 +116,56 @@ fn each_error_has_its_place_and_its_remedy() {
         ),
         (limit("limit: 5/s, unit: day"), "4:34: 'unit' cannot stand beside 'limit'"),
         (limit("limit: 5/s, charge: before"), "4:36: invalid charge 'before'; there is charge: after"),
-        (limit("unit: day, charge: after"), "4:35: 'charge' stands beside 'limit' alone"),
+        (
+            limit("unit: day, charge: after"),
+            "4:35: 'charge' stands beside a text of 'limit' or 'limits' alone",
+        ),
+        (
+            limit("unit: minute, unit_multiplier: 0, requests_per_unit: 5"),
+            "4:47: error loading config file: 'unit_multiplier' is a number from 1 to 4294967295, and not 0",
+        ),
+        (
+            limit("unit: year, unit_multiplier: 4294967295, requests_per_unit: 5"),
+            "4:45: invalid limit: cannot read \"5/135446088615120000s fixed utc\" as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\": a period of 135446088615120000000000000 ns is over the bound of 2^62 ns (146 years)",
+        ),
+        (
+            limit("unit: day, unit_multiplier: -1, requests_per_unit: 5"),
+            "4:44: error loading config file: 'unit_multiplier' is a number from 1 to 4294967295, and not -1",
+        ),
+        (limit("limit: 5/s, unit_multiplier: 2"), "4:45: 'unit_multiplier' cannot stand beside 'limit'"),
+        (
+            limit("unlimited: true, unit_multiplier: 2"),
+            "4:50: 'unit_multiplier' cannot stand beside 'unlimited'",
+        ),
+        (
+            limit("unit_multiplier: 2"),
+            "4:15: invalid rate limit unit ''; there are second, minute, hour, day, week, month, year",
+        ),
+        (
+            limit("limits: [{unit: hour, unit_multiplier: 2, requests_per_unit: 3}, 3/2h fixed utc]"),
+            "4:81: '3/2h fixed utc' has the count of '3/2 hours' in this list: one of both goes",
+        ),
+        (limit("limits: []"), "4:24: 'limits' has 1 to 8 limits, and not 0"),
+        (
+            limit("limits: 5/s"),
+            "4:24: error loading config file: 'limits' is a list\n4:24: 'limits' has 1 to 8 limits, and not 0",
+        ),
+        (limit("limits: [5/s], unit: day"), "4:37: 'unit' cannot stand beside 'limits'"),
+        (limit("limits: [5/s], limit: 6/s"), "4:38: 'limit' cannot stand beside 'limits'"),
+        (limit("limits: [5/s, 5/s]"), "4:30: '5/s' has the count of '5/s' in this list: one of both goes"),
+        (
+            limit("limits: [{unit: day, requests_per_unit: 5}, {unit: day, requests_per_unit: 9}]"),
+            "4:60: '9/day' has the count of '5/day' in this list: one of both goes",
+        ),
+        (
+            limit("limits: [{unit: second, requests_per_unit: 5}, 5/s]"),
+            "4:63: '5/s' has the count of '5/second' in this list: one of both goes",
+        ),
+        (
+            limit("limits: [{unit: day, requests_per_unit: 5}, {unit: hour}], charge: after"),
+            "4:83: 'charge' stands beside a text of 'limit' or 'limits' alone",
+        ),
+        (limit("limits: [5/s, [6/m]]"), "4:30: error loading config file: a limit of 'limits' is a map"),
         (
             limit("limit: 0/s"),
             "4:23: invalid limit: cannot read \"0/s\" as a rule such as \"100/s burst 200\" or \"1000/d fixed utc\": a quota of 0 tokens grants nothing: the least is 1",

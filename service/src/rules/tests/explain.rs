@@ -23,6 +23,7 @@ descriptors:
   - {key: op, value: read, rate_limit: {unit: day, requests_per_unit: 9}}
 - {key: ip, detailed_metric: true, rate_limit: {unit: second, requests_per_unit: 2}}
 - {key: ip, value: 10.0.0.1}
+- {key: user, rate_limit: {limits: ['10/s burst 20', {unit: day, requests_per_unit: 9}]}}
 ";
 
 #[test]
@@ -30,6 +31,14 @@ fn a_descriptor_has_its_limit_or_the_reason_for_none() {
     let loaded = load_files(&[("edge.yaml", RULES)]);
     assert_eq!(loaded.errors, []);
     let rows = [
+        (
+            "user=ann",
+            "  user: rule without a value at edge.yaml:21:3\n\
+             \x20 -> 10/s burst 20, by the rule at edge.yaml:21\n\
+             \x20    counted by (user=ann), with the statistics edge.user.10/s burst 20\n\
+             \x20    9 each day, by the rule at edge.yaml:21\n\
+             \x20    counted by (user=ann), with the statistics edge.user.9/day\n",
+        ),
         (
             "path=/api/login",
             "  path: rule \"/api/login\" at edge.yaml:3:3\n\

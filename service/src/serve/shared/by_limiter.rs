@@ -7,7 +7,7 @@ use tollgate_distributed::{SharedDecision, Source, Sourced};
 
 use super::known::Known;
 use super::settings::Layout;
-use super::{Key, Leased, SharedCounts, Want, store_key};
+use super::{Counts, Key, Leased, SharedCounts, Want, store_key};
 use crate::serve::counts::{Counted, UnixTime, Verb};
 use crate::serve::limiters::{MOST, Taken, TextLimiter};
 use crate::serve::loaded::Counter;
@@ -90,6 +90,13 @@ impl SharedCounts {
                 Err(denied) => return (0, denied.remaining(), false),
             }
         }
+    }
+
+    /// Gives all hits of a count back. Returns whether the store has them.
+    pub(super) async fn give_all_back(&self, want: &Want<'_>, counts: Counts) -> bool {
+        let Some(by) = self.rule(counts) else { return false };
+        let key = want.store_key();
+        under!(&by, &key, ask => ask.n(want.hits).give_back().await.is_ok())
     }
 
     /// Decides on a rule of a text. Returns the result and the hits that it is about.

@@ -98,7 +98,12 @@ impl SharedCounts {
             Counter::Unlimited => return,
             Counter::Window { unit, requests, state } => (*unit, *requests, &state.gives_back),
             Counter::Text { limiter, .. } => {
-                return self.by_rule(place, Counts::Rule(limiter.rule), (want.key, OF_TEXTS), round);
+                return self.by_rule(
+                    place,
+                    Counts::Rule(limiter.rule),
+                    (want.key, OF_TEXTS * want.place),
+                    round,
+                );
             }
         };
         let id = (want.key, unit as u32);
@@ -194,7 +199,7 @@ impl SharedCounts {
     }
 
     /// Returns the operation on a count of a unit.
-    fn op_of(
+    pub(super) fn op_of(
         &self,
         want: &Want<'_>,
         unit: Unit,

@@ -180,6 +180,12 @@ impl Known {
         }
     }
 
+    /// Forgets all hits, also those that the store was not told.
+    pub(super) fn clear(&mut self) {
+        let Known { limit, has_left, .. } = *self;
+        *self = Known { limit, has_left, ..Known::default() };
+    }
+
     /// Returns whether no hit is lost, and no call more made, if it is forgotten before its window
     /// is over.
     pub(super) fn is_dispensable(&self, now: u64) -> bool {

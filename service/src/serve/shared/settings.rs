@@ -206,8 +206,11 @@ impl StoreSettings {
         if self.url.is_none() {
             return Vec::new();
         }
-        let why = |amount: &Amount| {
-            match (amount, self.layout) {
+        let why = |limit: &RuleLimit| {
+            match (&limit.amount, self.layout) {
+            (_, Layout::Envoy) if limit.place > 0 => {
+                Some("the layout of envoyproxy/ratelimit has one count of a descriptor, and no `limits`".to_owned())
+            }
             (Amount::Unlimited, _) => None,
             (Amount::Window { .. }, Layout::Tollgate) => None,
             (Amount::Window { .. }, Layout::Envoy) => (algorithm == Algorithm::TokenBucket)
@@ -216,14 +219,14 @@ impl StoreSettings {
                 "the layout of envoyproxy/ratelimit counts `unit` and `requests_per_unit` alone, and no `limit`"
                     .to_owned(),
             ),
-            (Amount::Text(_, rule), Layout::Tollgate) => counted(*rule, self.leases()),
+            (Amount::Windows { .. }, Layout::Envoy) => Some(
+                "the layout of envoyproxy/ratelimit has windows of one unit, and no `unit_multiplier`".to_owned(),
+            ),
+            (Amount::Text(_, rule) | Amount::Windows { window: rule, .. }, Layout::Tollgate) => counted(*rule, self.leases()),
         }
         };
         let finding = |limit: &Arc<RuleLimit>| {
-            Some(Finding {
-                at: limit.at.clone(),
-                what: format!("no store counts it: {}", why(&limit.amount)?),
-            })
+            Some(Finding { at: limit.at.clone(), what: format!("no store counts it: {}", why(limit)?) })
         };
         rules.limits().filter_map(finding).collect()
     }

@@ -5,15 +5,17 @@ use std::fmt::Write;
 use super::super::messages::DescriptorEntry;
 
 /// Returns the key of a count: the domain and the entries, each text behind its length, so that no
-/// two lists of entries are one key. `shared` has the patterns that stand for entries. An override
-/// with a count of its own begins with `!`.
+/// two lists of entries are one key. `shared` has the patterns that stand for entries.
+///
+/// It begins with nothing, with `!` of an override that has a count of its own, or with the place
+/// in a list of limits.
 pub(super) fn of(
+    begin: String,
     domain: &str,
     entries: &[DescriptorEntry],
     shared: &[Option<Box<str>>],
-    is_own_override: bool,
 ) -> Vec<u8> {
-    let mut key = if is_own_override { "!".to_owned() } else { String::new() };
+    let mut key = begin;
     let mut add = |mark: &str, text: &str| {
         let _ = write!(key, "{mark}{}:{text}", text.len());
     };

@@ -1,7 +1,9 @@
 // promise: replicas
 //! Replicas of the service over a store in memory, in virtual time.
 
+mod clear;
 mod keys;
+mod lists;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -72,6 +74,10 @@ descriptors:
   rate_limit: {limit: 100/min sliding}
 - key: daily
   rate_limit: {limit: 1000/d fixed utc+2}
+- key: multiple
+  rate_limit: {unit: minute, unit_multiplier: 3, requests_per_unit: 100}
+- key: list
+  rate_limit: {limits: [50/h burst 50, 100/d burst 60, {unit: hour, requests_per_unit: 30}]}
 ";
 
 impl Fleet {
@@ -377,7 +383,7 @@ async fn a_replica_that_ends_tells_its_hits_and_gives_its_leases_back() {
 async fn each_use_of_hits_is_seen_by_the_other_replica() {
     for lease in [Duration::ZERO, 100 * MILLI] {
         let fleet = Fleet::new(2, &StoreSettings { lease, ..settings() });
-        for key in ["minute", "bucket", "sliding", "daily"] {
+        for key in ["minute", "bucket", "sliding", "daily", "multiple"] {
             let left = fleet.status(0, key, 10, false).await.limit_remaining;
             assert_eq!(fleet.status(1, key, 5, false).await.limit_remaining, left - 5, "{key}");
             assert_eq!(fleet.status(0, key, 8, true).await.limit_remaining, left + 3, "{key}");

@@ -18,15 +18,13 @@ impl SharedCounts {
     /// Returns the line of a count, and its place.
     pub(in crate::serve) async fn explain(&self, want: Want<'_>, now: UnixTime) -> Option<String> {
         let key = self.key_of(&want, now)?;
-        let mut wants = [Some(want)];
-        self.count_all(&mut wants, now).await;
-        let [want] = wants;
+        let counted = self.look(want, now).await?;
         let url = self.settings.url.as_ref().map_or(String::new(), ToString::to_string);
         let place = match self.is_away() {
             true => format!("as this process knows: the store {url} does not answer"),
             false => format!("in the store {url}"),
         };
-        Some(format!("{}, {place}, under {key:?}", told_of(want?.counted?)))
+        Some(format!("{}, {place}, under {key:?}", told_of(counted)))
     }
 
     /// Returns the key of a count in the store.

@@ -3,8 +3,10 @@
 
 mod calls;
 mod cases;
+mod clear;
 mod client;
 mod connections;
+mod lists;
 mod messages;
 mod model;
 mod moved;

@@ -83,7 +83,7 @@ impl Run {
     }
 
     /// Replaces the process by another one, which begins with these rules.
-    fn restart(&mut self, rules: &[&str]) {
+    pub(super) fn restart(&mut self, rules: &[&str]) {
         let mut parts = self.saved();
         let (algorithm, max_keys) = (self.algorithm, self.max_keys);
         let options = CountOptions { max_keys, clock: self.clock.clone(), algorithm };
@@ -101,7 +101,7 @@ fn service(counts: LimitCounts) -> Service {
 }
 
 /// The other home of a count, and what is left there of what was left before.
-const CHANGES: [(Algorithm, &str, u64, &str, u32); 19] = [
+const CHANGES: [(Algorithm, &str, u64, &str, u32); 20] = [
     (FixedWindow, "key: k, rate_limit: {limit: 5/h}", 5, "key: k, rate_limit: {limit: 6/h}", 0),
     (FixedWindow, "key: k, rate_limit: {limit: 5/h}", 3, "key: k, rate_limit: {limit: 9/h}", 2),
     (FixedWindow, "key: k, rate_limit: {limit: 9/h}", 3, "key: k, rate_limit: {limit: 5/h}", 2),
@@ -111,6 +111,7 @@ const CHANGES: [(Algorithm, &str, u64, &str, u32); 19] = [
     (FixedWindow, "key: k, rate_limit: {limit: 9/h sliding}", 4, HOUR, 1),
     (FixedWindow, HOUR, 4, "key: k, rate_limit: {unit: day, requests_per_unit: 9}", 5),
     (FixedWindow, HOUR, 5, "key: k, rate_limit: {unit: minute, requests_per_unit: 5}", 0),
+    (FixedWindow, HOUR, 3, "key: k, rate_limit: {unit: hour, unit_multiplier: 2, requests_per_unit: 9}", 6),
     // A value is gained, or lost, or becomes a pattern.
     (FixedWindow, HOUR, 5, "key: k, value: v, rate_limit: {unit: hour, requests_per_unit: 5}", 0),
     (FixedWindow, "key: k, value: v, rate_limit: {unit: hour, requests_per_unit: 5}", 4, HOUR, 1),

@@ -115,6 +115,7 @@ fn a_mistake_names_its_source_the_value_and_the_bound() {
         of_flag("max_keys", "1"),
         "invalid value '1' for '--max-keys <N>': expected a whole number from 1024 to 268435456"
     );
+    assert!(of_flag("spread_retries", "20ms").ends_with(": the least is 1s, and 0s is none"));
     assert!(of_flag("admin", "10.0.0.1:1").ends_with("so it needs --admin-public"));
     let folder = Folder::new();
     let file = folder.path("serve.toml");

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::moved::Run;
+use crate::serve::counts::Algorithm;
+use crate::serve::limit_gauge;
 use crate::serve::limiters::Hits;
 use crate::serve::statistics::Statistics;
 
@@ -178,4 +181,33 @@ fn a_scrape_is_bounded_in_bytes() {
     statistics.name_rules(&[Some("d.known".to_owned())]);
     statistics.numbers(&format!("d.new{long}")).asked(1);
     assert!(has_line(&statistics.prometheus(false), "tollgate_serve_names_left_out_total 5905"));
+}
+
+#[test]
+fn each_limit_in_force_is_a_gauge_with_its_unit() {
+    let rules = "key: a, rate_limit: {unit: hour, requests_per_unit: 5}
+key: a, value: 10.0.0.1, rate_limit: {limit: 7/15m sliding}
+key: b, rate_limit: {unlimited: true}
+key: c, rate_limit: {limits: [9/d, {unit: day, requests_per_unit: 8}]}
+key: e, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 3}
+key: d, value: 'v*', detailed_metric: true, rate_limit: {unit: week}";
+    let run = Run::new(Algorithm::FixedWindow, 1_000);
+    run.load(&rules.lines().collect::<Vec<_>>());
+    let told = limit_gauge::lines(run.service.in_force().loaded.as_ref().unwrap());
+    let lines: Vec<&str> = told.lines().skip(1).collect();
+    let wanted = [
+        r#"{domain="d",key1="a",unit="hour"} 5"#,
+        r#"{domain="d",key1="a_10_0_0_1",unit="15m"} 7"#,
+        r#"{domain="d",key1="c",key2="8/day",unit="day"} 8"#,
+        r#"{domain="d",key1="c",key2="9/d",unit="day"} 9"#,
+        r#"{domain="d",key1="d_v*",unit="week"} 0"#,
+        r#"{domain="d",key1="e",unit="5m"} 3"#,
+    ];
+    assert_eq!(lines, wanted.map(|line| format!("tollgate_serve_limit{line}")));
+    run.load(&["key: a, rate_limit: {unit: hour, requests_per_unit: 6}"]);
+    let told = limit_gauge::lines(run.service.in_force().loaded.as_ref().unwrap());
+    assert!(
+        told.ends_with("gauge\ntollgate_serve_limit{domain=\"d\",key1=\"a\",unit=\"hour\"} 6\n"),
+        "{told}"
+    );
 }

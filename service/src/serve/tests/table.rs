@@ -1,5 +1,6 @@
 //! Decisions as tables, for the parts that neither the cases nor the walk have.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tollgate::{Clock, MockClock, RateLimiter};
@@ -43,12 +44,15 @@ impl Service {
 
     /// Returns the code, the hits left and the reset of a descriptor of one entry.
     pub(super) fn ask(&self, key: &str, descriptor: &str) -> (Code, u32, i64) {
+        let status = &self.answer(key, descriptor).statuses[0];
+        (status.code(), status.limit_remaining, status.duration_until_reset.map_or(0, |reset| reset.seconds))
+    }
+
+    pub(super) fn answer(&self, key: &str, descriptor: &str) -> RateLimitResponse {
         let text = format!(
             r#"{{"domain": "d", "descriptors": [{{"entries": [{{"key": "{key}", "value": "v"}}]{descriptor}}}]}}"#
         );
-        let response = self.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
-        let status = &response.statuses[0];
-        (status.code(), status.limit_remaining, status.duration_until_reset.map_or(0, |reset| reset.seconds))
+        self.decide(&json::request(text.as_bytes()).unwrap()).unwrap()
     }
 }
 
@@ -347,4 +351,24 @@ fn more_texts_than_limiters_may_be_are_refused_by_the_load() {
     assert!(counts.load(rules(256)).is_ok());
     let error = counts.load(rules(257)).err().unwrap();
     assert_eq!(error, "257 different rules of token buckets and texts of `limit`: the most is 256");
+}
+
+/// Each key has a share of its own, which only a refusal tells.
+#[test]
+fn the_waits_of_refusals_are_spread() {
+    let mut service = Service::new(&yaml(&["unit: day, requests_per_unit: 1"]), FixedWindow);
+    let ask = |service: &Service, value: u64| {
+        let entry = format!(r#"{{"entries": [{{"key": "a", "value": "{value}"}}]}}"#);
+        let text = format!(r#"{{"domain": "d", "descriptors": [{entry}]}}"#);
+        let response = service.decide(&json::request(text.as_bytes()).unwrap()).unwrap();
+        response.statuses[0].duration_until_reset.unwrap().seconds - 43_200
+    };
+    service.options.spread = 10;
+    assert!((0..200).all(|value| ask(&service, value) == 0), "granted");
+    let waits: Vec<i64> = (0..200).map(|value| ask(&service, value)).collect();
+    assert_eq!(waits, (0..200).map(|value| ask(&service, value)).collect::<Vec<_>>());
+    let kinds: BTreeSet<i64> = waits.into_iter().collect();
+    assert!(kinds.len() > 4 && kinds.iter().all(|wait| (0..=10).contains(wait)), "{kinds:?}");
+    service.options.spread = 0;
+    assert!((0..200).all(|value| ask(&service, value) == 0));
 }

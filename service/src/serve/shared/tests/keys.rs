@@ -17,11 +17,11 @@ fn no_two_lists_of_entries_have_one_key() {
         ("d", vec![]),
     ];
     let keys: Vec<_> =
-        lists.iter().map(|(domain, entries)| store_key::of(domain, entries, &[], false)).collect();
+        lists.iter().map(|(domain, entries)| store_key::of(String::new(), domain, entries, &[])).collect();
     let all: std::collections::BTreeSet<_> = keys.iter().collect();
     assert_eq!(all.len(), lists.len(), "{keys:?}");
-    assert_ne!(store_key::of("d", &lists[0].1, &[], true), keys[0]);
+    assert_ne!(store_key::of("!".to_owned(), "d", &lists[0].1, &[]), keys[0]);
     let pattern = [Some("a\0b_*".into())];
-    assert_ne!(store_key::of("d", &lists[0].1, &pattern, false), keys[0]);
+    assert_ne!(store_key::of(String::new(), "d", &lists[0].1, &pattern), keys[0]);
     assert_eq!(store_key::of_envoy("d", &lists[0].1, &pattern), b"d_a_b_*_");
 }
