@@ -108,6 +108,7 @@ pub(super) struct Answering {
 }
 
 /// The limit of a descriptor.
+#[derive(Clone)]
 pub(super) struct Found<'a> {
     /// `None` for an override.
     pub(super) rule: Option<&'a RuleLimit>,
@@ -169,11 +170,9 @@ impl<'a> Decision<'a> {
             let found = self.find(descriptor, &replaced);
             let is_first_added = is_added();
             let counted = found.as_ref().and_then(|found| self.count(found, found.verb(is_first_added)));
-            let count = |found: Found<'a>| {
-                let counted = self.count(&found, found.verb(is_added()));
-                (found, counted)
-            };
-            let more: Vec<_> = self.further(found.as_ref()).map(count).collect();
+            let more: Vec<_> = self.further(found.as_ref()).collect();
+            let mut count = |found| (found, self.count(found, Found::verb(found, is_added())));
+            let more: Vec<_> = more.iter().map(&mut count).collect();
             self.add_status(descriptor, found.as_ref(), counted, &more, &mut answering);
         }
         self.end(answering)
@@ -186,7 +185,7 @@ impl<'a> Decision<'a> {
         descriptor: &RateLimitDescriptor,
         found: Option<&Found<'_>>,
         counted: Option<Counted>,
-        more: &[(Found<'_>, Option<Counted>)],
+        more: &[(&Found<'_>, Option<Counted>)],
         answering: &mut Answering,
     ) {
         let Answering { statuses, overall, passed } = answering;

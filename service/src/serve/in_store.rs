@@ -27,19 +27,11 @@ impl<'a> Decision<'a> {
     /// Does the same over a store: all descriptors find their limits, all limits are counted, and
     /// the statuses tell the results.
     async fn answer_shared(&self, shared: &SharedCounts) -> RateLimitResponse {
-        let replaced = self.replaced();
-        let mut found: Vec<(&RateLimitDescriptor, Option<Found<'_>>)> = Vec::new();
-        let mut firsts = Vec::new();
-        for descriptor in &self.request.descriptors {
-            let first = self.find(descriptor, &replaced);
-            let more: Vec<_> = self.further(first.as_ref()).map(|more| (descriptor, Some(more))).collect();
-            firsts.push(found.len());
-            found.push((descriptor, first));
-            found.extend(more);
-        }
+        let limits = self.limits();
+        let found = &limits.list;
         let adds = match self.options.stops_when_over {
             true => {
-                let wants = self.wants(&found, |_, found| (Verb::Look, found.hits));
+                let wants = self.wants(found, |_, found| (Verb::Look, found.hits));
                 let looked = counted(shared, wants, self.now).await;
                 let is_over = |((_, found), looked): (&(_, Option<Found<'_>>), Option<Counted>)| {
                     let is_negative = found.as_ref().is_some_and(|found| found.is_negative);
@@ -50,17 +42,10 @@ impl<'a> Decision<'a> {
             false => None,
         };
         let is_added = |index: usize| adds.as_ref().is_none_or(|adds| adds[index]);
-        let wants = self.wants(&found, |index, found| found.verb(is_added(index)));
+        let wants = self.wants(found, |index, found| found.verb(is_added(index)));
         let all = counted(shared, wants, self.now).await;
         let mut answering = Answering::of(self.request);
-        let mut limits = found.into_iter().zip(all).peekable();
-        let lengths = firsts.iter().zip(firsts.iter().skip(1).copied().chain([limits.len()]));
-        for (first, end) in lengths {
-            let Some(((descriptor, found), counted)) = limits.next() else { break };
-            let more = limits.by_ref().take(end - first - 1);
-            let more: Vec<_> = more.filter_map(|((_, found), counted)| Some((found?, counted))).collect();
-            self.add_status(descriptor, found.as_ref(), counted, &more, &mut answering);
-        }
+        limits.tell(self, &all, &mut answering);
         self.end(answering)
     }
 

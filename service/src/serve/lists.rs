@@ -4,11 +4,72 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use super::counts::{Counted, LimitCounts, UnixTime, Verb};
-use super::decide::{Decision, DecisionOptions, Found};
+use super::decide::{Answering, Decision, DecisionOptions, Found};
 use super::loaded::LoadedRules;
 use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest};
 
+/// All limits of a request, in the order of its descriptors.
+pub(super) struct Limits<'a> {
+    /// A descriptor without a limit has `None`.
+    pub(super) list: Vec<(&'a RateLimitDescriptor, Option<Found<'a>>)>,
+    /// The place of the first limit of each descriptor.
+    firsts: Vec<usize>,
+}
+
+impl<'a> Limits<'a> {
+    /// Returns each limit with its place: the descriptor, and the place in the list of its rule.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Place, &'a RateLimitDescriptor, Option<&Found<'a>>)> {
+        let mut descriptor = 0;
+        self.list.iter().enumerate().map(move |(index, (asked, found))| {
+            while self.firsts.get(descriptor + 1).is_some_and(|first| *first <= index) {
+                descriptor += 1;
+            }
+            let place = (descriptor as u32, (index - self.firsts[descriptor]) as u32);
+            (place, *asked, found.as_ref())
+        })
+    }
+
+    /// Replaces each limit.
+    pub(super) fn change(&mut self, by: impl Fn(Found<'a>) -> Found<'a>) {
+        self.list.iter_mut().for_each(|(_, found)| *found = found.take().map(&by));
+    }
+
+    /// Adds the status of each descriptor, by the results of all limits.
+    pub(super) fn tell(
+        &self,
+        decision: &Decision<'_>,
+        counted: &[Option<Counted>],
+        answering: &mut Answering,
+    ) {
+        let ends = self.firsts.iter().skip(1).copied().chain([self.list.len()]);
+        for (first, end) in self.firsts.iter().copied().zip(ends) {
+            let (descriptor, found) = &self.list[first];
+            let more = self.list[first + 1..end].iter().zip(&counted[first + 1..end]);
+            let more: Vec<_> =
+                more.filter_map(|((_, found), counted)| Some((found.as_ref()?, *counted))).collect();
+            decision.add_status(descriptor, found.as_ref(), counted[first], &more, answering);
+        }
+    }
+}
+
+/// A limit of a request: the number of its descriptor, and its place in the list of the rule.
+pub(super) type Place = (u32, u32);
+
 impl<'a> Decision<'a> {
+    /// Returns all limits of the request.
+    pub(super) fn limits(&self) -> Limits<'a> {
+        let replaced = self.replaced();
+        let (mut list, mut firsts) = (Vec::new(), Vec::new());
+        for descriptor in &self.request.descriptors {
+            let first = self.find(descriptor, &replaced);
+            let more: Vec<_> = self.further(first.as_ref()).map(|more| (descriptor, Some(more))).collect();
+            firsts.push(list.len());
+            list.push((descriptor, first));
+            list.extend(more);
+        }
+        Limits { list, firsts }
+    }
+
     /// Returns the further limits of a list.
     #[inline]
     pub(super) fn further<'f>(
@@ -32,9 +93,9 @@ impl<'a> Decision<'a> {
         &self,
         descriptor: &RateLimitDescriptor,
         first: DescriptorStatus,
-        more: &[(Found<'_>, Option<Counted>)],
+        more: &[(&Found<'_>, Option<Counted>)],
     ) -> DescriptorStatus {
-        let of = |(found, counted): &(Found<'_>, Option<Counted>)| {
+        let of = |(found, counted): &(&Found<'_>, Option<Counted>)| {
             Some(self.status(descriptor, found, counted.as_ref()?))
         };
         let order = |status: &DescriptorStatus| {

@@ -9,6 +9,7 @@ use super::settlement::{Change, Settlement};
 use crate::serve::counts::{Counted, LimitCounts, UnixTime, Verb};
 use crate::serve::decide::{Answering, Decision, Found};
 use crate::serve::limiters::{CountKey, Hits, MOST, TextLimiter, Windows};
+use crate::serve::lists::Place;
 use crate::serve::loaded::Counter;
 use crate::serve::messages::{Code, RateLimitResponse};
 
@@ -28,60 +29,60 @@ impl<'a> Decision<'a> {
     ///
     /// A limit in shadow mode, and a quota beside others, refuses nothing: where its count has no
     /// room, nothing is counted. Each limit is asked, so that the statistics have all refusals.
-    pub(super) fn reserve(&self, amount: u64) -> (Code, Vec<Option<Part>>) {
-        let replaced = self.replaced();
-        let mut answering = Answering::of(self.request);
-        let found: Vec<_> = self.request.descriptors.iter().map(|each| self.find(each, &replaced)).collect();
-        let found: Vec<_> = found.into_iter().map(|found| Some(Found::adding(found?, amount))).collect();
-        let mut all: Vec<Option<Held<'_>>> = Vec::with_capacity(found.len());
-        for (descriptor, found) in self.request.descriptors.iter().zip(&found) {
-            let found_limit = found.as_ref();
-            let held =
-                found_limit.and_then(|limit| self.counts.hold(&limit.counter, limit.key, amount, self.now));
-            let (counted, held) = held.unzip();
-            all.push(held.flatten());
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+    pub(super) fn reserve(&self, amount: u64) -> (Code, Vec<(Place, Part)>) {
+        let mut limits = self.limits();
+        limits.change(|found| Found::adding(found, amount));
+        let (mut counted, mut all) = (Vec::new(), Vec::new());
+        for (place, _, found) in limits.each() {
+            let held = match found {
+                Some(limit) => self.counts.hold(&limit.counter, limit.key, amount, self.now),
+                None => None,
+            };
+            let (result, held) = held.unzip();
+            counted.push(result);
+            all.extend(held.flatten().map(|held| (place, held)));
         }
+        let mut answering = Answering::of(self.request);
+        limits.tell(self, &counted, &mut answering);
         let code = self.end(answering).overall_code();
         if code == Code::OverLimit {
             // Each hold gives back those hits alone that it has counted.
-            all.into_iter().flatten().for_each(|held| _ = held.hold.settle(0));
+            all.into_iter().for_each(|(_, held)| _ = held.hold.settle(0));
             return (code, Vec::new());
         }
         // A hold that is dropped stays charged.
-        (code, all.iter().map(|held| held.as_ref().map(|held| held.part)).collect())
+        (code, all.iter().map(|(place, held)| (*place, held.part)).collect())
     }
 
     /// Decides with hits that are looked at, or are added in any case.
     pub(super) fn answer_by(&self, verb: Verb) -> RateLimitResponse {
-        let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
-        for descriptor in &self.request.descriptors {
-            let found = self.find(descriptor, &replaced);
-            let counted = found.as_ref().and_then(|found| {
-                self.counts.count(&found.counter, found.key, found.used_by(verb), self.now)
-            });
-            let found = found.map(|found| found.told_by(verb));
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
-        }
+        let mut limits = self.limits();
+        let count =
+            |found: &Found<'_>| self.counts.count(&found.counter, found.key, found.used_by(verb), self.now);
+        let counted: Vec<_> = limits.each().map(|(_, _, found)| found.and_then(count)).collect();
+        limits.change(|found| found.told_by(verb));
+        let mut answering = Answering::of(self.request);
+        limits.tell(self, &counted, &mut answering);
         self.end(answering)
     }
 
     /// Brings the count of each limit from the reserved amount to the actual one.
     pub(super) fn settle(&self, id: &ReservationId, settlement: Settlement) {
-        let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
-        for (index, descriptor) in self.request.descriptors.iter().enumerate() {
-            let Some(found) = self.find(descriptor, &replaced) else { continue };
-            let part = id.parts.get(index).copied().flatten();
-            let (found, verb) = match settlement.change(id.amount, part, found.counter.kind()) {
+        let (limits, mut answering) = (self.limits(), Answering::of(self.request));
+        for (place, descriptor, found) in limits.each() {
+            let Some(found) = found else { continue };
+            let change = settlement.change(id.amount, id.part(place), found.counter.kind());
+            let (verb, hits, is_negative) = match change {
                 None => continue,
-                Some(Change::More(hits)) => (Found::adding(found, hits), (Verb::Charge, hits)),
+                Some(Change::More(hits)) => ((Verb::Charge, hits), hits, false),
                 Some(Change::Back(hits, part)) => {
                     let hits = self.counts.give_back_of(&found.counter, found.key, hits, part);
-                    (Found { hits, is_negative: true, ..found }, (Verb::Look, 0))
+                    ((Verb::Look, 0), hits, true)
                 }
             };
             let counted = self.counts.count(&found.counter, found.key, verb, self.now);
-            self.add_status(descriptor, Some(&found), counted, &mut answering);
+            let found = Found { hits, is_negative, ..found.clone() };
+            self.add_status(descriptor, Some(&found), counted, &[], &mut answering);
         }
         // No request waits for the answer.
         drop(answering);

@@ -7,6 +7,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
+use super::super::lists::Place;
 use super::super::messages::RateLimitRequest;
 
 /// The first byte of an id.
@@ -28,8 +29,8 @@ pub(in crate::serve) struct ReservationId {
     pub(super) is_released: bool,
     /// A hash of the domain and the descriptors.
     pub(super) asked: u64,
-    /// The part under the limit of each descriptor; `None` where nothing is counted.
-    pub(super) parts: Vec<Option<Part>>,
+    /// The part under each limit that has counted the amount.
+    pub(super) parts: Vec<(Place, Part)>,
 }
 
 /// The part of a reservation under one limit.
@@ -43,6 +44,11 @@ pub(in crate::serve) struct Part {
 }
 
 impl ReservationId {
+    /// Returns the part under a limit.
+    pub(super) fn part(&self, place: Place) -> Option<Part> {
+        self.parts.iter().find(|(known, _)| *known == place).map(|(_, part)| *part)
+    }
+
     /// Returns the time at which it lapses, in microseconds since 1970.
     pub(super) fn lapses_us(&self) -> u64 {
         self.made_us.saturating_add(self.ttl_ms.saturating_mul(1_000))
@@ -55,18 +61,17 @@ impl ReservationId {
 
     /// Returns the text of the id: hexadecimal digits.
     pub(super) fn text(&self) -> String {
-        let mut bytes = Vec::with_capacity(48 + 9 * self.parts.len());
+        let mut bytes = Vec::with_capacity(48 + 12 * self.parts.len());
         bytes.extend([VERSION, self.is_released.into()]);
         bytes.extend(self.process.to_le_bytes());
         bytes.extend(self.asked.to_le_bytes());
         for number in [self.number, self.amount, self.made_us, self.ttl_ms, self.parts.len() as u64] {
             put(&mut bytes, number);
         }
-        for part in &self.parts {
-            // 0 is none.
-            put(&mut bytes, part.map_or(0, |part| part.until_us.saturating_sub(self.made_us).max(1)));
-            if let Some(part) = part {
-                put(&mut bytes, part.kind.into());
+        for ((descriptor, place), part) in &self.parts {
+            let left = part.until_us.saturating_sub(self.made_us);
+            for number in [u64::from(*descriptor), (*place).into(), left, part.kind.into()] {
+                put(&mut bytes, number);
             }
         }
         let checksum = checksum(&bytes);
@@ -94,13 +99,10 @@ impl ReservationId {
         let (number, amount, made_us, ttl_ms) = (next()?, next()?, next()?, next()?);
         let mut parts = Vec::new();
         for _ in 0..next()? {
-            parts.push(match next()? {
-                0 => None,
-                left => {
-                    let kind = u32::try_from(next()?).ok()?;
-                    Some(Part { until_us: made_us.saturating_add(left), kind })
-                }
-            });
+            let mut small = || u32::try_from(next()?).ok();
+            let place = (small()?, small()?);
+            let (left, kind) = (next()?, u32::try_from(next()?).ok()?);
+            parts.push((place, Part { until_us: made_us.saturating_add(left), kind }));
         }
         let (process, asked) = (u64::from_le_bytes(*process), u64::from_le_bytes(*asked));
         let is_released = *is_released != 0;

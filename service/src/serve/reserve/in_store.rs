@@ -9,6 +9,7 @@ use super::id::{Part, ReservationId};
 use super::settlement::{Change, Settlement};
 use crate::serve::counts::Verb;
 use crate::serve::decide::{Answering, Decision, Found};
+use crate::serve::lists::{Limits, Place};
 use crate::serve::loaded::Counter;
 use crate::serve::messages::{Code, RateLimitResponse};
 use crate::serve::shared::reserved::OWN;
@@ -20,28 +21,22 @@ impl Decision<'_> {
         &self,
         shared: &SharedCounts,
         amount: u64,
-    ) -> (Code, Vec<Option<Part>>) {
-        let replaced = self.replaced();
-        let found = self.request.descriptors.iter().map(|each| self.find(each, &replaced));
-        let found: Vec<_> = found.map(|found| Some(Found::adding(found?, amount))).collect();
-        let mut wants = self.wants(&found, |_, found| match found.hits {
+    ) -> (Code, Vec<(Place, Part)>) {
+        let mut limits = self.limits();
+        limits.change(|found| Found::adding(found, amount));
+        let mut wants = self.wants(&limits.list, |_, found| match found.hits {
             0 => (Verb::Look, 0),
             hits => (Verb::Hold, hits),
         });
         shared.count_all(&mut wants, self.now).await;
-        let mut answering = Answering::of(self.request);
-        for ((descriptor, found), want) in self.request.descriptors.iter().zip(&found).zip(&wants) {
-            let counted = want.as_ref().and_then(|want| want.counted);
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
-        }
-        let code = self.end(answering).overall_code();
+        let code = self.told(&limits, &wants).overall_code();
         let is_refused = code == Code::OverLimit;
         // The keys of envoyproxy/ratelimit count a refused amount as well.
         let counts_all = shared.counts_refused();
         let mut parts = Vec::with_capacity(wants.len());
-        for want in &mut wants {
+        for ((place, ..), want) in limits.each().zip(&mut wants) {
             let part = want.as_ref().and_then(|want| part_of(want, false));
-            parts.push(part);
+            parts.extend(part.map(|part| (place, part)));
             let has_counted = want.as_ref().is_some_and(|want| part_of(want, counts_all).is_some());
             let goes_back = has_counted && (is_refused || part.is_none());
             match want {
@@ -60,18 +55,23 @@ impl Decision<'_> {
         (code, if is_refused { Vec::new() } else { parts })
     }
 
+    /// Returns the answer by the results of all limits.
+    fn told(&self, limits: &Limits<'_>, wants: &[Option<Want<'_>>]) -> RateLimitResponse {
+        let counted: Vec<_> = wants.iter().map(|want| want.as_ref()?.counted).collect();
+        let mut answering = Answering::of(self.request);
+        limits.tell(self, &counted, &mut answering);
+        self.end(answering)
+    }
+
     /// Does as [`answer_by`](Decision::answer_by) over a store.
     pub(super) async fn answer_shared_by(&self, shared: &SharedCounts, verb: Verb) -> RateLimitResponse {
-        let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
-        let found: Vec<_> = self.request.descriptors.iter().map(|each| self.find(each, &replaced)).collect();
-        let mut wants = self.wants(&found, |_, found| found.used_by(verb));
+        let mut limits = self.limits();
+        let mut wants = self.wants(&limits.list, |_, found| found.used_by(verb));
         shared.count_all(&mut wants, self.now).await;
-        let counted: Vec<_> = wants.iter().map(|want| want.as_ref().and_then(|want| want.counted)).collect();
-        drop(wants);
-        for ((descriptor, found), counted) in self.request.descriptors.iter().zip(found).zip(counted) {
-            let found = found.map(|found| found.told_by(verb));
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
-        }
+        let counted: Vec<_> = wants.into_iter().map(|want| want?.counted).collect();
+        limits.change(|found| found.told_by(verb));
+        let mut answering = Answering::of(self.request);
+        limits.tell(self, &counted, &mut answering);
         self.end(answering)
     }
 
@@ -82,36 +82,32 @@ impl Decision<'_> {
         id: &ReservationId,
         settlement: Settlement,
     ) {
-        let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
-        let (mut found, mut edges) = (Vec::new(), Vec::new());
-        for (index, descriptor) in self.request.descriptors.iter().enumerate() {
-            let limit = self.find(descriptor, &replaced);
-            let part = id.parts.get(index).copied().flatten();
-            let change = limit.and_then(|limit| {
-                let change = settlement.change(id.amount, part, limit.counter.kind())?;
-                Some((limit, change))
-            });
-            let (limit, edge) = match change {
-                None => (None, 0),
-                Some((limit, Change::More(hits))) => (Some(Found::adding(limit, hits)), 0),
-                Some((limit, Change::Back(hits, part))) => {
-                    let hits = self.room_of(&limit.counter, hits, part);
-                    (Some(Found { hits, is_negative: true, ..limit }), part.until_us)
+        let limits = self.limits();
+        let mut changed = Vec::new();
+        let mut edges = Vec::new();
+        for (place, descriptor, found) in limits.each() {
+            let Some(found) = found else { continue };
+            let change = settlement.change(id.amount, id.part(place), found.counter.kind());
+            let (hits, is_negative, edge) = match change {
+                None => continue,
+                Some(Change::More(hits)) => (hits, false, 0),
+                Some(Change::Back(hits, part)) => {
+                    (self.room_of(&found.counter, hits, part), true, part.until_us)
                 }
             };
-            found.push(limit);
+            changed.push((descriptor, Some(Found { hits, is_negative, ..found.clone() })));
             edges.push(edge);
         }
         let verb = |found: &Found<'_>| if found.is_negative { Verb::GiveBack } else { Verb::Charge };
-        let mut wants = self.wants(&found, |_, found| (verb(found), found.hits));
+        let mut wants = self.wants(&changed, |_, found| (verb(found), found.hits));
         for (want, edge) in wants.iter_mut().zip(edges) {
             want.iter_mut().for_each(|want| want.edge_us = edge);
         }
         shared.count_all(&mut wants, self.now).await;
-        for ((descriptor, found), want) in self.request.descriptors.iter().zip(&found).zip(&wants) {
-            if let (Some(found), Some(want)) = (found, want) {
-                self.add_status(descriptor, Some(found), want.counted, &mut answering);
-            }
+        let mut answering = Answering::of(self.request);
+        for ((descriptor, found), want) in changed.iter().zip(&wants) {
+            let counted = want.as_ref().and_then(|want| want.counted);
+            self.add_status(descriptor, found.as_ref(), counted, &[], &mut answering);
         }
     }
 

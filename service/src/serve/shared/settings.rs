@@ -13,7 +13,6 @@ use super::service_store::ServiceStore;
 use crate::rules::error::Finding;
 use crate::rules::tree::{Amount, RuleLimit, Rules};
 use crate::serve::counts::Algorithm;
-use tollgate_common::settings::values::time;
 
 /// The engines, each with whether this program has it.
 const ENGINES: [(&str, bool); 4] = [

@@ -119,7 +119,7 @@ impl World {
         let rules = load(&[("d.yaml".to_owned(), rules.to_owned())], LoadOptions::default()).unwrap();
         let loaded = Some(self.services[service].counts.load(rules).unwrap());
         let (settings, files) = (self.settings(), Files::default());
-        self.services[service].set(Configured { settings, files, loaded });
+        self.services[service].set(Configured { settings, files, loaded, version: String::new() });
     }
 
     async fn pass(&self, time: Duration) {
