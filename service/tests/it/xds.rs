@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tollgate_common::testing::{Running, block_on, until};
 
-use crate::client::{Caller, Service};
+use crate::client::{Caller, PATIENCE, Service};
 use crate::control_plane::ControlPlane;
 
 const NOW: [&str; 4] = ["--lame-duck", "0s", "--drain", "0s"];
@@ -30,6 +30,10 @@ fn start(plane: &ControlPlane, options: &[&str], env: &[(&str, &str)]) -> Servic
     let at = plane.address.to_string();
     let options = [&["--xds-server", &at], &NOW[..], &AT_ONCE, options].concat();
     Service::of_paths(&[], &options, env).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn await_line(process: &Running, part: &str) {
+    while !process.out.recv_timeout(PATIENCE).expect("a line").contains(part) {}
 }
 
 fn left(service: &Service, user: &str, hits: u32) -> Value {
@@ -109,8 +113,7 @@ fn the_start_waits_for_the_first_configuration_until_a_signal() {
     command.env_clear().env("CONFIG_TYPE", "GRPC_XDS_SOTW").env("CONFIG_GRPC_XDS_SERVER_URL", at);
     let [waits, served] = [(); 2].map(|()| {
         let process = Running::merged(&mut command);
-        let waits = "waiting for the first configuration of 127.0.0.1:";
-        assert!(process.out.iter().any(|line| line.contains(waits)));
+        await_line(&process, "waiting for the first configuration of 127.0.0.1:");
         process
     });
     // A first update that is refused is none.
@@ -122,7 +125,7 @@ fn the_start_waits_for_the_first_configuration_until_a_signal() {
     waits.signal("-TERM");
     assert_eq!(waits.exit_code(), Some(0));
     plane.put("good", &[users(1)]);
-    assert!(served.out.iter().any(|line| line.contains("debug pages on ")));
+    await_line(&served, "debug pages on ");
 }
 
 #[test]

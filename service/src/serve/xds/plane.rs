@@ -50,11 +50,12 @@ impl ControlPlane {
     /// Notes the end of a connection, or a failure to connect. Of several in a row the first is in
     /// the log.
     pub(super) fn lost(&self, why: &str) {
-        let server = &self.settings.server;
-        if self.status().is_told {
+        let (server, PlaneStatus { is_told, accepted, .. }) = (&self.settings.server, self.status());
+        let rules = if accepted > 0 { "the rules stay as they are" } else { "there are no rules yet" };
+        if is_told {
             tracing::debug!("the control plane {server} is away: {why}");
         } else {
-            tracing::warn!("the control plane {server} is away, and the rules stay as they are: {why}");
+            tracing::warn!("the control plane {server} is away, and {rules}: {why}");
         }
         self.status.send_modify(|now| (now.is_connected, now.is_told) = (false, true));
     }

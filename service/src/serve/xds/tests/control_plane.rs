@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::{RecvStream, SendStream};
@@ -10,6 +11,7 @@ use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tollgate_common::log::LogHandle;
 
 use super::super::client::{Dialed, follow_over};
@@ -25,6 +27,9 @@ use crate::serve::pages;
 use crate::serve::reload::Source;
 use crate::serve::sources;
 use crate::serve::state::Service;
+
+/// Far above each time of the client but that of its pings.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A service whose rules come from a control plane.
 pub(super) struct World {
@@ -112,7 +117,8 @@ pub(super) struct Pipes {
 impl Pipes {
     /// Returns the next connection, once the client makes one.
     pub(super) async fn next(&mut self) -> DuplexStream {
-        self.dialed.recv().await.expect("the client goes on")
+        let next = timeout(PATIENCE, self.dialed.recv()).await.expect("the client comes back");
+        next.expect("the client goes on")
     }
 
     /// Returns the stream on the next connection.
@@ -169,7 +175,7 @@ impl Stream {
                     return Some(DiscoveryRequest::decode(message).unwrap());
                 }
             }
-            let part = self.up.data().await?.ok()?;
+            let part = timeout(PATIENCE, self.up.data()).await.expect("an answer")?.ok()?;
             let _ = self.up.flow_control().release_capacity(part.len());
             self.buffer.extend_from_slice(&part);
         }

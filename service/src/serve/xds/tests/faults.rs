@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::stream::framed;
 use super::control_plane::{Pipes, Stream, World, update, yearly};
@@ -12,7 +12,8 @@ use crate::serve::messages::Code;
 
 /// The client is on its way to the next connection, and the rules of the last one hold.
 async fn holds(world: &World, left: u32) {
-    world.plane.until(|status| !status.is_connected).await;
+    let noticed = world.plane.until(|status| !status.is_connected);
+    timeout(Duration::from_secs(600), noticed).await.expect("it is noticed");
     assert_eq!(world.ask("shop", &[("user", "a")], 0).await, (Code::Ok, left));
     assert!(world.service().is_healthy());
 }
