@@ -39,11 +39,11 @@ pub(crate) async fn answer(session: &mut Session, response: Response<Bytes>, dra
         true => _ = head.remove_header(&CONTENT_LENGTH),
         false => head.insert_header(CONTENT_LENGTH, body.len())?,
     }
+    // A client that waits for `100 Continue` may send its next request in place of the body: pingora
+    // closes such a connection, as it does by default where a body is not read.
+    let may_skip = session.req_header().headers.contains_key(EXPECT);
+    session.set_close_on_response_before_downstream_finish(may_skip);
     session.set_total_drain_timeout(Some(drain));
-    // The client may send its next request in place of the body.
-    if session.req_header().headers.contains_key(EXPECT) && !session.is_body_empty() {
-        session.set_keepalive(None);
-    }
     let ends = is_bare || body.is_empty() || session.req_header().method == Method::HEAD;
     let is_h2 = matches!(session.as_downstream(), ServerSession::H2(_));
     if ends && is_h2 {

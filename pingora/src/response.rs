@@ -7,9 +7,6 @@ use tollgate_http::{ResponseHead, ResponseMut};
 /// A head to which fields are added.
 pub(crate) struct Spelled<'a>(pub(crate) &'a mut ResponseHeader);
 
-/// The names that a grant adds, as their specifications spell them. pingora copies any other name.
-const SPELLED: [&str; 2] = ["RateLimit-Policy", "RateLimit"];
-
 impl ResponseMut for Spelled<'_> {
     fn head(&self) -> ResponseHead<'_> {
         ResponseHead::from(&**self.0)
@@ -28,6 +25,13 @@ impl ResponseMut for Spelled<'_> {
     }
 }
 
+/// Returns the name of a field of each grant, as its specification spells it. pingora copies the name
+/// of any other.
+#[inline]
 fn spelled(name: &HeaderName) -> Option<&'static str> {
-    SPELLED.into_iter().find(|spelled| name.as_str().eq_ignore_ascii_case(spelled))
+    match name.as_str() {
+        "ratelimit-policy" => Some("RateLimit-Policy"),
+        "ratelimit" => Some("RateLimit"),
+        _ => None,
+    }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tollgate::{Places, Quota, RateLimiter};
-use tollgate_adaptive::Enter;
+use tollgate::{Places, RateLimiter};
+use tollgate_adaptive::{Enter, Inflight, InflightLayer};
 use tollgate_http::ClientIp;
 use tollgate_pingora::Gate;
 use tollgate_testing::upstream::{Held, OK, Upstream};
 use tollgate_testing::wire::Connection;
 
-use crate::proxy::{TIMEOUT, by_address, connect, start, unlimited, until};
+use crate::proxy::{TIMEOUT, connect, start, unlimited, until};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Half of a body. pingora collects smaller parts before it sends the head.
@@ -86,17 +86,24 @@ fn a_client_that_leaves_in_its_body_and_a_silent_upstream_give_the_place_back() 
 /// A client cannot keep places by the bodies of refused requests.
 #[test]
 fn a_refused_request_holds_no_place_while_its_body_is_read() {
-    let upstream = Upstream::answering(OK);
-    let layer = by_address(Quota::BLOCKED).when(|head| head.uri.path() == "/refused").build();
-    let (gate, limiter) = with_places(Gate::new(layer.boxed()).drain(Duration::from_secs(60)), 1);
+    let upstream = Upstream::holding();
+    let inflight = InflightLayer::new(Inflight::fixed(1));
+    let (gate, limiter) = with_places(unlimited().drain(Duration::from_secs(60)).upstream(inflight), 1);
     let proxy = start(gate, upstream.address);
+    let mut other = Connection::connect_from([127, 0, 0, 9], proxy);
+    other.write(GET);
+    let first = upstream.next();
     let mut slow = connect(proxy);
-    let refused = slow.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
-    assert_eq!(refused.status, 429);
+    let refused = slow.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    assert_eq!(refused.status, 503, "the upstream has no place");
     assert_eq!(limiter.in_flight(&std::net::IpAddr::from([127, 0, 0, 1])), 0);
-    assert_eq!(connect(proxy).get("/").status, 200);
+    assert_eq!(connect(proxy).get("/").status, 503);
+    first.answer(OK);
+    assert_eq!(other.read().status, 200);
     slow.write("0123456789");
-    assert_eq!(slow.get("/").status, 200);
+    slow.write(GET);
+    upstream.next().answer(OK);
+    assert_eq!(slow.read().status, 200);
 }
 
 #[test]

@@ -35,6 +35,8 @@ impl ProxyHttp for Proxy {
     }
 
     async fn request_filter(&self, session: &mut Session, context: &mut GateContext) -> Result<bool> {
+        // Without it pingora closes a connection whose next request comes with the end of a body.
+        session.set_pipelining_enabled(true);
         self.gate.request(session, context).await
     }
 
