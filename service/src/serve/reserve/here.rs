@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate::{AnyRule, Hold};
+use tollgate::{AnyRule, Hold, Moment};
 
 use super::id::{Part, ReservationId};
 use super::settlement::{Change, Settlement};
+use crate::rules::tree::Unit;
 use crate::serve::counts::{Counted, LimitCounts, UnixTime, Verb};
 use crate::serve::decide::{Answering, Decision, Found};
 use crate::serve::limiters::{CountKey, Hits, MOST, TextLimiter, Windows};
@@ -103,12 +104,12 @@ impl LimitCounts {
             return Some((self.count(counter, key, (Verb::Look, 0), now)?, None));
         }
         // Read before the hits are counted: the end that it leads to is never too late.
-        let began = self.nanos();
+        let began = self.of(Unit::Second).keys.now();
         let (counted, hold, wait, placed) = match counter {
             Counter::Unlimited => return None,
             Counter::Window { unit, requests, state } => {
                 let placed = self.key_of(counter, state, key, Verb::Add);
-                let (hits, hold) = self.of(*unit).hold(placed.key, hits, (*requests).into());
+                let (hits, hold) = self.of(*unit).hold(placed.key, hits, (*requests).into(), began);
                 let wait = hold.as_ref().map_or(Duration::ZERO, |hold| hold.granted().reset_after());
                 (Counted::in_window(hits, *requests, *unit, now), hold, wait, placed)
             }
@@ -120,7 +121,7 @@ impl LimitCounts {
             }
         };
         self.begin(counted.hits, &placed, Verb::Add);
-        let until = began.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+        let until = began.as_nanos().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
         // A bucket takes no more than it has room for, so its time is rounded up.
         let is_bucket = matches!(counter, Counter::Text { limiter, .. } if limiter.is_bucket());
         let until_us = if is_bucket { until.div_ceil(1_000) } else { until / 1_000 };
@@ -169,12 +170,13 @@ impl Windows {
     /// those that would have been.
     ///
     /// A look comes first, so that hits which have no room are not counted for a moment.
-    fn hold(&self, key: CountKey, hits: u64, limit: u64) -> (Hits, Option<Hold<'_>>) {
-        let looked = self.look(key, hits);
+    fn hold(&self, key: CountKey, hits: u64, limit: u64, now: Moment) -> (Hits, Option<Hold<'_>>) {
+        let ask = self.keys.key(&key).at(now);
+        let looked = Hits::of(MOST - ask.peek().remaining(), hits);
         if looked.after > limit {
             return (looked, None);
         }
-        let Ok(hold) = self.keys.key(&key).n(hits).hold() else { return (self.look(key, hits), None) };
+        let Ok(hold) = ask.n(hits).hold() else { return (self.look(key, hits), None) };
         let after = MOST - hold.granted().remaining();
         let added = Hits { before: after - hits, after };
         if after <= limit {

@@ -29,9 +29,9 @@ pub(in crate::serve) struct Time {
 pub(in crate::serve) struct ReserveResponse {
     #[prost(enumeration = "Code", tag = "1")]
     pub(in crate::serve) code: i32,
-    /// Empty unless the code is OK.
-    #[prost(string, tag = "2")]
-    pub(in crate::serve) reservation_id: String,
+    /// A text on the wire, of ASCII; empty unless the code is OK.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(in crate::serve) reservation_id: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]

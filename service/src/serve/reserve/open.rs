@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,12 +18,32 @@ const SHARDS: u64 = 64;
 /// The bytes of an entry whose amount stays charged.
 const BYTES: usize = 72;
 
+type Shard = HashMap<u64, Unsettled, BuildHasherDefault<NumberHash>>;
+
+/// A hasher for the numbers of this process, which no client chooses.
+#[derive(Default)]
+pub(super) struct NumberHash(u64);
+
+impl Hasher for NumberHash {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, number: u64) {
+        // An odd number without a pattern.
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The reservations of this process.
 pub(in crate::serve) struct Reservations {
     /// A number of this process. Replicas do not share one.
     pub(super) process: u64,
     next: AtomicU64,
-    shards: [Mutex<HashMap<u64, Unsettled>>; SHARDS as usize],
+    shards: [Mutex<Shard>; SHARDS as usize],
     /// All entries, and those about to be made.
     held: AtomicUsize,
     lapsing: AtomicUsize,
@@ -102,7 +122,7 @@ impl Default for Reservations {
 }
 
 impl Reservations {
-    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Unsettled>> {
+    fn shard(&self, number: u64) -> MutexGuard<'_, Shard> {
         self.shards[(number % SHARDS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 

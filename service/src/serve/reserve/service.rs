@@ -74,7 +74,7 @@ impl Service {
         let ReserveRequest { domain, descriptors, amount, ttl } = request;
         let request = RateLimitRequest { domain, descriptors, hits_addend: 0 };
         self.check(&request)?;
-        let settings = self.in_force().settings.reservations;
+        let settings = self.deciding().settings.reservations;
         let Some(place) = self.reservations.place(settings.most) else {
             return Ok(self.refuse_reservation());
         };

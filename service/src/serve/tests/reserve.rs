@@ -152,7 +152,7 @@ impl World {
         let answer = self.reserve_on(0, keys, amount, 10).await;
         let is_granted = answer.code() == Code::Ok;
         assert_eq!(is_granted, !answer.reservation_id.is_empty());
-        is_granted.then_some(answer.reservation_id)
+        is_granted.then(|| text_of(answer.reservation_id))
     }
 
     async fn commit_on(&self, service: usize, keys: &[&str], id: &str, actual: u64) -> Outcome {
@@ -189,6 +189,11 @@ impl World {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
     }
+}
+
+/// Returns an id as a text.
+fn text_of(id: Vec<u8>) -> String {
+    String::from_utf8(id).unwrap()
 }
 
 /// Returns a request of descriptors, each of a key and, behind `=`, a value.

@@ -161,7 +161,7 @@ async fn a_commit_in_a_later_window_gives_nothing_back() {
                 // To the middle of a minute, with nothing in the windows before.
                 let into = world.services[0].counts.now().0 % 60;
                 world.pass(SECOND * (210 - into as u32)).await;
-                let id = world.reserve_on(0, &[key], 60, 59).await.reservation_id;
+                let id = super::text_of(world.reserve_on(0, &[key], 60, 59).await.reservation_id);
                 world.pass(40 * SECOND).await;
                 let before = world.left(key).await;
                 assert_eq!(world.hit(key, 30).await, super::Code::Ok, "{key}");
@@ -178,7 +178,7 @@ async fn a_commit_in_a_later_window_gives_nothing_back() {
 #[tokio::test(start_paused = true)]
 async fn a_bucket_takes_back_the_tokens_for_which_it_has_room() {
     for world in worlds(&[]) {
-        let id = world.reserve_on(0, &["bucket"], 60, 59).await.reservation_id;
+        let id = super::text_of(world.reserve_on(0, &["bucket"], 60, 59).await.reservation_id);
         // 30 of 60 are earned.
         world.pass(30 * SECOND).await;
         assert_eq!(world.left("bucket").await, 70);
@@ -186,7 +186,7 @@ async fn a_bucket_takes_back_the_tokens_for_which_it_has_room() {
         let left = world.left("bucket").await;
         assert!((99..=100).contains(&left), "{left}");
         world.pass(60 * SECOND).await;
-        let id = world.reserve_on(0, &["bucket"], 20, 59).await.reservation_id;
+        let id = super::text_of(world.reserve_on(0, &["bucket"], 20, 59).await.reservation_id);
         world.pass(30 * SECOND).await;
         assert_eq!(world.hit("bucket", 50).await, super::Code::Ok);
         // It was full before the 50, with or without the reservation.
@@ -245,14 +245,14 @@ async fn more_reservations_than_the_bound_are_refused_and_count_nothing() {
     let world = World::new(&[("TOLLGATE_MAX_RESERVATIONS", "1"), ("SHADOW_MODE", "true")]);
     assert!(world.reserve(&["hour"], 10).await.is_some());
     let answer = world.reserve_on(0, &["hour"], 10, 10).await;
-    assert_eq!((answer.code(), &*answer.reservation_id), (super::Code::Ok, ""));
+    assert_eq!((answer.code(), answer.reservation_id.len()), (super::Code::Ok, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_time_is_at_most_the_setting_and_that_without_a_time() {
     for (ttl, lasts) in [(0, 30), (10, 10), (1_000, 30)] {
         let world = World::new(&[("TOLLGATE_MAX_RESERVATION_TTL", "30s")]);
-        let id = world.reserve_on(0, &["hour"], 10, ttl).await.reservation_id;
+        let id = super::text_of(world.reserve_on(0, &["hour"], 10, ttl).await.reservation_id);
         world.pass(SECOND * (lasts - 1)).await;
         world.lapse().await;
         assert_eq!(world.metric(0, "tollgate_serve_reservations_lapsed_total"), 0);

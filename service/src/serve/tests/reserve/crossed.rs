@@ -107,7 +107,7 @@ async fn an_override_holds_and_hits_of_a_descriptor_do_not() {
         let commit = |descriptors| CommitRequest {
             domain: domain.clone(),
             descriptors,
-            reservation_id: answer.reservation_id.clone(),
+            reservation_id: super::text_of(answer.reservation_id.clone()),
             actual_amount: 10,
         };
         let other = service.commit(commit(asked(&["minute"]).descriptors)).await.unwrap_err();

@@ -226,7 +226,7 @@ async fn reserve(
     let answer = world.reserve_on(service, &names, amount, ttl).await;
     let is_granted = model.reserve(&keys, amount, now);
     if answer.code() == Code::Ok {
-        let id = answer.reservation_id.clone();
+        let id = super::text_of(answer.reservation_id.clone());
         let (is_settled, has_lapsed) = (false, false);
         model.reserved.push(Reserved { id, keys, amount, made: now, ttl, is_settled, has_lapsed });
     }
