@@ -1,6 +1,8 @@
 //! The engine: the clock, the terms in force and the start level, and the steps run with them on
 //! one bucket.
 
+use std::cell::Cell;
+
 use crate::bucket::atomic::{BucketRef, FreshReading, Order, ReadClock};
 use crate::bucket::line::bank::Mark;
 use crate::bucket::live_terms::LiveTerms;
@@ -33,6 +35,28 @@ impl ReadClock for Now<'_> {
     #[inline(always)]
     fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
         self.0.source.admitted::<P>(state, raw, Some(first))
+    }
+}
+
+/// The source of a new reading, which notes the tick from which the ticks of an attempt count.
+#[derive(Clone, Copy)]
+pub(crate) struct Dated<'a>(pub(crate) &'a Engine, pub(crate) &'a Cell<u64>);
+
+impl ReadClock for Dated<'_> {
+    fn read(&self, _: State) -> Reading {
+        self.0.read()
+    }
+
+    #[inline(always)]
+    fn raw(&self) -> u64 {
+        self.0.clock.raw()
+    }
+
+    #[inline(always)]
+    fn admitted<P: Refill>(&self, state: State, raw: u64, first: Order) -> FreshReading {
+        let fresh = self.0.source.admitted_from::<P, true>(state, raw, Some(first));
+        self.1.set(fresh.begun);
+        fresh
     }
 }
 

@@ -338,6 +338,17 @@ impl LiveTerms {
     /// clocks after the stamp.
     #[inline(always)]
     pub(crate) fn admitted<P: Refill>(&self, state: State, count: u64, now: Option<Order>) -> FreshReading {
+        self.admitted_from::<P, false>(state, count, now)
+    }
+
+    /// Does the same; if `DATED`, the reading has the tick from which its ticks count.
+    #[inline(always)]
+    pub(super) fn admitted_from<P: Refill, const DATED: bool>(
+        &self,
+        state: State,
+        count: u64,
+        now: Option<Order>,
+    ) -> FreshReading {
         let counted = now.is_some();
         #[cfg(all(test, any(loom, shuttle)))]
         if let Some(terms) = self.fixed {
@@ -353,7 +364,8 @@ impl LiveTerms {
             true => (0, self.sweeps.until()),
             false => (slot.turn.load(Ordering::Acquire), 0),
         };
-        let begun = if P::PLANNED { slot.base.load(Ordering::Acquire).wrapping_sub(base) } else { 0 };
+        let is_dated = P::PLANNED || DATED;
+        let begun = if is_dated { slot.base.load(Ordering::Acquire).wrapping_sub(base) } else { 0 };
         let ticks = if counted { slot.counted() } else { slot.ticks() };
         let capacity = slot.capacity.load(Ordering::Acquire);
         // A new reading of after the load of the word does not need it.

@@ -30,7 +30,7 @@ pub(crate) struct Receipt {
     pub(crate) removals: u64,
     /// Time from the take until all of its tokens are earned.
     pub(crate) delay: Duration,
-    pub(super) made: Moment,
+    pub(crate) made: Moment,
 }
 
 impl Receipt {
@@ -61,17 +61,18 @@ impl Receipt {
         })
     }
 
-    /// Returns a grant of an attempt, and its receipt; `None` for a refusal.
+    /// Returns a grant of an attempt, and its receipt, which has no origin; `None` for a refusal.
+    ///
+    /// The ticks of the attempt count from the tick `begun`, and those of a receipt from the first.
     #[inline(always)]
     pub(crate) fn of_grant<P: Refill>(
         take: Take,
         (outcome, reading): (TakeOutcome, Reading<P>),
-        origin: Origin,
-        removals: u64,
+        begun: u64,
     ) -> Option<(Granted, Receipt)> {
-        let (is_granted, outcome) = (outcome.granted, TakeOutcome { origin, ..outcome });
-        let receipt = || Receipt { removals, ..Receipt::at_once(outcome, &reading, None) };
-        is_granted.then(|| (take.granted(outcome, &reading), receipt()))
+        let tick = reading.tick.wrapping_add(begun);
+        let receipt = || Receipt::at_once(outcome, &Reading { tick, ..reading }, None);
+        outcome.granted.then(|| (take.granted(outcome, &reading), receipt()))
     }
 
     /// Returns the receipt of tokens that are there at the take.

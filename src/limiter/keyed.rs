@@ -2,13 +2,14 @@
 //! with a guard of its own or with one that serves many calls, and that of requests without a key.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::bucket::atomic::{BucketRef, Miss, Order};
-use crate::bucket::engine::{Done, Now, When};
+use crate::bucket::engine::{Dated, Done, When};
 use crate::bucket::line::caller_line::{CallerLine, Wakes};
 use crate::bucket::receipt::{Receipt, Settle};
 use crate::bucket::reservation::Ledger;
@@ -132,15 +133,16 @@ where
     }
 
     fn attempt(&self, take: Take) -> Option<(Granted, Receipt)> {
-        let (engine, removals) = (&self.inner.keyspace.engine, self.removals());
+        let (engine, removals, begun) = (&self.inner.keyspace.engine, self.removals(), Cell::new(0));
         attempt_by!(
             BUCKETS | WINDOWS,
             self.inner.fast_path,
             engine.source.counts(),
             |by| {
                 let found = self.entry().get()?;
-                let done = found.attempt_by(Order::WordFirst, Now(engine), take, by).ok()?;
-                Receipt::of_grant(take, done, found.origin(), removals)
+                let done = found.attempt_by(Order::WordFirst, Dated(engine, &begun), take, by).ok()?;
+                let (granted, receipt) = Receipt::of_grant(take, done, begun.get())?;
+                Some((granted, Receipt { origin: found.origin(), removals, ..receipt }))
             },
             None
         )
