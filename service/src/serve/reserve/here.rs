@@ -11,7 +11,7 @@ use crate::serve::counts::{Counted, LimitCounts, UnixTime, Verb};
 use crate::serve::decide::{Answering, Decision, Found};
 use crate::serve::limiters::{CountKey, Hits, MOST, TextLimiter, Windows};
 use crate::serve::loaded::Counter;
-use crate::serve::messages::{Code, RateLimitResponse};
+use crate::serve::messages::{Code, RateLimitDescriptor, RateLimitResponse};
 
 /// The least time to the end of a window in which hits are given back. A thread that sleeps longer
 /// between its reading of the clock and the give-back counts them again.
@@ -32,7 +32,7 @@ impl<'a> Decision<'a> {
     pub(super) fn reserve(&self, amount: u64) -> (Code, Vec<Option<Part>>) {
         let replaced = self.replaced();
         let mut answering = Answering::of(self.request);
-        let adding = |each| Some(Found::adding(self.find(each, &replaced)?, amount));
+        let adding = |each| Some(Found::adding(self.found(each, &replaced)?, amount));
         let found: Vec<_> = self.request.descriptors.iter().map(adding).collect();
         let mut all: Vec<Option<Held<'_>>> = Vec::with_capacity(found.len());
         for (descriptor, found) in self.request.descriptors.iter().zip(&found) {
@@ -41,9 +41,9 @@ impl<'a> Decision<'a> {
                 found_limit.and_then(|limit| self.counts.hold(&limit.counter, limit.key, amount, self.now));
             let (counted, held) = held.unzip();
             all.push(held.flatten());
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+            self.tell(descriptor, found.as_ref(), counted, &mut answering);
         }
-        let code = self.end(answering).overall_code();
+        let code = self.ended(answering).overall_code();
         if code == Code::OverLimit {
             // Each hold gives back those hits alone that it has counted.
             all.into_iter().flatten().for_each(|held| _ = held.hold.settle(0));
@@ -57,21 +57,21 @@ impl<'a> Decision<'a> {
     pub(super) fn answer_by(&self, verb: Verb) -> RateLimitResponse {
         let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
         for descriptor in &self.request.descriptors {
-            let found = self.find(descriptor, &replaced);
+            let found = self.found(descriptor, &replaced);
             let counted = found.as_ref().and_then(|found| {
-                self.counts.count(&found.counter, found.key, found.used_by(verb), self.now)
+                self.counts.counted(&found.counter, found.key, found.used_by(verb), self.now)
             });
             let found = found.map(|found| found.told_by(verb));
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+            self.tell(descriptor, found.as_ref(), counted, &mut answering);
         }
-        self.end(answering)
+        self.ended(answering)
     }
 
     /// Brings the count of each limit from the reserved amount to the actual one.
     pub(super) fn settle(&self, id: &ReservationId, settlement: Settlement) {
         let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
         for (index, descriptor) in self.request.descriptors.iter().enumerate() {
-            let Some(found) = self.find(descriptor, &replaced) else { continue };
+            let Some(found) = self.found(descriptor, &replaced) else { continue };
             let part = id.parts.get(index).copied().flatten();
             let (found, verb) = match settlement.change(id.amount, part, found.counter.kind()) {
                 None => continue,
@@ -81,15 +81,44 @@ impl<'a> Decision<'a> {
                     (Found { hits, is_negative: true, ..found }, (Verb::Look, 0))
                 }
             };
-            let counted = self.counts.count(&found.counter, found.key, verb, self.now);
-            self.add_status(descriptor, Some(&found), counted, &mut answering);
+            let counted = self.counts.counted(&found.counter, found.key, verb, self.now);
+            self.tell(descriptor, Some(&found), counted, &mut answering);
         }
         // No request waits for the answer.
         drop(answering);
     }
 }
 
+/// The steps of a plain decision. They are functions here, so that it keeps them inlined.
+impl<'a> Decision<'a> {
+    #[inline(never)]
+    pub(super) fn found(&self, descriptor: &'a RateLimitDescriptor, replaced: &[&str]) -> Option<Found<'a>> {
+        self.find(descriptor, replaced)
+    }
+
+    #[inline(never)]
+    pub(super) fn tell(
+        &self,
+        descriptor: &RateLimitDescriptor,
+        found: Option<&Found<'_>>,
+        counted: Option<Counted>,
+        answering: &mut Answering,
+    ) {
+        self.add_status(descriptor, found, counted, answering);
+    }
+
+    #[inline(never)]
+    pub(super) fn ended(&self, answering: Answering) -> RateLimitResponse {
+        self.end(answering)
+    }
+}
+
 impl LimitCounts {
+    #[inline(never)]
+    fn counted(&self, counter: &Counter, key: CountKey, verb: (Verb, u64), now: UnixTime) -> Option<Counted> {
+        self.count(counter, key, verb, now)
+    }
+
     /// Adds all hits, or none if they are beyond the limit. Returns the result, and the hits that
     /// are held; `None` without a limit.
     pub(super) fn hold<'c>(
@@ -100,7 +129,7 @@ impl LimitCounts {
         now: UnixTime,
     ) -> Option<(Counted, Option<Held<'c>>)> {
         if hits == 0 {
-            return Some((self.count(counter, key, (Verb::Look, 0), now)?, None));
+            return Some((self.counted(counter, key, (Verb::Look, 0), now)?, None));
         }
         // Read before the hits are counted: the end that it leads to is never too late.
         let began = self.of(Unit::Second).keys.now();
@@ -153,7 +182,7 @@ impl LimitCounts {
             return hits;
         }
         // The window ended meanwhile, so hits of others may have gone back.
-        self.count(counter, key, (Verb::Charge, hits), UnixTime(0));
+        self.counted(counter, key, (Verb::Charge, hits), UnixTime(0));
         0
     }
 }

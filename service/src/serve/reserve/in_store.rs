@@ -22,7 +22,7 @@ impl Decision<'_> {
         amount: u64,
     ) -> (Code, Vec<Option<Part>>) {
         let replaced = self.replaced();
-        let found = self.request.descriptors.iter().map(|each| self.find(each, &replaced));
+        let found = self.request.descriptors.iter().map(|each| self.found(each, &replaced));
         let found: Vec<_> = found.map(|found| Some(Found::adding(found?, amount))).collect();
         let mut wants = self.wants(&found, |_, found| match found.hits {
             0 => (Verb::Look, 0),
@@ -32,9 +32,9 @@ impl Decision<'_> {
         let mut answering = Answering::of(self.request);
         for ((descriptor, found), want) in self.request.descriptors.iter().zip(&found).zip(&wants) {
             let counted = want.as_ref().and_then(|want| want.counted);
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+            self.tell(descriptor, found.as_ref(), counted, &mut answering);
         }
-        let code = self.end(answering).overall_code();
+        let code = self.ended(answering).overall_code();
         let is_refused = code == Code::OverLimit;
         // The keys of envoyproxy/ratelimit count a refused amount as well.
         let counts_all = shared.counts_refused();
@@ -63,16 +63,16 @@ impl Decision<'_> {
     /// Does as [`answer_by`](Decision::answer_by) over a store.
     pub(super) async fn answer_shared_by(&self, shared: &SharedCounts, verb: Verb) -> RateLimitResponse {
         let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
-        let found: Vec<_> = self.request.descriptors.iter().map(|each| self.find(each, &replaced)).collect();
+        let found: Vec<_> = self.request.descriptors.iter().map(|each| self.found(each, &replaced)).collect();
         let mut wants = self.wants(&found, |_, found| found.used_by(verb));
         shared.count_all(&mut wants, self.now).await;
         let counted: Vec<_> = wants.iter().map(|want| want.as_ref().and_then(|want| want.counted)).collect();
         drop(wants);
         for ((descriptor, found), counted) in self.request.descriptors.iter().zip(found).zip(counted) {
             let found = found.map(|found| found.told_by(verb));
-            self.add_status(descriptor, found.as_ref(), counted, &mut answering);
+            self.tell(descriptor, found.as_ref(), counted, &mut answering);
         }
-        self.end(answering)
+        self.ended(answering)
     }
 
     /// Does as [`settle`](Decision::settle) over a store.
@@ -85,7 +85,7 @@ impl Decision<'_> {
         let (replaced, mut answering) = (self.replaced(), Answering::of(self.request));
         let (mut found, mut edges) = (Vec::new(), Vec::new());
         for (index, descriptor) in self.request.descriptors.iter().enumerate() {
-            let limit = self.find(descriptor, &replaced);
+            let limit = self.found(descriptor, &replaced);
             let part = id.parts.get(index).copied().flatten();
             let change = limit.and_then(|limit| {
                 let change = settlement.change(id.amount, part, limit.counter.kind())?;
@@ -110,7 +110,7 @@ impl Decision<'_> {
         shared.count_all(&mut wants, self.now).await;
         for ((descriptor, found), want) in self.request.descriptors.iter().zip(&found).zip(&wants) {
             if let (Some(found), Some(want)) = (found, want) {
-                self.add_status(descriptor, Some(found), want.counted, &mut answering);
+                self.tell(descriptor, Some(found), want.counted, &mut answering);
             }
         }
     }
