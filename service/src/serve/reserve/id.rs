@@ -142,8 +142,7 @@ pub(in crate::serve) fn kind_of(text: &str) -> u32 {
     hasher.finish() as u32 | 1 << 8
 }
 
-/// A hash of numbers and texts that finds mistakes. A caller that is to be trusted makes them, so it
-/// has no secret.
+/// A hash of numbers and texts that finds mistakes. It has no secret: a trusted caller makes them.
 #[derive(Default)]
 struct Mixer(u64);
 
