@@ -113,7 +113,7 @@ def of_the_peers():
     claim("README.md", r"compares the layer with (\w+) others", head.count("|") - 4)
     claim("docs/parity.md", r"The layer beside (\w+) others", head.count("|") - 4)
     head = re.search(r"^\|.*tollgate.*$", page_lines("docs/verbs.md"), re.M)[0]
-    claim("README.md", r"the same calls in (\w+) other limiters", head.count("|") - 2 - head.count("| you want"))
+    claim("README.md", r"translates each call to (\w+) other limiters", head.count("|") - 2 - head.count("| you want"))
 
 
 def of_the_steps():

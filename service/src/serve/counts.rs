@@ -320,7 +320,7 @@ impl LimitCounts {
     }
 
     /// Counts hits, which stay at 0 or above. Returns the result, or `None` without a limit.
-    #[inline]
+    #[inline(always)]
     pub(super) fn count(
         &self,
         counter: &Counter,

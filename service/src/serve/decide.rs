@@ -311,7 +311,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the limit of a descriptor: its override, or its rule.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, descriptor: &'a RateLimitDescriptor, replaced: &[&str]) -> Option<Found<'a>> {
         self.domain?;
         let hits = descriptor.hits_addend.unwrap_or_else(|| self.request.hits_addend.max(1).into());
@@ -354,7 +354,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn count(&self, found: &Found<'_>, verb: (Verb, u64)) -> Option<Counted> {
         self.counts.count(&found.counter, found.key, verb, self.now)
     }

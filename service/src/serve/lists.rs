@@ -7,6 +7,7 @@ use super::counts::{Counted, LimitCounts, UnixTime, Verb};
 use super::decide::{Answering, Decision, DecisionOptions, Found};
 use super::loaded::LoadedRules;
 use super::messages::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest};
+use super::reserve::id::LimitPlace;
 
 /// All limits of a request, in the order of its descriptors.
 pub(super) struct Limits<'a> {
@@ -18,7 +19,7 @@ pub(super) struct Limits<'a> {
 
 impl<'a> Limits<'a> {
     /// Returns each limit with its place: the descriptor, and the place in the list of its rule.
-    pub(super) fn each(&self) -> impl Iterator<Item = (Place, &'a RateLimitDescriptor, Option<&Found<'a>>)> {
+    pub(super) fn each(&self) -> impl Iterator<Item = (LimitPlace, &'a RateLimitDescriptor, Option<&Found<'a>>)> {
         let mut descriptor = 0;
         self.list.iter().enumerate().map(move |(index, (asked, found))| {
             while self.firsts.get(descriptor + 1).is_some_and(|first| *first <= index) {
@@ -35,6 +36,7 @@ impl<'a> Limits<'a> {
     }
 
     /// Adds the status of each descriptor, by the results of all limits.
+    #[inline(never)]
     pub(super) fn tell(
         &self,
         decision: &Decision<'_>,
@@ -52,11 +54,9 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// A limit of a request: the number of its descriptor, and its place in the list of the rule.
-pub(super) type Place = (u32, u32);
-
 impl<'a> Decision<'a> {
-    /// Returns all limits of the request.
+    /// Returns all limits of the request. A plain decision keeps its own steps inlined.
+    #[inline(never)]
     pub(super) fn limits(&self) -> Limits<'a> {
         let replaced = self.replaced();
         let (mut list, mut firsts) = (Vec::new(), Vec::new());

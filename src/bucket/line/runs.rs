@@ -291,8 +291,7 @@ impl Runs {
     /// Gives up all positions before `from`. Under a lower burst, the last callers may have no
     /// position any more.
     pub(crate) fn clamp(&mut self, from: i64) {
-        // Only after the burst was lowered: else the stretch of the head began less than one burst
-        // ago.
+        // Only after a lower burst: else the head's stretch began less than one burst ago.
         if self.forget(from) {
             self.place_anew(from);
         }

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use tollgate::{AnyRule, Hold, Moment};
 
-use super::id::{Part, ReservationId};
+use super::id::{LimitPlace, Part, ReservationId};
 use super::settlement::{Change, Settlement};
 use crate::rules::tree::Unit;
 use crate::serve::counts::{Counted, LimitCounts, UnixTime, Verb};
 use crate::serve::decide::{Answering, Decision, Found};
 use crate::serve::limiters::{CountKey, Hits, MOST, TextLimiter, Windows};
-use crate::serve::lists::Place;
 use crate::serve::loaded::Counter;
 use crate::serve::messages::{Code, RateLimitResponse};
 
@@ -30,7 +29,7 @@ impl<'a> Decision<'a> {
     ///
     /// A limit in shadow mode, and a quota beside others, refuses nothing: where its count has no
     /// room, nothing is counted. Each limit is asked, so that the statistics have all refusals.
-    pub(super) fn reserve(&self, amount: u64) -> (Code, Vec<(Place, Part)>) {
+    pub(super) fn reserve(&self, amount: u64) -> (Code, Vec<(LimitPlace, Part)>) {
         let mut limits = self.limits();
         limits.change(|found| Found::adding(found, amount));
         let (mut counted, mut all) = (Vec::new(), Vec::new());
@@ -59,7 +58,7 @@ impl<'a> Decision<'a> {
     pub(super) fn answer_by(&self, verb: Verb) -> RateLimitResponse {
         let mut limits = self.limits();
         let count =
-            |found: &Found<'_>| self.counts.count(&found.counter, found.key, found.used_by(verb), self.now);
+            |found: &Found<'_>| self.counts.counted(&found.counter, found.key, found.used_by(verb), self.now);
         let counted: Vec<_> = limits.each().map(|(_, _, found)| found.and_then(count)).collect();
         limits.change(|found| found.told_by(verb));
         let mut answering = Answering::of(self.request);
@@ -81,7 +80,7 @@ impl<'a> Decision<'a> {
                     ((Verb::Look, 0), hits, true)
                 }
             };
-            let counted = self.counts.count(&found.counter, found.key, verb, self.now);
+            let counted = self.counts.counted(&found.counter, found.key, verb, self.now);
             let found = Found { hits, is_negative, ..found.clone() };
             self.add_status(descriptor, Some(&found), counted, &[], &mut answering);
         }
@@ -91,6 +90,12 @@ impl<'a> Decision<'a> {
 }
 
 impl LimitCounts {
+    /// Counts hits. A plain decision keeps its own copy inlined.
+    #[inline(never)]
+    fn counted(&self, counter: &Counter, key: CountKey, verb: (Verb, u64), now: UnixTime) -> Option<Counted> {
+        self.count(counter, key, verb, now)
+    }
+
     /// Adds all hits, or none if they are beyond the limit. Returns the result, and the hits that
     /// are held; `None` without a limit.
     pub(super) fn hold<'c>(
@@ -101,7 +106,7 @@ impl LimitCounts {
         now: UnixTime,
     ) -> Option<(Counted, Option<Held<'c>>)> {
         if hits == 0 {
-            return Some((self.count(counter, key, (Verb::Look, 0), now)?, None));
+            return Some((self.counted(counter, key, (Verb::Look, 0), now)?, None));
         }
         // Read before the hits are counted: the end that it leads to is never too late.
         let began = self.of(Unit::Second).keys.now();
@@ -154,7 +159,7 @@ impl LimitCounts {
             return hits;
         }
         // The window ended meanwhile, so hits of others may have gone back.
-        self.count(counter, key, (Verb::Charge, hits), UnixTime(0));
+        self.counted(counter, key, (Verb::Charge, hits), UnixTime(0));
         0
     }
 }

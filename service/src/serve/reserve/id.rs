@@ -7,7 +7,6 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::super::lists::Place;
 use super::super::messages::RateLimitRequest;
 
 /// The first byte of an id.
@@ -30,8 +29,11 @@ pub(in crate::serve) struct ReservationId {
     /// A hash of the domain and the descriptors.
     pub(super) asked: u64,
     /// The part under each limit that has counted the amount.
-    pub(super) parts: Vec<(Place, Part)>,
+    pub(super) parts: Vec<(LimitPlace, Part)>,
 }
+
+/// A limit of a request: the number of its descriptor, and its place in the list of the rule.
+pub(in crate::serve) type LimitPlace = (u32, u32);
 
 /// The part of a reservation under one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub(in crate::serve) struct Part {
 
 impl ReservationId {
     /// Returns the part under a limit.
-    pub(super) fn part(&self, place: Place) -> Option<Part> {
+    pub(super) fn part(&self, place: LimitPlace) -> Option<Part> {
         self.parts.iter().find(|(known, _)| *known == place).map(|(_, part)| *part)
     }
 
@@ -144,8 +146,7 @@ pub(in crate::serve) fn kind_of(text: &str) -> u32 {
     hasher.finish() as u32 | 1 << 8
 }
 
-/// A hash of numbers and texts that finds mistakes. A caller that is to be trusted makes them, so it
-/// has no secret.
+/// A hash of numbers and texts that finds mistakes. It has no secret: a trusted caller makes them.
 #[derive(Default)]
 struct Mixer(u64);
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tollgate::AnyRule;
 
 use super::here::tokens_of;
-use super::id::{Part, ReservationId};
+use super::id::{LimitPlace, Part, ReservationId};
 use super::settlement::{Change, Settlement};
 use crate::serve::counts::Verb;
 use crate::serve::decide::{Answering, Decision, Found};
-use crate::serve::lists::{Limits, Place};
+use crate::serve::lists::Limits;
 use crate::serve::loaded::Counter;
 use crate::serve::messages::{Code, RateLimitResponse};
 use crate::serve::shared::reserved::OWN;
@@ -21,7 +21,7 @@ impl Decision<'_> {
         &self,
         shared: &SharedCounts,
         amount: u64,
-    ) -> (Code, Vec<(Place, Part)>) {
+    ) -> (Code, Vec<(LimitPlace, Part)>) {
         let mut limits = self.limits();
         limits.change(|found| Found::adding(found, amount));
         let mut wants = self.wants(&limits.list, |_, found| match found.hits {
