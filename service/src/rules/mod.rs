@@ -2,8 +2,8 @@
 //!
 //! `yaml` reads a text, and `load` checks it, limits by `amount`, and builds the `tree`, whose
 //! wildcards are a `pattern` each. `warnings` finds rules that are valid and have no effect.
-//! Nothing here opens a file or reads a clock: the caller hands in paths and texts, or nodes that no
-//! text has.
+//! Nothing here opens a file or reads a clock: the caller hands in paths and texts, or nodes that
+//! no text has.
 
 mod amount;
 mod descent;

@@ -19,7 +19,9 @@ pub(super) struct Limits<'a> {
 
 impl<'a> Limits<'a> {
     /// Returns each limit with its place: the descriptor, and the place in the list of its rule.
-    pub(super) fn each(&self) -> impl Iterator<Item = (LimitPlace, &'a RateLimitDescriptor, Option<&Found<'a>>)> {
+    pub(super) fn each(
+        &self,
+    ) -> impl Iterator<Item = (LimitPlace, &'a RateLimitDescriptor, Option<&Found<'a>>)> {
         let mut descriptor = 0;
         self.list.iter().enumerate().map(move |(index, (asked, found))| {
             while self.firsts.get(descriptor + 1).is_some_and(|first| *first <= index) {

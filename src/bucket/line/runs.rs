@@ -1,7 +1,6 @@
 //! The stretches in which the callers of a line have their positions.
 //!
-//! A look-up takes a number of steps that is logarithmic in the callers and the runs. A lower burst
-//! and new numbers take linear time.
+//! A look-up takes logarithmic time in the callers and the runs; a lower burst takes linear time.
 //!
 //! The callers in order take the next stretch that fits in one run; a rest that is too small is
 //! skipped. When a caller leaves, those behind it in its run move up. Those of later runs are
