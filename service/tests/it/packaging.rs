@@ -173,7 +173,7 @@ fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
     assert!(copy.expect("cp runs").success());
     let (chain, key) = Certificate::new().write(&folder);
     fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o755)).expect("its owner");
-    let others = ["CONFIG_", "REDIS_", "TOLLGATE_"];
+    let others = ["REDIS_", "TOLLGATE_"];
     let is_kept = |name: &str| !others.iter().any(|begin| name.starts_with(begin));
     let variables = manifest.variables("Deployment").into_iter().filter(|(name, _)| is_kept(name));
     let mut command = Command::new(program);
@@ -182,6 +182,9 @@ fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
         ("RUNTIME_SUBDIRECTORY", "ratelimit"),
         ("GRPC_SERVER_TLS_CERT", &chain),
         ("GRPC_SERVER_TLS_KEY", &key),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", &chain),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", &key),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", &chain),
         ("PROMETHEUS_ADDR", "127.0.0.1:0"),
     ]);
     command.envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|name| (name, "0")));
