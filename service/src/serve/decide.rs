@@ -162,18 +162,18 @@ impl<'a> Decision<'a> {
         };
         let mut answering = Answering::of(self.request);
         let mut limits = 0;
-        let mut is_added = || {
-            limits += 1;
-            adds.as_ref().is_none_or(|adds| adds[limits - 1])
-        };
         for descriptor in &self.request.descriptors {
             let found = self.find(descriptor, &replaced);
-            let is_first_added = is_added();
-            let counted = found.as_ref().and_then(|found| self.count(found, found.verb(is_first_added)));
-            let more: Vec<_> = self.further(found.as_ref()).collect();
-            let mut count = |found| (found, self.count(found, Found::verb(found, is_added())));
-            let more: Vec<_> = more.iter().map(&mut count).collect();
-            self.add_status(descriptor, found.as_ref(), counted, &more, &mut answering);
+            let is_added = adds.as_ref().is_none_or(|adds| adds[limits]);
+            limits += 1;
+            let counted = found.as_ref().and_then(|found| self.count(found, found.verb(is_added)));
+            match &found {
+                Some(first) if first.is_of_list() => {
+                    let adds = adds.as_ref().map(|adds| &adds[limits..]);
+                    limits += self.answer_list(descriptor, (first, counted), adds, &mut answering);
+                }
+                found => self.add_status(descriptor, found.as_ref(), counted, &[], &mut answering),
+            }
         }
         self.end(answering)
     }

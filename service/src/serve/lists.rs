@@ -56,6 +56,14 @@ impl<'a> Limits<'a> {
     }
 }
 
+impl Found<'_> {
+    /// Returns whether its rule has further limits.
+    #[inline(always)]
+    pub(super) fn is_of_list(&self) -> bool {
+        self.rule.is_some_and(|rule| !rule.more.is_empty())
+    }
+}
+
 impl<'a> Decision<'a> {
     /// Returns all limits of the request. A plain decision keeps its own steps inlined.
     #[inline(never)]
@@ -86,6 +94,26 @@ impl<'a> Decision<'a> {
                 ..*first
             })
         })
+    }
+
+    /// Counts the further limits of a list, and adds the status of all. Returns their number.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn answer_list(
+        &self,
+        descriptor: &RateLimitDescriptor,
+        (first, counted): (&Found<'a>, Option<Counted>),
+        adds: Option<&[bool]>,
+        answering: &mut Answering,
+    ) -> usize {
+        let further: Vec<_> = self.further(Some(first)).collect();
+        let count = |(index, found): (usize, _)| {
+            let is_added = adds.is_none_or(|adds| adds[index]);
+            (found, self.count(found, Found::verb(found, is_added)))
+        };
+        let more: Vec<_> = further.iter().enumerate().map(count).collect();
+        self.add_status(descriptor, Some(first), counted, &more, answering);
+        more.len()
     }
 
     /// Returns the status of a list: that of the limit that leaves the fewest hits. Of those that
