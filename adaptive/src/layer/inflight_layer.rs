@@ -139,8 +139,8 @@ impl InflightLayer {
     ///
     /// It is the decision of the layer's service, with its options and its counts. Only
     /// [`until`](InflightLayerBuilder::until) and
-    /// [`classify_errors`](InflightLayerBuilder::classify_errors) have no effect: the caller ends the
-    /// request.
+    /// [`classify_errors`](InflightLayerBuilder::classify_errors) have no effect: the caller ends
+    /// the request.
     ///
     /// # Examples
     ///
