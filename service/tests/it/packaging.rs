@@ -159,8 +159,8 @@ fn the_counts_of_the_one_replica_go_along_on_its_volume() {
     }
 }
 
-/// Starts a program by the name and the variables of a Deployment, but without its control plane and
-/// the store, and on any ports. Root starts it under another account, which may write nothing.
+/// Starts a program by the name and the variables of a Deployment, but without its control plane
+/// and the store, and on any ports. Root starts it under another account, which may write nothing.
 fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
     let folder = Folder::new();
     for name in ["bin", "ratelimit", "ratelimit/config"] {
@@ -176,21 +176,17 @@ fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
     let others = ["REDIS_", "TOLLGATE_"];
     let is_kept = |name: &str| !others.iter().any(|begin| name.starts_with(begin));
     let variables = manifest.variables("Deployment").into_iter().filter(|(name, _)| is_kept(name));
+    let here = |(name, value)| match value {
+        "/certs/tls.crt" | "/certs/ca.crt" => (name, &*chain),
+        "/certs/tls.key" => (name, &*key),
+        _ => (name, value),
+    };
     let mut command = Command::new(program);
-    command.current_dir("/").env_clear().envs(variables).envs([
+    command.current_dir("/").env_clear().envs(variables.map(here)).envs([
         ("RUNTIME_ROOT", &*folder.text("")),
         ("RUNTIME_SUBDIRECTORY", "ratelimit"),
         ("PROMETHEUS_ADDR", "127.0.0.1:0"),
     ]);
-    let files = [
-        ("GRPC_SERVER_TLS_CERT", &chain),
-        ("GRPC_SERVER_TLS_KEY", &key),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", &chain),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", &key),
-        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", &chain),
-    ];
-    let named = manifest.variables("Deployment");
-    command.envs(files.into_iter().filter(|(file, _)| named.iter().any(|(name, _)| name == file)));
     command.envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|name| (name, "0")));
     if fs::metadata("/proc/self").expect("Linux").uid() == 0 {
         // One that the Deployment names, or any.
