@@ -47,6 +47,10 @@ impl Gate {
     }
 
     /// Lets requests over their rates wait for their turn.
+    ///
+    /// pingora does not watch the client meanwhile, so a client that has left keeps its place in
+    /// line, up to the longest wait. Take a short one, and bound
+    /// [the waiting requests of a key](tollgate_http::DelayLayer::max_waiting_per_key).
     #[must_use]
     pub fn delay(self, delay: DelayLayer) -> Gate {
         Gate { delay: Some(delay), ..self }
@@ -69,6 +73,9 @@ impl Gate {
 
     /// Limits the requests in flight to the upstream of all requests. For several upstreams there is
     /// [`enter`](Gate::enter).
+    ///
+    /// The place is taken before pingora looks into its cache. With a cache leave this out, and call
+    /// [`enter`](Gate::enter) in `proxy_upstream_filter`.
     #[must_use]
     pub fn upstream(self, inflight: InflightLayer) -> Gate {
         Gate { upstream: Some(inflight), ..self }
@@ -76,7 +83,8 @@ impl Gate {
 
     /// Sets the time for which the body of a refused request is read, 5 seconds by default.
     ///
-    /// The connection is kept if the body has ended by then, and closed otherwise.
+    /// It bounds no bytes. A connection of HTTP/1 is kept if the body has ended by then, and closed
+    /// otherwise.
     #[must_use]
     pub fn drain(self, drain: Duration) -> Gate {
         Gate { drain, ..self }
@@ -84,7 +92,8 @@ impl Gate {
 
     /// Decides on a request, in `request_filter`. Returns whether it was answered, as that does.
     ///
-    /// A subrequest of pingora's cache passes: its request was counted.
+    /// A request is counted by each call: call one gate once. A subrequest of pingora's cache
+    /// passes: its request was counted.
     ///
     /// # Errors
     ///
@@ -124,6 +133,9 @@ impl Gate {
 
     /// Takes a place at an upstream, in `request_filter` after [`request`](Gate::request). Returns
     /// whether the request was answered, for want of a place.
+    ///
+    /// `proxy_upstream_filter` comes after the look into pingora's cache, and returns the opposite:
+    /// whether to go on. A second call gives the first place back.
     ///
     /// The refusal is that of the layer: by default 503 with `Retry-After: 1`, or `UNAVAILABLE` for
     /// gRPC. Of the layer's options [`until`](tollgate_adaptive::InflightLayerBuilder::until) does
@@ -176,7 +188,8 @@ impl Gate {
     }
 
     /// Counts a part of the body, in `response_body_filter`: for a
-    /// [cost](tollgate_http::Cost) by the body alone.
+    /// [cost](tollgate_http::Cost) by the body alone. Without this call such a request is settled for
+    /// its least cost.
     pub fn body(&self, body: &Option<Bytes>, end_of_stream: bool, context: &mut GateContext) {
         let Some(meter) = &mut context.meter else { return };
         if let Some(bytes) = body {

@@ -48,7 +48,7 @@ pub(crate) struct FreshReading {
     pub(crate) reading: Reading,
     /// Ticks by which a take may be ahead of the stamp, if the clock was read before the word.
     pub(crate) near: u64,
-    /// The tick from which its ticks count, under a plan; else 0.
+    /// The tick from which its ticks count, of a dated reading or under a plan; else 0.
     pub(crate) begun: u64,
     /// Whether the state admits it.
     pub(crate) fits: bool,

@@ -137,7 +137,10 @@ impl InflightLayer {
 
     /// Decides on a request by its head, without a service: for a framework that is not of tower.
     ///
-    /// It is the decision of the layer's service, with all options of the layer and its counts.
+    /// It is the decision of the layer's service, with its options and its counts. Only
+    /// [`until`](InflightLayerBuilder::until) and
+    /// [`classify_errors`](InflightLayerBuilder::classify_errors) have no effect: the caller ends
+    /// the request.
     ///
     /// # Examples
     ///

@@ -159,8 +159,8 @@ fn the_counts_of_the_one_replica_go_along_on_its_volume() {
     }
 }
 
-/// Starts a program by the name and the variables of a Deployment, but without xDS and the store,
-/// and on any ports. Root starts it under another account, which may write nothing.
+/// Starts a program by the name and the variables of a Deployment, but without its control plane
+/// and the store, and on any ports. Root starts it under another account, which may write nothing.
 fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
     let folder = Folder::new();
     for name in ["bin", "ratelimit", "ratelimit/config"] {
@@ -175,19 +175,16 @@ fn started_by_its_deployment(manifest: &Manifest) -> (Service, Folder) {
     fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o755)).expect("its owner");
     let others = ["REDIS_", "TOLLGATE_"];
     let is_kept = |name: &str| !others.iter().any(|begin| name.starts_with(begin));
-    let file = |name: &str, text: &str| match name {
-        "CONFIG_GRPC_XDS_CLIENT_TLS_KEY" => key.clone(),
-        _ if name.starts_with("CONFIG_GRPC_XDS") && text.ends_with(".crt") => chain.clone(),
-        _ => text.to_owned(),
-    };
     let variables = manifest.variables("Deployment").into_iter().filter(|(name, _)| is_kept(name));
-    let variables = variables.map(|(name, text)| (name, file(name, text)));
+    let here = |(name, value)| match value {
+        "/certs/tls.crt" | "/certs/ca.crt" => (name, &*chain),
+        "/certs/tls.key" => (name, &*key),
+        _ => (name, value),
+    };
     let mut command = Command::new(program);
-    command.current_dir("/").env_clear().envs(variables).envs([
+    command.current_dir("/").env_clear().envs(variables.map(here)).envs([
         ("RUNTIME_ROOT", &*folder.text("")),
         ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-        ("GRPC_SERVER_TLS_CERT", &chain),
-        ("GRPC_SERVER_TLS_KEY", &key),
         ("PROMETHEUS_ADDR", "127.0.0.1:0"),
     ]);
     command.envs(["GRPC_PORT", "PORT", "DEBUG_PORT"].map(|name| (name, "0")));

@@ -26,9 +26,10 @@ const EXCEEDED: HeaderName = HeaderName::from_static("x-ratelimit-exceeded");
 
 /// A request that the layer passes on, from a [`Verdict`].
 ///
-/// [`respond`](Passed::respond) does the layer's work on the response. A request that is dropped
-/// before it has spent its tokens, also where [`refund_on`](crate::LayerBuilder::refund_on) or
-/// [`settle_on`](crate::LayerBuilder::settle_on) would give some back.
+/// [`respond`](Passed::respond) does the layer's work on the response. A `Passed` that is dropped
+/// without `respond` has spent its tokens, even where
+/// [`refund_on`](crate::LayerBuilder::refund_on) or [`settle_on`](crate::LayerBuilder::settle_on)
+/// would give some back.
 #[must_use = "a response without `respond` reports no limit, and settles no cost"]
 pub struct Passed {
     pub(crate) decision: Option<Decision>,

@@ -55,7 +55,7 @@ settings! { pub(in crate::serve) static XDS_SETTINGS: ServeSettings;
     "xds.backoff_max", "xds-backoff-max DURATION" = "XDS_CLIENT_BACKOFF_MAX_INTERVAL", "and at most" =>
         One(|to, v, _| interval(v).map(|it| to.xds.back_off.most = it)), Usual("60s");
     "xds.backoff_factor", "xds-backoff-factor NUMBER" = "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
-        "by which each of these times is longer than the one before, if above 1" =>
+        "the factor from each of these times to the next; at 1 or less none grows, and the maximum is not reached" =>
         One(|to, v, _| {
             let factor = v.parse().ok().filter(|factor| *factor > 0.0 && *factor <= 100.0);
             let bound = "expected a number above 0 and at most 100".to_owned();
