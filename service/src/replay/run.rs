@@ -15,6 +15,7 @@ use super::lines::{self, FieldNames};
 use super::logs::{LogSource, merge};
 use super::tally::{Hit, LimitTally};
 use super::timeline::Timeline;
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{RuleLimit, Rules};
 use crate::serve::checks::{Check, CheckedRequest};
 use crate::serve::counts::{CountOptions, LimitCounts};
@@ -84,7 +85,9 @@ impl Side {
             }
             is_limited = true;
             let name = || {
-                let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+                let entries = descriptor.entries.iter().enumerate().map(|(level, entry)| {
+                    format!("{}={}", entry.key, SharedEntry::value(limit.shared.get(level), &entry.value))
+                });
                 entries.collect::<Vec<_>>().join(",")
             };
             let key = self.counts.key(&request.domain, &descriptor.entries, &limit.shared);

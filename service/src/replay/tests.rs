@@ -171,6 +171,16 @@ fn a_time_beyond_the_clock_is_no_line() {
 }
 
 #[test]
+fn the_clients_of_a_network_are_one_key() {
+    let by_network = RULES.replace("key: ip\n", "key: ip\n    ipv4_prefix: 24\n");
+    let text: String = (0..10).map(|client| line(1_795_745_400, client, "/")).collect();
+    let (_, report) = replay(&[&by_network, RULES], &text);
+    assert_eq!([&report["sides"][0]["refused"], &report["sides"][1]["refused"]], [7, 0]);
+    let limit = &report["sides"][0]["limits"][0];
+    assert_eq!(limit["most_refused"][0]["key"], "ip=192.0.2.0/24");
+}
+
+#[test]
 fn two_configurations_are_set_side_by_side() {
     let text: String = (0..10).map(|_| line(1_795_745_400, 1, "/")).collect();
     let (replay, report) = replay(&[RULES, &RULES.replace("unit: 3", "unit: 8")], &text);

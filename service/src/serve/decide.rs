@@ -17,6 +17,7 @@ use super::messages::{
 };
 use super::statistics::Numbers;
 use super::status::{self, HeaderNames};
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{Amount, Domain, RuleLimit, Unit};
 
 /// The most characters of a value in the log.
@@ -339,8 +340,8 @@ impl<'a> Decision<'a> {
     /// same table. Else it has a count of its own, which no reload of the rule takes along.
     fn find_override(&self, descriptor: &'a RateLimitDescriptor, amount: &Amount, hits: u64) -> Found<'a> {
         let mut counter = self.counts.counter_of(amount);
-        let key = self.counts.key(&self.request.domain, &descriptor.entries, &[]);
-        let rule = self.rule(descriptor).filter(|rule| rule.shared.is_empty());
+        let rule = self.rule(descriptor).filter(|rule| !rule.shares_threshold());
+        let key = self.counts.key(&self.request.domain, &descriptor.entries, shared_of(rule));
         let is_shared = rule.is_some_and(|rule| counter.share(self.loaded.counter(rule)));
         let key = if is_shared { key } else { key.map(|byte| !byte) };
         let is_negative = descriptor.is_negative_hits;
@@ -352,6 +353,13 @@ impl<'a> Decision<'a> {
             is_negative,
             is_own_override: !is_shared,
         }
+    }
+
+    /// Returns the parts that stand for the entries of a descriptor with an override.
+    #[cold]
+    pub(super) fn shared_by_override(&self, descriptor: &RateLimitDescriptor) -> &'a [Option<SharedEntry>] {
+        let rule = self.rule(descriptor).filter(|rule| !rule.shares_threshold());
+        shared_of(rule)
     }
 
     #[inline(always)]
@@ -446,4 +454,9 @@ impl Overall {
 fn override_of(descriptor: &RateLimitDescriptor) -> Option<Amount> {
     let limit = descriptor.limit.as_ref()?;
     Some(Amount::Window { unit: Unit::from_wire(limit.unit)?, requests: limit.requests_per_unit })
+}
+
+/// Returns the parts that stand for entries under a rule.
+fn shared_of(rule: Option<&RuleLimit>) -> &[Option<SharedEntry>] {
+    rule.map_or(&[], |rule| &rule.shared)
 }

@@ -64,7 +64,10 @@ impl<'a> Decision<'a> {
                     key: found.key,
                     domain: &self.request.domain,
                     entries: &descriptor.entries,
-                    shared: found.rule.map_or(&[], |rule| &rule.shared),
+                    shared: match found.rule {
+                        Some(rule) => &rule.shared,
+                        None => self.shared_by_override(descriptor),
+                    },
                     place: found.rule.map_or(0, |rule| rule.place),
                     is_own_override: found.is_own_override,
                     // 0 hits look.

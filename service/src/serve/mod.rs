@@ -4,6 +4,7 @@ mod admin;
 mod built_in;
 mod clear;
 mod decided;
+mod entry_keys;
 mod environment;
 mod front;
 mod grpc;

@@ -10,6 +10,7 @@ mod lists;
 mod messages;
 mod model;
 mod moved;
+mod networks;
 mod redis_variables;
 mod reload;
 mod reserve;
