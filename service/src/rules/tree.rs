@@ -241,6 +241,11 @@ impl RuleLimit {
         self.shared.iter().any(|shared| matches!(shared, Some(SharedEntry::Pattern(_))))
     }
 
+    /// Returns the parts that stand for entries in the key of an override, which shares no threshold.
+    pub(crate) fn shared_by_override(&self) -> &[Option<SharedEntry>] {
+        if self.shares_threshold() { &[] } else { &self.shared }
+    }
+
     /// Returns the networks of the levels that count addresses by them.
     pub(crate) fn networks(&self) -> impl Iterator<Item = Prefixes> {
         self.shared.iter().filter_map(|shared| match shared {

@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 use tollgate::{AnyRule, Clock};
 
-use super::entry_keys::add_entry;
+use super::entry_keys::{add_domain, add_entry, shared_key};
 use super::homes::{Home, LimitState};
 use super::key_room::KeyRoom;
 use super::limit_paths::{LimitPaths, Path};
@@ -299,9 +299,10 @@ impl LimitCounts {
     /// Returns the key of a count. `shared` has the parts that stand for entries.
     pub fn key(&self, domain: &str, entries: &[DescriptorEntry], shared: &[Option<SharedEntry>]) -> CountKey {
         if !shared.is_empty() {
-            return self.shared_key(domain, entries, shared);
+            return shared_key(self.hasher, domain, entries, shared);
         }
-        let mut hasher = self.begin_key(domain);
+        let mut hasher = self.hasher;
+        add_domain(&mut hasher, domain);
         for entry in entries {
             add_entry(&mut hasher, 0, &entry.key, &entry.value);
         }

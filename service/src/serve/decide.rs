@@ -13,15 +13,11 @@ use super::counts::{Counted, LimitCounts, UnixTime, Verb};
 use super::limiters::CountKey;
 use super::loaded::{Counter, LoadedRules};
 use super::messages::{
-    Code, DescriptorEntry, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Value,
+    Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Value,
 };
 use super::statistics::Numbers;
 use super::status::{self, HeaderNames};
-use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{Amount, Domain, RuleLimit, Unit};
-
-/// The most characters of a value in the log.
-const MOST_LOGGED: usize = 200;
 
 /// The part of the settings that decides about answers. It is read again at each reload.
 #[derive(Clone, Debug)]
@@ -255,27 +251,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Writes the descriptors and their statuses into the log.
-    #[cold]
-    fn log(&self, statuses: &[DescriptorStatus]) {
-        for (descriptor, status) in self.request.descriptors.iter().zip(statuses) {
-            let entry = |entry: &DescriptorEntry| {
-                let value: String = entry.value.chars().take(MOST_LOGGED).collect();
-                format!("({}={})", entry.key.escape_debug(), value.escape_debug())
-            };
-            let entries = descriptor.entries.iter().map(entry).collect::<Vec<_>>().join(",");
-            let left = status.limit_remaining;
-            let limit = status.current_limit.as_ref().map_or("no limit".to_owned(), |limit| {
-                let unit = Unit::from_wire(limit.unit).map_or("", Unit::text);
-                format!("{left} left of {} each {unit}", limit.requests_per_unit)
-            });
-            let (code, domain) = (status.code(), self.request.domain.escape_debug());
-            tracing::debug!("{domain}: descriptor {entries}: {code:?}, {limit}");
-        }
-    }
-
     /// Returns the rule of a descriptor, also if another one replaces it.
-    fn rule(&self, descriptor: &RateLimitDescriptor) -> Option<&'a RuleLimit> {
+    pub(super) fn rule(&self, descriptor: &RateLimitDescriptor) -> Option<&'a RuleLimit> {
         let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
         self.domain?.find(entries).map(|limit| &**limit)
     }
@@ -340,8 +317,10 @@ impl<'a> Decision<'a> {
     /// same table. Else it has a count of its own, which no reload of the rule takes along.
     fn find_override(&self, descriptor: &'a RateLimitDescriptor, amount: &Amount, hits: u64) -> Found<'a> {
         let mut counter = self.counts.counter_of(amount);
-        let rule = self.rule(descriptor).filter(|rule| !rule.shares_threshold());
-        let key = self.counts.key(&self.request.domain, &descriptor.entries, shared_of(rule));
+        let rule = self.rule(descriptor);
+        let shared = rule.map_or(&[][..], RuleLimit::shared_by_override);
+        let key = self.counts.key(&self.request.domain, &descriptor.entries, shared);
+        let rule = rule.filter(|rule| !rule.shares_threshold());
         let is_shared = rule.is_some_and(|rule| counter.share(self.loaded.counter(rule)));
         let key = if is_shared { key } else { key.map(|byte| !byte) };
         let is_negative = descriptor.is_negative_hits;
@@ -353,13 +332,6 @@ impl<'a> Decision<'a> {
             is_negative,
             is_own_override: !is_shared,
         }
-    }
-
-    /// Returns the parts that stand for the entries of a descriptor with an override.
-    #[cold]
-    pub(super) fn shared_by_override(&self, descriptor: &RateLimitDescriptor) -> &'a [Option<SharedEntry>] {
-        let rule = self.rule(descriptor).filter(|rule| !rule.shares_threshold());
-        shared_of(rule)
     }
 
     #[inline(always)]
@@ -454,9 +426,4 @@ impl Overall {
 fn override_of(descriptor: &RateLimitDescriptor) -> Option<Amount> {
     let limit = descriptor.limit.as_ref()?;
     Some(Amount::Window { unit: Unit::from_wire(limit.unit)?, requests: limit.requests_per_unit })
-}
-
-/// Returns the parts that stand for entries under a rule.
-fn shared_of(rule: Option<&RuleLimit>) -> &[Option<SharedEntry>] {
-    rule.map_or(&[], |rule| &rule.shared)
 }

@@ -1,44 +1,37 @@
-//! The bytes of entries in the hash that is the key of a count.
+//! The bytes of entries in the hash that is the key of a count, and the digest of a key.
 
 use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::counts::LimitCounts;
 use super::limiters::CountKey;
 use super::messages::DescriptorEntry;
 use crate::rules::shared_entry::SharedEntry;
 
-impl LimitCounts {
-    /// Returns the key of a count, of entries that share it.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn shared_key(
-        &self,
-        domain: &str,
-        entries: &[DescriptorEntry],
-        shared: &[Option<SharedEntry>],
-    ) -> CountKey {
-        let mut hasher = self.begin_key(domain);
-        for (level, entry) in entries.iter().enumerate() {
-            match shared.get(level) {
-                // The highest bit tells a pattern from an entry with an empty key.
-                Some(Some(SharedEntry::Pattern(pattern))) => add_entry(&mut hasher, 1 << 63, "", pattern),
-                shared => {
-                    add_entry(&mut hasher, 0, &entry.key, &SharedEntry::value(shared, &entry.value));
-                }
-            }
+/// Returns the key of a count whose entries share it.
+#[cold]
+#[inline(never)]
+pub(super) fn shared_key(
+    mut hasher: SipHasher13,
+    domain: &str,
+    entries: &[DescriptorEntry],
+    shared: &[Option<SharedEntry>],
+) -> CountKey {
+    add_domain(&mut hasher, domain);
+    for (level, entry) in entries.iter().enumerate() {
+        match shared.get(level) {
+            // The highest bit tells a pattern from an entry with an empty key.
+            Some(Some(SharedEntry::Pattern(pattern))) => add_entry(&mut hasher, 1 << 63, "", pattern),
+            shared => add_entry(&mut hasher, 0, &entry.key, &SharedEntry::value(shared, &entry.value)),
         }
-        hasher.finish128().as_bytes()
     }
+    hasher.finish128().as_bytes()
+}
 
-    #[inline(always)]
-    pub(super) fn begin_key(&self, domain: &str) -> SipHasher13 {
-        let mut hasher = self.hasher;
-        hasher.write_u64(length(domain));
-        hasher.write(domain.as_bytes());
-        hasher
-    }
+#[inline(always)]
+pub(super) fn add_domain(hasher: &mut SipHasher13, domain: &str) {
+    hasher.write_u64(length(domain));
+    hasher.write(domain.as_bytes());
 }
 
 /// Adds an entry to a key. The lengths go first, so that no two lists of entries are the same bytes.

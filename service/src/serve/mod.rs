@@ -16,6 +16,7 @@ mod key_room;
 mod keys;
 mod limit_gauge;
 mod limit_paths;
+mod logged;
 pub(crate) mod options;
 pub(crate) mod pages;
 mod redis_variables;
