@@ -236,12 +236,21 @@ impl RuleLimit {
         std::iter::once(self).chain(self.more.iter().map(|limit| &**limit))
     }
 
+    /// Returns the name in statistics without the part that tells a limit of a list.
+    pub(crate) fn name_of_list(&self) -> &str {
+        let name = self.statistics.text();
+        if self.more.is_empty() {
+            return name;
+        }
+        name.strip_suffix(&*self.amount.name()).and_then(|name| name.strip_suffix('.')).unwrap_or(name)
+    }
+
     /// Returns whether a level shares the threshold of a wildcard.
     pub(crate) fn shares_threshold(&self) -> bool {
         self.shared.iter().any(|shared| matches!(shared, Some(SharedEntry::Pattern(_))))
     }
 
-    /// Returns the parts that stand for entries in the key of an override, which shares no threshold.
+    /// Returns the parts that stand for entries in the key of an override. It shares no threshold.
     pub(crate) fn shared_by_override(&self) -> &[Option<SharedEntry>] {
         if self.shares_threshold() { &[] } else { &self.shared }
     }

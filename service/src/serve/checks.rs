@@ -56,6 +56,8 @@ pub(crate) struct Check {
     refuse: StatusCode,
     descriptors: Vec<Vec<(String, Template)>>,
     is_case_sensitive: bool,
+    /// Answers have the decision as headers, for the log of the proxy.
+    pub(crate) logs: bool,
     notes: Notes,
 }
 

@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 use tollgate::{AnyRule, Clock};
 
-use super::entry_keys::{add_domain, add_entry, shared_key};
+use super::entry_keys::{self, add_domain, add_entry, shared_key};
 use super::homes::{Home, LimitState};
 use super::key_room::KeyRoom;
 use super::limit_paths::{LimitPaths, Path};
@@ -307,6 +307,11 @@ impl LimitCounts {
             add_entry(&mut hasher, 0, &entry.key, &entry.value);
         }
         hasher.finish128().as_bytes()
+    }
+
+    /// Returns a digest of a key, for logs.
+    pub(super) fn digest(&self, key: &CountKey) -> String {
+        entry_keys::digest(self.hasher, key)
     }
 
     pub(super) fn of(&self, unit: Unit) -> &Windows {

@@ -215,11 +215,12 @@ impl<'a> Decision<'a> {
         if tracing::enabled!(Level::DEBUG) {
             self.log(&statuses);
         }
-        let names = self.options.headers.as_ref();
+        let (names, overall) = (self.options.headers.as_ref(), self.overall(&overall));
+        let tells_metadata = self.options.tells_metadata;
         RateLimitResponse {
-            overall_code: self.overall(&overall).into(),
+            overall_code: overall.into(),
             response_headers_to_add: names.map_or(Vec::new(), |names| status::headers(names, &statuses)),
-            dynamic_metadata: self.options.tells_metadata.then(|| status::metadata(self.request, passed)),
+            dynamic_metadata: tells_metadata.then(|| self.metadata(passed, &statuses, overall)),
             statuses,
         }
     }

@@ -28,13 +28,22 @@ pub(super) fn shared_key(
     hasher.finish128().as_bytes()
 }
 
+/// Returns a digest of a key: 16 hex digits. It is no part of the key, whose bits are its place in
+/// a table. It depends on the secret of the hasher.
+pub(super) fn digest(mut hasher: SipHasher13, key: &CountKey) -> String {
+    hasher.write(b"digest");
+    hasher.write(key);
+    format!("{:016x}", hasher.finish128().h1)
+}
+
 #[inline(always)]
 pub(super) fn add_domain(hasher: &mut SipHasher13, domain: &str) {
     hasher.write_u64(length(domain));
     hasher.write(domain.as_bytes());
 }
 
-/// Adds an entry to a key. The lengths go first, so that no two lists of entries are the same bytes.
+/// Adds an entry to a key. The lengths go first, so that no two lists of entries are the same
+/// bytes.
 #[inline(always)]
 pub(super) fn add_entry(hasher: &mut SipHasher13, mark: u64, key: &str, value: &str) {
     hasher.write_u64(mark | length(key) << 32 | length(value));

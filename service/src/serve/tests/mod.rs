@@ -7,6 +7,7 @@ mod clear;
 mod client;
 mod connections;
 mod lists;
+mod logged;
 mod messages;
 mod model;
 mod moved;
