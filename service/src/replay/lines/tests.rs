@@ -238,4 +238,8 @@ fn the_decision_of_a_line_is_that_of_its_field() {
         let line = format!(r#"{{"time":1795745400,"client":"192.0.2.1","path":"/"{more}}}"#);
         assert_eq!(of(&line, fields).was_refused, wanted, "{line}");
     }
+    // Envoy 1.40 wrote it.
+    let envoy = r#"{"client":"192.0.2.1","decision":"over","key":"dee4104ddbfec633","limit":"edge.remote_address","method":"GET","path":"/a?b=c","time":"2026-11-29T20:58:01.934Z"}"#;
+    let read = of(envoy, &default);
+    assert_eq!((&*read.client, &*read.target, read.was_refused), ("192.0.2.1", "/a?b=c", Some(true)));
 }
