@@ -42,7 +42,7 @@ struct ReplayArguments {
     /// Another configuration to set beside the first one
     #[arg(long, value_name = "PATH")]
     against: Vec<PathBuf>,
-    /// The field of a log in JSON for time, client, method, path or header:NAME
+    /// The field of a log in JSON for time, client, method, path, decision or header:NAME
     #[arg(long, value_name = "WHAT=FIELD")]
     field: Vec<String>,
     /// How `unit` and `requests_per_unit` are counted: fixed_window or token_bucket

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use super::logs::LogSource;
 use super::order::SPAN;
-use super::run::{Replay, Side};
+use super::run::{Asked, Replay, Side};
 use crate::rules::tree::{Amount, RuleLimit};
-use crate::serve::messages::RateLimitRequest;
 
 /// The most refused keys that are named for each limit.
 const MOST_REFUSED: usize = 20;
@@ -32,7 +31,7 @@ impl Replay {
         })
     }
 
-    fn sum(&self, of: fn(&LogSource<RateLimitRequest>) -> u64) -> u64 {
+    fn sum(&self, of: fn(&LogSource<Asked>) -> u64) -> u64 {
         self.logs.iter().map(of).sum()
     }
 
@@ -103,6 +102,16 @@ impl Replay {
                 share(&side["refused"], &json!(self.requests)),
                 side["unlimited"]
             );
+            if let Some(logged) = side["logged"].as_object() {
+                let _ = writeln!(
+                    text,
+                    "{} of {} logged decisions agree; {} refused by the log alone, {} by the replay alone",
+                    logged["agree"],
+                    logged["decisions"],
+                    logged["refused_by_log"],
+                    logged["refused_by_replay"]
+                );
+            }
             for limit in side["limits"].as_array().into_iter().flatten() {
                 write_limit(&mut text, limit);
             }
@@ -112,6 +121,21 @@ impl Replay {
 }
 
 impl Side {
+    /// Returns how the decisions of the log agree with those of the replay; nothing without any.
+    fn agreement(&self) -> Value {
+        let [[both_granted, by_replay], [by_log, both_refused]] = self.logged;
+        let agree = both_granted + both_refused;
+        match agree + by_replay + by_log {
+            0 => Value::Null,
+            decisions => json!({
+                "decisions": decisions,
+                "agree": agree,
+                "refused_by_log": by_log,
+                "refused_by_replay": by_replay,
+            }),
+        }
+    }
+
     fn report(&self) -> Value {
         let limits = self.loaded.rules.limits().zip(&self.tallies).map(|(limit, tally)| {
             let (keys, keys_refused) = tally.keys();
@@ -132,7 +156,12 @@ impl Side {
                 "smallest": SHARES.iter().map(|(name, share)| ((*name).to_owned(), json!(tally.smallest(*share)))).collect::<serde_json::Map<_, _>>(),
             })
         });
-        json!({"refused": self.refused, "unlimited": self.unlimited, "limits": limits.collect::<Vec<_>>()})
+        json!({
+            "refused": self.refused,
+            "unlimited": self.unlimited,
+            "logged": self.agreement(),
+            "limits": limits.collect::<Vec<_>>(),
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use super::lines::{self, FieldNames};
 use super::logs::{LogSource, merge};
 use super::tally::{Hit, LimitTally};
 use super::timeline::Timeline;
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{RuleLimit, Rules};
 use crate::serve::checks::{Check, CheckedRequest};
 use crate::serve::counts::{CountOptions, LimitCounts};
@@ -32,6 +33,9 @@ pub(super) struct Side {
     pub(super) reached: Duration,
     pub(super) tallies: Vec<LimitTally>,
     pub(super) refused: u64,
+    /// The requests whose decision the log has: by that, and by the one of the replay; true is a
+    /// refusal.
+    pub(super) logged: [[u64; 2]; 2],
     has_lists: bool,
     /// The requests that no limit has counted.
     pub(super) unlimited: u64,
@@ -51,6 +55,7 @@ impl Side {
             reached: Duration::ZERO,
             tallies,
             refused: 0,
+            logged: [[0; 2]; 2],
             has_lists,
             unlimited: 0,
         })
@@ -84,7 +89,9 @@ impl Side {
             }
             is_limited = true;
             let name = || {
-                let entries = descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+                let entries = descriptor.entries.iter().enumerate().map(|(level, entry)| {
+                    format!("{}={}", entry.key, SharedEntry::value(limit.shared.get(level), &entry.value))
+                });
                 entries.collect::<Vec<_>>().join(",")
             };
             let key = self.counts.key(&request.domain, &descriptor.entries, &limit.shared);
@@ -104,12 +111,18 @@ impl Side {
     }
 }
 
+/// A request of a log, and whether it was refused, if the log has that.
+pub(super) struct Asked {
+    request: RateLimitRequest,
+    was_refused: Option<bool>,
+}
+
 /// The logs on their way through one configuration, or two.
 pub(super) struct Replay {
     check: Check,
     fields: FieldNames,
     pub(super) sides: Vec<Side>,
-    pub(super) logs: Vec<LogSource<RateLimitRequest>>,
+    pub(super) logs: Vec<LogSource<Asked>>,
     pub(super) timeline: Timeline,
     pub(super) requests: u64,
     /// The requests that only the first configuration refuses, and only the second one.
@@ -136,16 +149,19 @@ impl Replay {
     /// Takes all lines of the logs. `seen` is told of the bytes of each line.
     pub(super) fn read(
         &mut self,
-        mut logs: Vec<LogSource<RateLimitRequest>>,
+        mut logs: Vec<LogSource<Asked>>,
         seen: &mut dyn FnMut(usize),
     ) -> Result<(), String> {
         let Replay { check, fields, sides, timeline, requests, only, headers, .. } = self;
         let request = |line: &str| request(check, fields, headers, line);
-        let outcome = merge(&mut logs, &request, seen, &mut |at, request| {
+        let outcome = merge(&mut logs, &request, seen, &mut |at, Asked { request, was_refused }| {
             *requests += 1;
             let mut refused = [false; 2];
             for (side, refused) in sides.iter_mut().zip(&mut refused) {
                 *refused = side.decide(at, &request);
+                if let Some(was_refused) = was_refused {
+                    side.logged[usize::from(was_refused)][usize::from(*refused)] += 1;
+                }
             }
             timeline.add(at, refused[0]);
             if sides.len() == 2 && refused[0] != refused[1] {
@@ -163,7 +179,7 @@ fn request(
     fields: &FieldNames,
     known: &RefCell<BTreeMap<String, bool>>,
     line: &str,
-) -> Option<(Duration, RateLimitRequest)> {
+) -> Option<(Duration, Asked)> {
     let line = lines::read(line, fields)?;
     let headers = &line.headers;
     let header = |wanted: &hyper::http::HeaderName| {
@@ -178,7 +194,7 @@ fn request(
     let host = headers.iter().find(|(name, _)| name == "host").map_or("", |(_, value)| value);
     let (method, target) = (&*line.method, &*line.target);
     let asked = CheckedRequest { client: line.client.clone(), method, target, host, header: &header };
-    Some((line.at, check.message(&asked)))
+    Some((line.at, Asked { request: check.message(&asked), was_refused: line.was_refused }))
 }
 
 /// Tells a share of a log once a second, if there is a terminal.

@@ -170,6 +170,43 @@ fn a_time_beyond_the_clock_is_no_line() {
     assert!(replay.timeline.svg().starts_with("<svg"));
 }
 
+/// Each decision of a live service is logged, but the first line has one that is wrong.
+#[test]
+fn logged_decisions_are_set_beside_those_of_the_replay() {
+    let logged = |decisions: [&str; 7]| {
+        let line = |decision: &&str| line(1_795_745_400, 1, "/").replace('}', &format!("{decision}}}"));
+        replay(
+            &[RULES, &RULES.replace("unit: 3", "unit: 8")],
+            &decisions.iter().map(line).collect::<String>(),
+        )
+    };
+    let (ok, over) = (r#","decision":"ok""#, r#","decision":"over""#);
+    let (replay, report) = logged([over, ok, ok, over, over, ok, ""]);
+    let told = |agree: u64, by_log: u64, by_replay: u64| {
+        serde_json::json!(
+            {"decisions": 6, "agree": agree, "refused_by_log": by_log, "refused_by_replay": by_replay}
+        )
+    };
+    assert_eq!(
+        [&report["sides"][0]["logged"], &report["sides"][1]["logged"]],
+        [&told(4, 1, 1), &told(3, 3, 0)]
+    );
+    let line = "4 of 6 logged decisions agree; 1 refused by the log alone, 1 by the replay alone\n";
+    assert!(replay.text(&report).contains(line), "{}", replay.text(&report));
+    let (replay, report) = logged([""; 7]);
+    assert!(report["sides"][0]["logged"].is_null() && !replay.text(&report).contains("logged"));
+}
+
+#[test]
+fn the_clients_of_a_network_are_one_key() {
+    let by_network = RULES.replace("key: ip\n", "key: ip\n    ipv4_prefix: 24\n");
+    let text: String = (0..10).map(|client| line(1_795_745_400, client, "/")).collect();
+    let (_, report) = replay(&[&by_network, RULES], &text);
+    assert_eq!([&report["sides"][0]["refused"], &report["sides"][1]["refused"]], [7, 0]);
+    let limit = &report["sides"][0]["limits"][0];
+    assert_eq!(limit["most_refused"][0]["key"], "ip=192.0.2.0/24");
+}
+
 #[test]
 fn two_configurations_are_set_side_by_side() {
     let text: String = (0..10).map(|_| line(1_795_745_400, 1, "/")).collect();

@@ -79,9 +79,9 @@ pub(super) fn amounts(
 /// Returns the amount of a limit.
 fn amount(fields: &Fields<'_, '_>, texts: &mut Texts, report: &mut Report) -> Option<Amount> {
     let unlimited = fields.flag("unlimited", report);
-    let requests = fields.number("requests_per_unit", 0, report);
+    let requests = fields.number("requests_per_unit", 0..=u32::MAX, report);
     let unit = fields.text("unit", report);
-    let times = fields.number("unit_multiplier", 1, report);
+    let times = fields.number("unit_multiplier", 1..=u32::MAX, report);
     if let Some(node) = fields.get("limit") {
         let others = [
             ("unlimited", unlimited),

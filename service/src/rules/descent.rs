@@ -1,5 +1,6 @@
 //! The levels from the domain to a descriptor, and the names that they make.
 
+use super::shared_entry::{Prefixes, SharedEntry};
 use super::tree::{ReplacedPart, StatisticsName};
 
 /// The levels from the domain to the descriptor that is read.
@@ -17,19 +18,29 @@ pub(super) struct LevelStep {
     key: usize,
     /// It has a value, and no star in the value or the key.
     exact: bool,
-    shares: bool,
     by_value: bool,
+    counted: CountedBy,
+}
+
+/// The part of a level in the keys of counts.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum CountedBy {
+    #[default]
+    Entry,
+    /// All entries of a wildcard share its threshold.
+    Wildcard,
+    Network(Prefixes),
 }
 
 impl LevelStep {
     /// Returns whether the level adds one entry to the keys of counts.
     pub(super) fn is_fixed(&self) -> bool {
-        self.exact || self.shares
+        self.exact || self.counted == CountedBy::Wildcard
     }
 }
 
 impl Descent {
-    pub(super) fn push(&mut self, key: &str, value: &str, shares: bool, by_value: bool) {
+    pub(super) fn push(&mut self, key: &str, value: &str, by_value: bool, counted: CountedBy) {
         self.text.push('.');
         let start = self.text.len();
         self.text.push_str(key);
@@ -38,7 +49,7 @@ impl Descent {
             self.text.push_str(value);
         }
         let exact = !value.is_empty() && !self.text[start..].contains('*');
-        self.steps.push(LevelStep { start, key: key.len(), exact, shares, by_value });
+        self.steps.push(LevelStep { start, key: key.len(), exact, by_value, counted });
     }
 
     /// Returns each step with the end of its part.
@@ -47,16 +58,21 @@ impl Descent {
         self.steps.iter().zip(ends)
     }
 
-    pub(super) fn shared(&self) -> Box<[Option<Box<str>>]> {
-        if !self.steps.iter().any(|step| step.shares) {
+    pub(super) fn shared(&self) -> Box<[Option<SharedEntry>]> {
+        if self.steps.iter().all(|step| step.counted == CountedBy::Entry) {
             return Box::default();
         }
         let pattern = |step: &LevelStep, end| {
             let (key, value) = self.text[step.start..end].split_at(step.key);
             // A byte that divides `(a, b_c*)` from `(a_b, c*)`, which have counts of their own.
-            format!("{key}{}", value.replacen('_', "\0", 1)).into()
+            SharedEntry::Pattern(format!("{key}{}", value.replacen('_', "\0", 1)).into())
         };
-        self.ends().map(|(step, end)| step.shares.then(|| pattern(step, end))).collect()
+        let shared = |(step, end): (&LevelStep, usize)| match step.counted {
+            CountedBy::Entry => None,
+            CountedBy::Wildcard => Some(pattern(step, end)),
+            CountedBy::Network(prefixes) => Some(SharedEntry::Network(prefixes)),
+        };
+        self.ends().map(shared).collect()
     }
 
     /// Returns the name of a limit; `of_list` is that of one of a list.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::doubts;
 use super::error::meant;
 use super::pattern::Subject;
+use super::shared_entry::SharedEntry;
 use super::tree::{Amount, Level, Rule, RuleLimit, Rules, Values};
 
 /// The entries of a descriptor: keys and values.
@@ -148,8 +149,8 @@ fn lines_of(limit: &RuleLimit, entries: &Entries<'_>) -> Vec<String> {
     let shadow = if limit.shadow { ", in shadow mode" } else { "" };
     let quota = if limit.quota { ", as a quota" } else { "" };
     let entry = |(level, (key, value)): (usize, &(&str, &str))| match limit.shared.get(level) {
-        Some(Some(pattern)) => format!("({})", pattern.replace('\0', "=")),
-        _ => format!("({key}={value})"),
+        Some(Some(SharedEntry::Pattern(pattern))) => format!("({})", pattern.replace('\0', "=")),
+        shared => format!("({key}={})", SharedEntry::value(shared, value)),
     };
     let counted = match limit.amount {
         Amount::Unlimited => "not counted".to_owned(),

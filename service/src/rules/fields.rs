@@ -4,14 +4,15 @@
 //! nothing is accepted, and a warning.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::error::{FileSpot, Finding, Spot, meant};
 use super::yaml::{Content, Node};
 
-/// The names of all fields: those of the reference, `limit`, `limits`, `charge` and
-/// `unit_multiplier`.
-const NAMES: [&str; 20] = [
+/// The names of all fields: those of the reference, `limit`, `limits`, `charge`,
+/// `unit_multiplier`, `ipv4_prefix` and `ipv6_prefix`.
+const NAMES: [&str; 22] = [
     "domain",
     "key",
     "value",
@@ -32,6 +33,8 @@ const NAMES: [&str; 20] = [
     "limits",
     "charge",
     "unit_multiplier",
+    "ipv4_prefix",
+    "ipv6_prefix",
 ];
 
 /// The findings of a load, and the file that is read.
@@ -162,13 +165,14 @@ impl<'n, 't> Fields<'n, 't> {
         false
     }
 
-    /// Returns a number of 32 bits that is not below `least`, which one with an error is.
-    pub(super) fn number(&self, name: &str, least: u32, report: &mut Report) -> Option<u32> {
+    /// Returns a number of a range. One with an error is the least of it.
+    pub(super) fn number(&self, name: &str, range: RangeInclusive<u32>, report: &mut Report) -> Option<u32> {
         let node = self.get(name)?;
-        let bound = format!("'{name}' is a number from {least} to {}", u32::MAX);
+        let (least, most) = range.clone().into_inner();
+        let bound = format!("'{name}' is a number from {least} to {most}");
         let what = match node.kind() {
             Content::Scalar { text, plain: true } => match whole(text).map(u32::try_from) {
-                Some(Ok(number)) if number >= least => return Some(number),
+                Some(Ok(number)) if range.contains(&number) => return Some(number),
                 None if is_fraction(text) => format!("error checking config: {bound}, and not {text}"),
                 _ => format!("error loading config file: {bound}, and not {text}"),
             },

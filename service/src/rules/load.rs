@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::amount::{self, RATE_LIMIT, Texts};
-use super::descent::{Descent, LevelStep};
+use super::descent::{CountedBy, Descent, LevelStep};
 use super::error::{FileSpot, Finding, Spot};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
+use super::shared_entry::Prefixes;
 use super::tree::{Amount, Domain, Level, MAX_LEVELS, Rule, RuleLimit, Rules};
 use super::warnings;
 use super::yaml::{self, Node};
@@ -25,6 +26,8 @@ const DESCRIPTOR: Section = Section {
         "detailed_metric",
         "value_to_metric",
         "share_threshold",
+        "ipv4_prefix",
+        "ipv6_prefix",
         "metadata",
     ],
 };
@@ -194,7 +197,13 @@ impl Loader {
         let shares = fields.flag("share_threshold", report);
         let by_value = fields.flag("value_to_metric", report);
         let mark = descent.text.len();
-        descent.push(key, value, shares, by_value);
+        let networks = prefixes(&fields, !value.is_empty() && !value.contains('*'), shares, report);
+        let counted = match networks {
+            _ if shares => CountedBy::Wildcard,
+            Some(prefixes) => CountedBy::Network(prefixes),
+            None => CountedBy::Entry,
+        };
+        descent.push(key, value, by_value, counted);
         if shares && !key.contains('*') && !value.contains('*') {
             let what = "share_threshold can only be used with wildcard values, those with a '*'".to_owned();
             report.error(fields.spot("share_threshold"), what);
@@ -272,6 +281,32 @@ impl Loader {
             self.report.warn(descriptor.spot(name), format!("'{name}' has no effect without 'rate_limit'"));
         }
     }
+}
+
+/// Reads the lengths of the networks by which a level counts addresses. A level of one value, or
+/// with one count of all values, has none.
+fn prefixes(
+    fields: &Fields<'_, '_>,
+    has_one_value: bool,
+    shares: bool,
+    report: &mut Report,
+) -> Option<Prefixes> {
+    let mut number = |name, most: u8| {
+        let number = fields.number(name, 0..=most.into(), report)?;
+        let note = format!("'{name}' is of tollgate: envoyproxy/ratelimit refuses the file");
+        report.note(fields.spot(name), note);
+        let why = match (has_one_value, shares) {
+            (true, _) => "beside a 'value' without a star",
+            (_, true) => "beside 'share_threshold'",
+            _ => return u8::try_from(number).ok(),
+        };
+        report.warn(fields.spot(name), format!("'{name}' has no effect {why}"));
+        None
+    };
+    let Prefixes { v4, v6 } = Prefixes::WHOLE;
+    let (of_v4, of_v6) = (number("ipv4_prefix", v4), number("ipv6_prefix", v6));
+    let any = of_v4.or(of_v6).is_some();
+    any.then(|| Prefixes { v4: of_v4.unwrap_or(v4), v6: of_v6.unwrap_or(v6) })
 }
 
 /// Returns the error of a rule that has the key and the value of another one.

@@ -14,6 +14,7 @@ mod fields;
 pub mod load;
 mod metadata;
 mod pattern;
+pub(crate) mod shared_entry;
 pub mod tree;
 mod warnings;
 pub(crate) mod yaml;

@@ -12,6 +12,7 @@ use tollgate::{AnyRule, Quota};
 
 use super::error::FileSpot;
 use super::pattern::{Subject, Wildcard, Wildcards};
+use super::shared_entry::{Prefixes, SharedEntry};
 
 /// The most levels of descriptors.
 pub(super) const MAX_LEVELS: usize = 64;
@@ -218,9 +219,9 @@ pub struct RuleLimit {
     pub quota: bool,
     /// It has one count: each level has one value, or shares the threshold of a wildcard.
     pub fixed: bool,
-    /// For each level the pattern that stands for the entry in the key of a count, or `None`. A 0
-    /// byte divides its key and value. The list is empty if no level shares its threshold.
-    pub shared: Box<[Option<Box<str>>]>,
+    /// For each level the part that stands for the entry in the key of a count, or `None`. The list
+    /// is empty if no level has one.
+    pub shared: Box<[Option<SharedEntry>]>,
     pub statistics: StatisticsName,
     /// A map.
     pub metadata: Option<Box<serde_json::Value>>,
@@ -233,6 +234,33 @@ impl RuleLimit {
     /// Returns this limit, and the further ones of its list.
     pub fn each(&self) -> impl Iterator<Item = &RuleLimit> {
         std::iter::once(self).chain(self.more.iter().map(|limit| &**limit))
+    }
+
+    /// Returns the name in statistics without the part that tells a limit of a list.
+    pub(crate) fn name_of_list(&self) -> &str {
+        let name = self.statistics.text();
+        if self.more.is_empty() {
+            return name;
+        }
+        name.strip_suffix(&*self.amount.name()).and_then(|name| name.strip_suffix('.')).unwrap_or(name)
+    }
+
+    /// Returns whether a level shares the threshold of a wildcard.
+    pub(crate) fn shares_threshold(&self) -> bool {
+        self.shared.iter().any(|shared| matches!(shared, Some(SharedEntry::Pattern(_))))
+    }
+
+    /// Returns the parts that stand for entries in the key of an override. It shares no threshold.
+    pub(crate) fn shared_by_override(&self) -> &[Option<SharedEntry>] {
+        if self.shares_threshold() { &[] } else { &self.shared }
+    }
+
+    /// Returns the networks of the levels that count addresses by them.
+    pub(crate) fn networks(&self) -> impl Iterator<Item = Prefixes> {
+        self.shared.iter().filter_map(|shared| match shared {
+            Some(SharedEntry::Network(prefixes)) => Some(*prefixes),
+            _ => None,
+        })
     }
 }
 

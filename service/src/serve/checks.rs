@@ -20,6 +20,7 @@ use super::messages::{
     Code, DescriptorEntry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, text_of,
 };
 use super::status;
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{Domain, Unit};
 use notes::{Note, Notes, tells_client};
 use paths::{host_of, paths_of};
@@ -55,6 +56,8 @@ pub(crate) struct Check {
     refuse: StatusCode,
     descriptors: Vec<Vec<(String, Template)>>,
     is_case_sensitive: bool,
+    /// Answers have the decision as headers, for the log of the proxy.
+    pub(crate) logs: bool,
     notes: Notes,
 }
 
@@ -317,10 +320,13 @@ fn values_of(entries: &[(String, Template)], domain: Option<&Domain>) -> Vec<Str
 fn shared_count(domain: &Domain, descriptor: &RateLimitDescriptor) -> Option<(u32, Vec<String>)> {
     let entries = &descriptor.entries;
     let limit = domain.find(entries.iter().map(|entry| (&*entry.key, &*entry.value)))?;
-    if limit.shared.is_empty() {
+    if !limit.shares_threshold() {
         return None;
     }
-    let own = entries.iter().zip(&limit.shared).filter(|(_, shared)| shared.is_none());
+    let own = entries
+        .iter()
+        .zip(&limit.shared)
+        .filter(|(_, shared)| !matches!(shared, Some(SharedEntry::Pattern(_))));
     Some((limit.id, own.map(|(entry, _)| entry.value.clone()).collect()))
 }
 

@@ -14,6 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 use tollgate::{AnyRule, Clock};
 
+use super::entry_keys::{self, add_domain, add_entry, shared_key};
 use super::homes::{Home, LimitState};
 use super::key_room::KeyRoom;
 use super::limit_paths::{LimitPaths, Path};
@@ -21,6 +22,7 @@ use super::limiters::{CountKey, Hits, Taken, TextLimiter, Windows};
 use super::loaded::{Counter, LoadedRules};
 use super::messages::DescriptorEntry;
 use super::statistics::Statistics;
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{Amount, RuleLimit, Rules, Unit};
 use tollgate_common::past::Moves;
 
@@ -294,25 +296,22 @@ impl LimitCounts {
         self.texts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the key of a count. `shared` has the patterns that stand for entries.
-    pub fn key(&self, domain: &str, entries: &[DescriptorEntry], shared: &[Option<Box<str>>]) -> CountKey {
-        // Lengths go first, so that no two lists of entries are the same bytes.
+    /// Returns the key of a count. `shared` has the parts that stand for entries.
+    pub fn key(&self, domain: &str, entries: &[DescriptorEntry], shared: &[Option<SharedEntry>]) -> CountKey {
+        if !shared.is_empty() {
+            return shared_key(self.hasher, domain, entries, shared);
+        }
         let mut hasher = self.hasher;
-        let length = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX);
-        hasher.write_u64(length(domain));
-        hasher.write(domain.as_bytes());
-        let mut shared = shared.iter();
+        add_domain(&mut hasher, domain);
         for entry in entries {
-            // The highest bit tells a pattern from an entry with an empty key.
-            let (mark, key, value) = match shared.next() {
-                Some(Some(pattern)) => (1 << 63, "", &**pattern),
-                _ => (0, &*entry.key, &*entry.value),
-            };
-            hasher.write_u64(mark | length(key) << 32 | length(value));
-            hasher.write(key.as_bytes());
-            hasher.write(value.as_bytes());
+            add_entry(&mut hasher, 0, &entry.key, &entry.value);
         }
         hasher.finish128().as_bytes()
+    }
+
+    /// Returns a digest of a key, for logs.
+    pub(super) fn digest(&self, key: &CountKey) -> String {
+        entry_keys::digest(self.hasher, key)
     }
 
     pub(super) fn of(&self, unit: Unit) -> &Windows {

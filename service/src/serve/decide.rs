@@ -13,14 +13,11 @@ use super::counts::{Counted, LimitCounts, UnixTime, Verb};
 use super::limiters::CountKey;
 use super::loaded::{Counter, LoadedRules};
 use super::messages::{
-    Code, DescriptorEntry, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Value,
+    Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Value,
 };
 use super::statistics::Numbers;
 use super::status::{self, HeaderNames};
 use crate::rules::tree::{Amount, Domain, RuleLimit, Unit};
-
-/// The most characters of a value in the log.
-const MOST_LOGGED: usize = 200;
 
 /// The part of the settings that decides about answers. It is read again at each reload.
 #[derive(Clone, Debug)]
@@ -36,6 +33,8 @@ pub struct DecisionOptions {
     /// Each limit is a quota.
     pub is_quota: bool,
     pub tells_metadata: bool,
+    /// The metadata has the decision as access logs print it.
+    pub tells_decision: bool,
     /// The most seconds by which the wait of a refusal is longer. Each key has a share of its own.
     pub spread: u64,
 }
@@ -49,6 +48,7 @@ impl Default for DecisionOptions {
             is_shadow: false,
             is_quota: false,
             tells_metadata: false,
+            tells_decision: false,
             spread: 0,
         }
     }
@@ -218,11 +218,12 @@ impl<'a> Decision<'a> {
         if tracing::enabled!(Level::DEBUG) {
             self.log(&statuses);
         }
-        let names = self.options.headers.as_ref();
+        let (names, overall) = (self.options.headers.as_ref(), self.overall(&overall));
+        let tells_metadata = self.options.tells_metadata | self.options.tells_decision;
         RateLimitResponse {
-            overall_code: self.overall(&overall).into(),
+            overall_code: overall.into(),
             response_headers_to_add: names.map_or(Vec::new(), |names| status::headers(names, &statuses)),
-            dynamic_metadata: self.options.tells_metadata.then(|| status::metadata(self.request, passed)),
+            dynamic_metadata: tells_metadata.then(|| self.metadata(passed, &statuses, overall)),
             statuses,
         }
     }
@@ -254,27 +255,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Writes the descriptors and their statuses into the log.
-    #[cold]
-    fn log(&self, statuses: &[DescriptorStatus]) {
-        for (descriptor, status) in self.request.descriptors.iter().zip(statuses) {
-            let entry = |entry: &DescriptorEntry| {
-                let value: String = entry.value.chars().take(MOST_LOGGED).collect();
-                format!("({}={})", entry.key.escape_debug(), value.escape_debug())
-            };
-            let entries = descriptor.entries.iter().map(entry).collect::<Vec<_>>().join(",");
-            let left = status.limit_remaining;
-            let limit = status.current_limit.as_ref().map_or("no limit".to_owned(), |limit| {
-                let unit = Unit::from_wire(limit.unit).map_or("", Unit::text);
-                format!("{left} left of {} each {unit}", limit.requests_per_unit)
-            });
-            let (code, domain) = (status.code(), self.request.domain.escape_debug());
-            tracing::debug!("{domain}: descriptor {entries}: {code:?}, {limit}");
-        }
-    }
-
     /// Returns the rule of a descriptor, also if another one replaces it.
-    fn rule(&self, descriptor: &RateLimitDescriptor) -> Option<&'a RuleLimit> {
+    pub(super) fn rule(&self, descriptor: &RateLimitDescriptor) -> Option<&'a RuleLimit> {
         let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
         self.domain?.find(entries).map(|limit| &**limit)
     }
@@ -339,8 +321,10 @@ impl<'a> Decision<'a> {
     /// same table. Else it has a count of its own, which no reload of the rule takes along.
     fn find_override(&self, descriptor: &'a RateLimitDescriptor, amount: &Amount, hits: u64) -> Found<'a> {
         let mut counter = self.counts.counter_of(amount);
-        let key = self.counts.key(&self.request.domain, &descriptor.entries, &[]);
-        let rule = self.rule(descriptor).filter(|rule| rule.shared.is_empty());
+        let rule = self.rule(descriptor);
+        let shared = rule.map_or(&[][..], RuleLimit::shared_by_override);
+        let key = self.counts.key(&self.request.domain, &descriptor.entries, shared);
+        let rule = rule.filter(|rule| !rule.shares_threshold());
         let is_shared = rule.is_some_and(|rule| counter.share(self.loaded.counter(rule)));
         let key = if is_shared { key } else { key.map(|byte| !byte) };
         let is_negative = descriptor.is_negative_hits;

@@ -13,6 +13,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::json;
+use super::logged;
 use super::messages::{Code, RateLimitRequest, RateLimitResponse};
 use super::pages;
 use super::room::Roomed;
@@ -91,11 +92,11 @@ async fn decision(service: &Service, body: Incoming) -> Response<Body> {
 /// client chose a path that may be under each of thousands of rules.
 pub(super) async fn asked_in_parts(
     service: &Service,
-    message: RateLimitRequest,
+    message: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Undecided> {
     let number = message.descriptors.len();
     if number <= DESCRIPTORS {
-        return service.ask(&message).await;
+        return service.ask(message).await;
     }
     if number > READINGS {
         let why = format!("its readings make {number} descriptors, the most is {READINGS}");
@@ -114,7 +115,7 @@ pub(super) async fn asked_in_parts(
 
 /// Answers the check of a profile. The service has no decision before it has rules: that is 500, as
 /// an outage is.
-async fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> Response<Body> {
+pub(super) async fn check<B>(service: &Service, peer: IpAddr, request: &Request<B>) -> Response<Body> {
     let in_force = service.in_force();
     let asked = request.uri().path_and_query().map_or("", |asked| asked.as_str());
     let asked = asked.strip_prefix(CHECK).unwrap_or_default();
@@ -130,8 +131,15 @@ async fn check(service: &Service, peer: IpAddr, request: &Request<Incoming>) -> 
     }
     let domain = in_force.loaded.as_ref().and_then(|loaded| loaded.rules.domain(&check.domain));
     let message = check.request(peer, (request.method().as_str(), target), request.headers(), domain);
-    let answer = match asked_in_parts(service, message).await {
-        Ok(answer) => check.answer(&answer),
+    let answer = match asked_in_parts(service, &message).await {
+        Ok(answer) => {
+            let (status, mut headers) = check.answer(&answer);
+            if let Some(loaded) = in_force.loaded.as_ref().filter(|_| check.logs) {
+                let told = logged::headers(loaded, &service.counts, &message, &answer).into_iter();
+                headers.extend(told.filter_map(|(name, text)| Some((name.parse().ok()?, text))));
+            }
+            (status, headers)
+        }
         Err(why) => {
             tracing::warn!("/check/{name} is answered by an error: {why}");
             (StatusCode::INTERNAL_SERVER_ERROR, Vec::new())

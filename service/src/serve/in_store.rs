@@ -5,6 +5,7 @@ use super::decide::{Answering, Decision, DecisionOptions, Found, Problem};
 use super::loaded::LoadedRules;
 use super::messages::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use super::shared::{SharedCounts, Want};
+use crate::rules::tree::RuleLimit;
 
 /// Decides on a request, and counts its hits in a store. All that it needs of the store is asked at
 /// the same time.
@@ -64,7 +65,10 @@ impl<'a> Decision<'a> {
                     key: found.key,
                     domain: &self.request.domain,
                     entries: &descriptor.entries,
-                    shared: found.rule.map_or(&[], |rule| &rule.shared),
+                    shared: match found.rule {
+                        Some(rule) => &rule.shared,
+                        None => self.rule(descriptor).map_or(&[], RuleLimit::shared_by_override),
+                    },
                     place: found.rule.map_or(0, |rule| rule.place),
                     is_own_override: found.is_own_override,
                     // 0 hits look.

@@ -188,5 +188,6 @@ fn line(limit: &RuleLimit) -> String {
         Amount::Text(text, _) => format!("limit={text}"),
     };
     let (name, shadow, quota) = (limit.statistics.text(), limit.shadow, limit.quota);
-    format!("{name}: {amount}, shadow_mode: {shadow}, quota_mode: {quota}\n")
+    let networks: String = limit.networks().map(|networks| format!(", {networks}")).collect();
+    format!("{name}: {amount}, shadow_mode: {shadow}, quota_mode: {quota}{networks}\n")
 }

@@ -332,6 +332,9 @@ settings! { pub(super) static SETTINGS: ServeSettings;
         One(|to, v, _| spread(v).map(|it| to.decision.spread = it)), Usual("0s");
     "response_dynamic_metadata", "" = "RESPONSE_DYNAMIC_METADATA", "answers have dynamic metadata" =>
         One(|to, v, _| switch(v).map(|it| to.decision.tells_metadata = it)), Usual("false");
+    "log_metadata", "log-metadata",
+        "the dynamic metadata of answers has the decision, its limit and a digest of its key, for access logs" =>
+        One(|to, v, _| switch(v).map(|it| to.decision.tells_decision = it)), Usual("false");
     "healthy_with_at_least_one_config_loaded", "" = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
         "healthy only once a domain is loaded" =>
         One(|to, v, _| switch(v).map(|it| to.needs_domain = it)), Usual("false");

@@ -18,6 +18,7 @@ use super::counts::{Counted, Verb, mebibytes};
 use super::limiters::{CountKey, HashedKey, MOST};
 use super::loaded::Counter;
 use super::messages::DescriptorEntry;
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{RuleLimit, Unit};
 
 mod background;
@@ -61,7 +62,7 @@ pub(super) struct Want<'a> {
     pub(super) key: CountKey,
     pub(super) domain: &'a str,
     pub(super) entries: &'a [DescriptorEntry],
-    pub(super) shared: &'a [Option<Box<str>>],
+    pub(super) shared: &'a [Option<SharedEntry>],
     /// In a list of limits.
     pub(super) place: u32,
     pub(super) is_own_override: bool,

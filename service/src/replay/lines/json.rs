@@ -27,6 +27,14 @@ pub(super) fn read<'a>(line: &str, fields: &'a FieldNames) -> Option<LogLine<'a>
         Some([time, client, method, target]) => by(&object, [time, client, method, target, "", ""]),
         None => KNOWN.into_iter().find_map(|names| by(&object, names)),
     }?;
+    let decision = find(&object, fields.decision.as_deref().unwrap_or("decision")).and_then(text);
+    // Some forms of a log have the text with its quotes.
+    read.was_refused = decision.and_then(|decision| match decision.trim_matches('"') {
+        "ok" => Some(false),
+        "over" => Some(true),
+        // Envoy writes `-` or null for a request that it did not ask about.
+        _ => None,
+    });
     let told = fields.headers.iter();
     read.headers.splice(
         0..0,
@@ -48,7 +56,7 @@ fn by<'a>(object: &Value, [time, from, method, target, host, headers]: [&str; 6]
         // A log of one method need not name it.
         method: of(method).unwrap_or("GET".into()),
         target,
-        headers: Vec::new(),
+        ..LogLine::default()
     };
     read.headers.extend(of(host).map(|host| ("host".into(), host)));
     if let Some(Value::Object(headers)) = find(object, headers) {

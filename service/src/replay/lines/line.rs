@@ -19,6 +19,8 @@ pub(in crate::replay) struct LogLine<'a> {
     pub(in crate::replay) target: Cow<'a, str>,
     /// The headers that the log has, by their lower-case name.
     pub(in crate::replay) headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// Whether the service refused it, if the log has its decision.
+    pub(in crate::replay) was_refused: Option<bool>,
 }
 
 /// The names of the fields of a log in JSON.
@@ -28,12 +30,15 @@ pub(in crate::replay) struct FieldNames {
     pub(super) names: Option<[String; 4]>,
     /// The name of the field of each header, by the lower-case name of the header.
     pub(super) headers: Vec<(String, String)>,
+    /// The name of the decision, if it was told.
+    pub(super) decision: Option<String>,
 }
 
 impl FieldNames {
     const WHAT: [&str; 4] = ["time", "client", "method", "path"];
 
-    /// Sets the field of `time`, `client`, `method`, `path` or `header:NAME`, from `WHAT=FIELD`.
+    /// Sets the field of `time`, `client`, `method`, `path`, `decision` or
+    /// `header:NAME`, from `WHAT=FIELD`.
     pub(in crate::replay) fn set(&mut self, text: &str) -> Result<(), String> {
         let (what, field) = text.split_once('=').ok_or_else(|| format!("--field {text}: no '=' in it"))?;
         let known = Self::WHAT.iter().position(|name| *name == what);
@@ -43,9 +48,10 @@ impl FieldNames {
                 names[index] = field.to_owned();
             }
             (None, Some(header)) => self.headers.push((header.to_ascii_lowercase(), field.to_owned())),
+            (None, None) if what == "decision" => self.decision = Some(field.to_owned()),
             (None, None) => {
                 return Err(format!(
-                    "--field {text}: {what:?} is none of time, client, method, path, header:NAME"
+                    "--field {text}: {what:?} is none of time, client, method, path, decision, header:NAME"
                 ));
             }
         }

@@ -21,6 +21,7 @@ fn a_line_of_each_format_is_the_same_request() {
             ("referer".into(), "https://e.example/".into()),
             ("user-agent".into(), "x \\ y".into()),
         ],
+        was_refused: None,
     };
     for line in [
         r#"203.0.113.7 - ada lovelace [27/Nov/2026:03:10:00 +0100] "POST /a%20b?c=\"d\" HTTP/1.1" 200 12 "https://e.example/" "x \\ y""#,
@@ -216,4 +217,29 @@ fn a_field_that_is_unknown_is_refused() {
     let mut fields = FieldNames::default();
     assert!(fields.set("time").is_err_and(|error| error.contains("no '='")));
     assert!(fields.set("user=u").is_err_and(|error| error.contains("\"user\" is none of")));
+}
+
+/// A word that is none of both is no decision.
+#[test]
+fn the_decision_of_a_line_is_that_of_its_field() {
+    let mut named = FieldNames::default();
+    named.set("decision=response.x-tollgate-decision").expect("it is known");
+    let default = FieldNames::default();
+    for (fields, more, wanted) in [
+        (&default, r#","decision":"over""#, Some(true)),
+        (&default, r#","decision":"ok""#, Some(false)),
+        (&default, r#","decision":"\"over\"""#, Some(true)),
+        (&default, r#","decision":"-""#, None),
+        (&default, r#","decision":null"#, None),
+        (&default, "", None),
+        (&named, r#","decision":"ok","response":{"x-tollgate-decision":["over"]}"#, Some(true)),
+        (&named, r#","decision":"ok""#, None),
+    ] {
+        let line = format!(r#"{{"time":1795745400,"client":"192.0.2.1","path":"/"{more}}}"#);
+        assert_eq!(of(&line, fields).was_refused, wanted, "{line}");
+    }
+    // Envoy 1.40 wrote it.
+    let envoy = r#"{"client":"192.0.2.1","decision":"over","key":"dee4104ddbfec633","limit":"edge.remote_address","method":"GET","path":"/a?b=c","time":"2026-11-29T20:58:01.934Z"}"#;
+    let read = of(envoy, &default);
+    assert_eq!((&*read.client, &*read.target, read.was_refused), ("192.0.2.1", "/a?b=c", Some(true)));
 }

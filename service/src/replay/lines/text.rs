@@ -30,7 +30,14 @@ pub(super) fn combined(line: &str) -> Option<LogLine<'_>> {
     headers.retain(|(_, value)| value != "-");
     let (host, from) = host_and_client(front)?;
     headers.extend(host.map(|host| ("host".into(), host.into())));
-    Some(LogLine { at, client: client(from)?, method: method.into(), target: unescaped(target), headers })
+    Some(LogLine {
+        at,
+        client: client(from)?,
+        method: method.into(),
+        target: unescaped(target),
+        headers,
+        was_refused: None,
+    })
 }
 
 /// The virtual host, if there is one, and the client, of `HOST:PORT CLIENT IDENT USER` or
@@ -60,7 +67,7 @@ pub(super) fn haproxy(line: &str) -> Option<LogLine<'_>> {
     let (method, target) = (words.next()?, words.next()?);
     let client = client(from).filter(|_| times::are_digits(port))?;
     let target = without_escapes(target, "#");
-    Some(LogLine { at, client, method: method.into(), target, headers: Vec::new() })
+    Some(LogLine { at, client, method: method.into(), target, ..LogLine::default() })
 }
 
 /// `[2026-11-27T02:10:00.123Z] "GET /path HTTP/1.1" 200 - 0 12 1 - "FORWARDED-FOR" "AGENT" "ID"
@@ -89,6 +96,7 @@ pub(super) fn envoy(line: &str) -> Option<LogLine<'_>> {
         method: method.into(),
         target: target.into(),
         headers: headers.filter(|(_, value)| value != "-").collect(),
+        was_refused: None,
     })
 }
 
@@ -101,7 +109,7 @@ pub(super) fn own(line: &str) -> Option<LogLine<'_>> {
     let (method, rest) = rest.split_once(" target=\"")?;
     let target = unescaped(quoted(rest)?.0);
     let at = times::of_text(time)?;
-    Some(LogLine { at, client: client(from)?, method: method.into(), target, headers: Vec::new() })
+    Some(LogLine { at, client: client(from)?, method: method.into(), target, ..LogLine::default() })
 }
 
 /// The text before the first time in brackets, the time, and the text behind it, which begins with

@@ -2,7 +2,7 @@
 
 /// The names of fields, as errors list them.
 const NAMES: &str = "domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, \
-     name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, limit, limits, charge, unit_multiplier";
+     name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, limit, limits, charge, unit_multiplier, ipv4_prefix, ipv6_prefix";
 
 use super::{errors, lines, load_files};
 
@@ -173,6 +173,18 @@ fn each_error_has_its_place_and_its_remedy() {
         (
             limit("limit: unlimited"),
             "4:23: invalid limit: unlimited is no rate and no window; there are 'unlimited: true' and 'requests_per_unit: 0'",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: k, ipv6_prefix: 129, ipv4_prefix: 33}]\n".to_owned(),
+            "2:37: error loading config file: 'ipv6_prefix' is a number from 0 to 128, and not 129\n2:55: error loading config file: 'ipv4_prefix' is a number from 0 to 32, and not 33",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: k, ipv6_prefix: -1, ipv4_prefix: /24}]\n".to_owned(),
+            "2:37: error loading config file: 'ipv6_prefix' is a number from 0 to 128, and not -1\n2:54: error loading config file: 'ipv4_prefix' is a number from 0 to 32, and not /24",
+        ),
+        (
+            "domain: d\ndescriptors: [{key: k, ipv6_prefix: 64, ipv6_prefix: 56}]\n".to_owned(),
+            "2:41: error loading config file: the key 'ipv6_prefix' is in this map already",
         ),
         ("a: &a [*a]\n".to_owned(), "1:8: error loading config file: an alias of a node that it stands in"),
         ("a: *b\n".to_owned(), "1:4: error loading config file: while parsing node, found unknown anchor"),

@@ -1,6 +1,7 @@
 //! The rule that a descriptor finds, and the fields of its limit.
 
 use super::load_files;
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::{Amount, Rules};
 
 /// Returns the rules of a domain `d` with these descriptors.
@@ -122,9 +123,15 @@ fn a_shared_entry_has_a_pattern_of_its_key_and_its_value() {
         "- {{key: r, value: 'a*', share_threshold: true, descriptors: [{{key: m, rate_limit: {{unit: day}}}}]}}\n\
          - {{key: a, value: 'b_c*', {limit}}}\n- {{key: a_b, value: 'c*', {limit}}}\n- {{key: 'd*', {limit}}}\n"
     ));
+    let pattern = |shared: &Option<SharedEntry>| match shared {
+        Some(SharedEntry::Pattern(pattern)) => Some(pattern.to_string()),
+        _ => None,
+    };
     let shared: Vec<Vec<_>> =
-        rules.limits().map(|limit| limit.shared.iter().map(Option::as_deref).collect()).collect();
+        rules.limits().map(|limit| limit.shared.iter().map(pattern).collect()).collect();
     let wanted = [vec![Some("r\0a*"), None], vec![Some("a\0b_c*")], vec![Some("a_b\0c*")], vec![Some("d*")]];
+    let wanted =
+        wanted.map(|levels| levels.into_iter().map(|level| level.map(str::to_owned)).collect::<Vec<_>>());
     assert_eq!(shared, wanted);
     assert!(rules.limits().map(|limit| limit.fixed).eq([false, true, true, true]));
 }

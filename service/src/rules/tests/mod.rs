@@ -8,6 +8,7 @@ mod explain;
 mod forms;
 mod hostile;
 mod lookup;
+mod networks;
 mod warnings;
 
 /// Loads files, each a path and its text.

@@ -21,6 +21,15 @@ fn each_warning_has_its_place() {
             "descriptors: [{key: k, rate_limit: {unlimited: true, requests_per_unit: 5}}]",
             "2:73: 'requests_per_unit' has no effect beside 'unlimited'",
         ),
+        (
+            "descriptors: [{key: k, value: 10.0.0.1, ipv4_prefix: 24, rate_limit: {unlimited: true}}]",
+            "2:54: 'ipv4_prefix' has no effect beside a 'value' without a star",
+        ),
+        (
+            "descriptors: [{key: k, value: '10.*', share_threshold: true, ipv6_prefix: 64, rate_limit: {unlimited: true}}]",
+            "2:75: 'ipv6_prefix' has no effect beside 'share_threshold'",
+        ),
+        ("descriptors: [{key: k, value: '10.*', ipv4_prefix: 0, rate_limit: {unlimited: true}}]", ""),
         // It is a note.
         ("descriptors: [{key: k, rate_limit: {limit: 5/s}}]", ""),
         (

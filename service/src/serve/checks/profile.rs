@@ -45,6 +45,7 @@ struct Profile {
     refuse: Option<Refusal>,
     descriptors: Vec<BTreeMap<Spanned<String>, Template>>,
     case_sensitive: Option<bool>,
+    log_headers: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -80,8 +81,17 @@ impl Check {
 
     fn of(name: String, profile: Spanned<Profile>) -> Result<Check, ProfileFault> {
         let at = profile.span();
-        let Profile { domain, from, trust_proxy, client, ipv6_prefix, refuse, descriptors, case_sensitive } =
-            profile.into_inner();
+        let Profile {
+            domain,
+            from,
+            trust_proxy,
+            client,
+            ipv6_prefix,
+            refuse,
+            descriptors,
+            case_sensitive,
+            log_headers,
+        } = profile.into_inner();
         // A question with another number would have no decision.
         if !(1..=DOMAIN).contains(&domain.len()) {
             let (bytes, what) =
@@ -124,6 +134,7 @@ impl Check {
             refuse: refuse.map_or(StatusCode::TOO_MANY_REQUESTS, |Refusal(status)| status),
             descriptors,
             is_case_sensitive: case_sensitive.unwrap_or(false),
+            logs: log_headers.unwrap_or(false),
             notes: Notes::default(),
         })
     }

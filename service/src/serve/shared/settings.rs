@@ -211,6 +211,10 @@ impl StoreSettings {
                 Some("the layout of envoyproxy/ratelimit has one count of a descriptor, and no `limits`".to_owned())
             }
             (Amount::Unlimited, _) => None,
+            (_, Layout::Envoy) if limit.networks().next().is_some() => Some(
+                "the layout of envoyproxy/ratelimit has the values as they are, and no `ipv4_prefix` or `ipv6_prefix`"
+                    .to_owned(),
+            ),
             (Amount::Window { .. }, Layout::Tollgate) => None,
             (Amount::Window { .. }, Layout::Envoy) => (algorithm == Algorithm::TokenBucket)
                 .then(|| "the layout of envoyproxy/ratelimit has no token buckets".to_owned()),

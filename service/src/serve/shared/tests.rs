@@ -4,6 +4,7 @@
 mod clear;
 mod keys;
 mod lists;
+mod networks;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -76,6 +77,9 @@ descriptors:
   rate_limit: {limit: 1000/d fixed utc+2}
 - key: multiple
   rate_limit: {unit: minute, unit_multiplier: 3, requests_per_unit: 100}
+- key: network
+  ipv6_prefix: 64
+  rate_limit: {unit: day, requests_per_unit: 100}
 - key: list
   rate_limit: {limits: [50/h burst 50, 100/d burst 60, {unit: hour, requests_per_unit: 30}]}
 ";

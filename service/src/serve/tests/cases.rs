@@ -282,7 +282,12 @@ impl<'c> Case<'c> {
         }
         check_headers(&response, expect, &id);
         if !expect["metadata"].is_null() {
-            let told: Value = serde_json::from_str(&json::response(&response)).unwrap();
+            let mut told: Value = serde_json::from_str(&json::response(&response)).unwrap();
+            // The reference has no fields for logs.
+            let fields = told["dynamicMetadata"].as_object_mut().unwrap();
+            for name in ["decision", "limit", "key"] {
+                fields.remove(name);
+            }
             assert_eq!(told["dynamicMetadata"], expect["metadata"], "{id}");
         }
     }

@@ -151,7 +151,7 @@ fn a_check_of_too_many_readings_is_refused() {
         source.load().unwrap();
         let mut message = request("shop", &[("other", "a")]);
         message.descriptors = vec![message.descriptors[0].clone(); number];
-        let answer = asked_in_parts(&source.service, message).now_or_never().unwrap().unwrap();
+        let answer = asked_in_parts(&source.service, &message).now_or_never().unwrap().unwrap();
         let asked = if number > 4_096 { 0 } else { number };
         assert_eq!((answer.overall_code(), answer.statuses.len()), (code, asked), "{number} {shadow}");
     }

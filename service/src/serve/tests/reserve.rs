@@ -54,6 +54,9 @@ descriptors:
   rate_limit: {name: named, unit: minute, requests_per_unit: 100}
 - key: replaces
   rate_limit: {unit: minute, requests_per_unit: 50, replaces: [{name: named}]}
+- key: network
+  ipv4_prefix: 24
+  rate_limit: {unit: minute, requests_per_unit: 100}
 - key: shared
   value: 'a*'
   share_threshold: true

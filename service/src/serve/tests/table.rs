@@ -6,6 +6,7 @@ use std::time::Duration;
 use tollgate::{Clock, MockClock, RateLimiter};
 
 use crate::rules::load::{LoadOptions, load};
+use crate::rules::shared_entry::SharedEntry;
 use crate::rules::tree::Unit;
 use crate::serve::counts::{Algorithm, CountOptions, LimitCounts};
 use crate::serve::decide::{DecisionOptions, Problem, decide};
@@ -121,7 +122,8 @@ fn no_entry_reaches_the_count_of_a_pattern() {
     };
     assert_eq!([left("a", "b1", ""), left("a", "b2", "")], [8, 7]);
     let shared = &service.rules.rules.limits().next().unwrap().shared[0];
-    let pattern = shared.as_deref().unwrap().replace('\0', "\\u0000");
+    let Some(SharedEntry::Pattern(pattern)) = shared else { panic!("{shared:?}") };
+    let pattern = pattern.replace('\0', "\\u0000");
     assert_eq!(left("", &pattern, r#", "limit": {"requests_per_unit": 9, "unit": "DAY"}"#), 8);
 }
 
@@ -335,6 +337,9 @@ fn metadata_is_that_of_the_limits_that_passed_and_the_first_wins() {
         "metadata": {
             "x": 1, "y": {"z": [true, null], "deep": {"one": 1, "two": 2}}, "l": [1], "w": 0.5,
         },
+        "decision": "over",
+        "limit": "d.a",
+        "key": told["dynamicMetadata"]["key"],
     });
     assert_eq!(told["dynamicMetadata"], expected);
 }

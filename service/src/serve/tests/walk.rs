@@ -209,6 +209,7 @@ impl Walk {
             is_shadow: one_in(5),
             is_quota: one_in(5),
             tells_metadata: false,
+            tells_decision: false,
             spread: 0,
         };
     }

@@ -1,5 +1,6 @@
 //! The keys of counts in a store.
 
+use crate::rules::shared_entry::SharedEntry;
 use crate::serve::messages::DescriptorEntry;
 use crate::serve::shared::store_key;
 
@@ -21,7 +22,7 @@ fn no_two_lists_of_entries_have_one_key() {
     let all: std::collections::BTreeSet<_> = keys.iter().collect();
     assert_eq!(all.len(), lists.len(), "{keys:?}");
     assert_ne!(store_key::of("!".to_owned(), "d", &lists[0].1, &[]), keys[0]);
-    let pattern = [Some("a\0b_*".into())];
+    let pattern = [Some(SharedEntry::Pattern("a\0b_*".into()))];
     assert_ne!(store_key::of(String::new(), "d", &lists[0].1, &pattern), keys[0]);
     assert_eq!(store_key::of_envoy("d", &lists[0].1, &pattern), b"d_a_b_*_");
 }

@@ -32,6 +32,7 @@ fn the_keys_of_the_reference_have_no_lists() {
     for (layout, told) in [
         (Layout::Tollgate, ""),
         (Layout::Envoy, "one count of a descriptor, and no `limits`"),
+        (Layout::Envoy, "has the values as they are, and no `ipv4_prefix` or `ipv6_prefix`"),
         (Layout::Envoy, "windows of one unit, and no `unit_multiplier`"),
     ] {
         let url = StoreUrl::read("sqlite:counts", Path::new("/"));

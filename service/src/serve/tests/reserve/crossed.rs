@@ -56,6 +56,11 @@ async fn replaced_unlimited_unknown_and_shared_limits() {
             let id = world.reserve(&["free", "nowhere"], amount).await.unwrap();
             assert_eq!(world.commit(&["free", "nowhere"], &id, 7).await, Outcome::Committed);
         }
+        let id = world.reserve(&["network=10.0.0.1"], 60).await.unwrap();
+        assert_eq!(world.left("network=10.0.0.2").await, 40);
+        assert_eq!(world.commit(&["network=10.0.0.1"], &id, 10).await, Outcome::Committed);
+        assert_eq!(world.left("network=10.0.0.0/24").await, 90);
+        assert_eq!(world.left("network=10.0.1.1").await, 100);
         let id = world.reserve(&["shared=a1"], 60).await.unwrap();
         assert_eq!(world.left("shared=a2").await, 40);
         assert_eq!(world.commit(&["shared=a1"], &id, 10).await, Outcome::Committed);
