@@ -1,5 +1,6 @@
 //! A mistake in a configuration, and its spot.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -45,6 +46,20 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.at, self.what)
     }
+}
+
+/// Returns a text up to a bound of its bytes: its beginning with two dots, if it is longer.
+pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
+    match text.len() > most {
+        true => format!("{} ..", beginning(text, most)).into(),
+        false => text.into(),
+    }
+}
+
+/// Returns the beginning of a text, of whole characters.
+pub(crate) fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=text.len().min(most)).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Returns the words that were meant: the nearest known one, or all of them.

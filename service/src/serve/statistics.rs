@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::limiters::Hits;
+use crate::rules::error::beginning;
 
 /// The most names that requests make, of limits and of domains each.
 const MAX_NAMES: usize = 10_000;
@@ -380,10 +381,9 @@ pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
-/// Returns the beginning of a name, of whole characters.
+/// Returns the beginning of a name.
 fn cut(name: &str) -> &str {
-    let end = (0..=name.len().min(MAX_LENGTH)).rev().find(|at| name.is_char_boundary(*at));
-    &name[..end.unwrap_or(0)]
+    beginning(name, MAX_LENGTH)
 }
 
 /// Returns a name without the characters that mean something in a line: `:` and `|` become `_`, and

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
 use prost::Message;
 
 use super::messages::{ConfigMessage, DiscoveryResponse, TYPE};
@@ -18,12 +19,19 @@ impl Update {
         &self.0.version_info
     }
 
-    /// Returns whether both have one version and the same configurations.
+    /// Returns whether both have one version and the same configurations, in any order: some control
+    /// planes have none.
     pub(in crate::serve) fn is_same(&self, other: &Update) -> bool {
-        let (one, other) = (&self.0, &other.0);
-        one.version_info == other.version_info
-            && one.type_url == other.type_url
-            && one.resources == other.resources
+        self.0.version_info == other.0.version_info
+            && self.0.type_url == other.0.type_url
+            && self.0.resources.len() == other.0.resources.len()
+            && self.sorted() == other.sorted()
+    }
+
+    fn sorted(&self) -> Vec<(&Bytes, &str)> {
+        let mut all: Vec<_> = self.0.resources.iter().map(|it| (&it.value, &*it.type_url)).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Returns the rules with their findings. The error is one sentence about a resource that is no

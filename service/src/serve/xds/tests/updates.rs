@@ -115,12 +115,67 @@ async fn the_same_version_is_accepted_without_a_load() {
     assert_eq!(world.counted("config_load_success"), 1);
     drop(stream);
     let mut again = pipes.stream().await;
-    assert_eq!(told(&again.request().await.unwrap()), ("1", "", None), "a nonce is of its stream");
+    assert_eq!(told(&again.request().await.unwrap()), ("", "", None), "both are of their stream");
     assert_eq!(told(&again.update(&same).await), ("1", "b", None));
     assert_eq!(world.counted("config_load_success"), 1);
     // One version with other rules is a fault of the control plane, and its last word holds.
-    assert_eq!(told(&again.update(&update("1", &[yearly("shop", "user", 6)])).await), ("1", "n1", None));
+    let mut two = [yearly("shop", "user", 6), yearly("mall", "user", 6)];
+    assert_eq!(told(&again.update(&update("1", &two)).await), ("1", "n1", None));
     assert_eq!(world.ask("shop", &[("user", "a")], 1).await, (Code::Ok, 5));
+    // Some control planes send the same configurations in another order each time.
+    two.reverse();
+    assert_eq!(told(&again.update(&update("1", &two)).await), ("1", "n1", None));
+    assert_eq!(world.counted("config_load_success"), 2);
+}
+
+/// A control plane that begins anew may number from 1 again, and hold back a version that is known.
+#[tokio::test(start_paused = true)]
+async fn other_rules_under_the_version_of_an_earlier_control_plane_are_taken() {
+    let world = World::new(&[]);
+    let mut pipes = world.follow();
+    for requests in [5, 7] {
+        let mut stream = pipes.stream().await;
+        let first = stream.request().await.unwrap();
+        if first.version_info != "1" {
+            let answer = stream.update(&update("1", &[yearly("shop", "user", requests)])).await;
+            assert_eq!(told(&answer), ("1", "n1", None));
+        }
+        assert_eq!(world.ask("shop", &[("user", "a")], 0).await, (Code::Ok, requests));
+    }
+}
+
+/// A control plane that sends a refused update at once again is answered after a wait, up to the
+/// longest of the settings.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_is_refused_again_and_again_is_answered_ever_more_slowly() {
+    let world = World::new(&[("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "10s")]);
+    let mut pipes = world.follow();
+    let mut stream = pipes.stream().await;
+    stream.request().await.unwrap();
+    let wrong = update("1", &[yearly("shop", "", 5)]);
+    let mut waits = Vec::new();
+    for turn in 0..8 {
+        if turn == 6 {
+            drop(stream);
+            stream = pipes.stream().await;
+            stream.request().await.unwrap();
+        }
+        let began = Instant::now();
+        let answer = stream.update(&wrong).await;
+        waits.push(began.elapsed().as_secs());
+        let why = "shop-config, descriptor 1: descriptor has empty key; it needs key: NAME";
+        assert_eq!(told(&answer), ("", "n1", Some(why)));
+    }
+    assert_eq!(waits, [0, 1, 2, 4, 8, 10, 10, 10]);
+    assert_eq!(world.counted("config_load_error"), 1, "it is read and told once");
+    // Under other settings it may be right.
+    world.source.load().unwrap();
+    let began = Instant::now();
+    stream.update(&wrong).await;
+    stream.update(&update("2", &[yearly("shop", "user", 5)])).await;
+    assert_eq!(began.elapsed().as_secs(), 0);
+    assert_eq!(world.counted("config_load_error"), 2);
+    assert_eq!(world.ask("shop", &[("user", "a")], 0).await, (Code::Ok, 5));
 }
 
 #[tokio::test(start_paused = true)]
