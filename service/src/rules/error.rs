@@ -48,6 +48,20 @@ impl fmt::Display for Finding {
     }
 }
 
+/// The most findings of a kind that are kept, and the most bytes of each: a text may have as many
+/// as it has bytes, and the names in them are as long as it is.
+const MOST_KEPT: usize = 10_000;
+pub(super) const MOST_BYTES: usize = 2 << 10;
+
+/// Adds a finding, and in place of those above the bound a word about them.
+pub(super) fn keep(findings: &mut Vec<Finding>, at: FileSpot, what: &str) {
+    match findings.len() {
+        ..MOST_KEPT => findings.push(Finding { at, what: bounded(what, MOST_BYTES).into_owned() }),
+        MOST_KEPT => findings.push(Finding { at, what: format!("those above {MOST_KEPT} are not told") }),
+        _ => (),
+    }
+}
+
 /// Returns a text up to a bound of its bytes: its beginning with two dots, if it is longer.
 pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
     match text.len() > most {

@@ -26,8 +26,8 @@ use super::plane::ControlPlane;
 use super::settings::{BackOffSettings, XdsSettings};
 use super::stream::{DiscoveryCall, keep_alive, open, ping};
 use super::update::Update;
-use crate::serve::jitter::between;
 use crate::rules::error::bounded;
+use crate::serve::jitter::between;
 use crate::serve::reload::{Refusal, Source};
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

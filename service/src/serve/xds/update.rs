@@ -6,9 +6,21 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use prost::Message;
 
-use super::messages::{ConfigMessage, DiscoveryResponse, TYPE};
+use super::messages::{ConfigDescriptor, ConfigMessage, DiscoveryResponse, TYPE};
 use super::nodes::document;
 use crate::rules::load::{LoadOptions, Loaded, load_documents};
+
+/// The most descriptors of an update, with the names that they replace. Each takes 2 bytes of a
+/// message at least, and many times that once it is read.
+const MAX_DESCRIPTORS: usize = 200_000;
+
+impl ConfigDescriptor {
+    /// Returns the number of descriptors from here on, with the names that they replace.
+    fn count(&self) -> usize {
+        let replaced = self.rate_limit.as_ref().map_or(0, |limit| limit.replaces.len());
+        1 + replaced + self.descriptors.iter().map(ConfigDescriptor::count).sum::<usize>()
+    }
+}
 
 /// The response that has the update. Its values are as they came, so they take the memory of a
 /// message.
@@ -40,6 +52,7 @@ impl Update {
         if self.0.type_url != TYPE {
             return Err(format!("the update is of the type {:?}, expected {TYPE}", self.0.type_url));
         }
+        let mut descriptors = 0;
         let (mut configs, mut names) = (Vec::with_capacity(self.0.resources.len()), HashSet::new());
         for (number, resource) in (1..).zip(&self.0.resources) {
             if resource.type_url != TYPE {
@@ -55,6 +68,10 @@ impl Update {
             }
             if config.name.is_empty() {
                 config.name = format!("resource {number}");
+            }
+            descriptors += config.descriptors.iter().map(ConfigDescriptor::count).sum::<usize>();
+            if descriptors > MAX_DESCRIPTORS {
+                return Err(format!("the update has more than {MAX_DESCRIPTORS} descriptors"));
             }
             configs.push(config);
         }

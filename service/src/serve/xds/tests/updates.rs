@@ -234,6 +234,11 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
         }
         deep
     };
+    let wide = |descriptors| ConfigMessage {
+        name: format!("{descriptors}"),
+        descriptors: vec![ConfigDescriptor::default(); descriptors],
+        ..ConfigMessage::default()
+    };
     for (update, why) in [
         (of_other_type, "the update is of the type \"type.googleapis.com/a.Cluster\", expected type."),
         (with(of("a", b"")), "resource 2 is of the type \"a\", expected type.googleapis.com/ratelimit."),
@@ -249,6 +254,7 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
         (update("1", &[unknown]), "shop-config, descriptor 1: invalid rate limit unit 'UNKNOWN'"),
         (update("1", &[twice]), "shop-config, descriptor 2: duplicate descriptor composite key 'shop.user'"),
         (update("1", &[deep(64)]), "shop-config, descriptor 65: config error, more than 64 levels"),
+        (update("1", &[wide(100_001), yearly("b", "x", 1), wide(99_999)]), "the update has more than 200000"),
         (update("1", &[deep(300)]), "resource 1 cannot be read: failed to decode Protobuf message"),
     ] {
         let answer = stream.update(&update).await;
