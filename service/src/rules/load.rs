@@ -44,8 +44,8 @@ pub struct Loaded {
     pub notes: Vec<Finding>,
 }
 
-/// The most bytes of the names of all limits. Each has the keys and the values of all its levels, so
-/// a short text may make long ones.
+/// The most bytes of the names of all limits. Each has the keys and the values of all its levels,
+/// so a short text may make long ones.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
 /// The most errors, and the most warnings, that a line of the log or an answer has.

@@ -82,7 +82,12 @@ impl Source {
         tls: Option<Arc<Tls>>,
         log: LogHandle,
     ) -> Source {
-        Source { options, environment, service, tls, log, read: Mutex::default() }
+        let mut read = LastRead::default();
+        if service.control_plane.is_some() {
+            // The files are those of settings, which are read.
+            read.listing = listing(&service.in_force().settings);
+        }
+        Source { options, environment, service, tls, log, read: Mutex::new(read) }
     }
 
     /// Reads everything again, and logs the outcome. An error changes nothing.

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use super::limiters::Hits;
 use crate::rules::error::beginning;
+use crate::rules::tree::MAX_NAME;
 
 /// The most names that requests make, of limits and of domains each.
 const MAX_NAMES: usize = 10_000;
 /// The most lists of keys that no rule matches.
 const MAX_UNMATCHED: usize = 1_000;
 /// The most bytes of a name that a request makes: a client chooses the length of its values.
-const MAX_LENGTH: usize = 256;
+const MAX_LENGTH: usize = MAX_NAME;
 /// The most bytes of such names together: each name is told six times.
 const MAX_BYTES: usize = 1 << 20;
 /// The name of all hits, domains and keys beyond these bounds.

@@ -31,8 +31,8 @@ impl Update {
         &self.0.version_info
     }
 
-    /// Returns whether both have one version and the same configurations, in any order: some control
-    /// planes have none.
+    /// Returns whether both have one version and the same configurations, in any order: some
+    /// control planes have none.
     pub(in crate::serve) fn is_same(&self, other: &Update) -> bool {
         self.0.version_info == other.0.version_info
             && self.0.type_url == other.0.type_url

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tollgate_common::log::LogHandle;
 
 use super::super::back_off::BackOff;
 use super::super::messages::{AnyMessage, ConfigDescriptor, ConfigMessage, DiscoveryRequest, TYPE};
@@ -13,7 +14,7 @@ use super::control_plane::{Stream, World, limited, update, yearly};
 use crate::serve::counts::Algorithm;
 use crate::serve::messages::{Code, ValueKind};
 use crate::serve::pages;
-use crate::serve::reload::Looks;
+use crate::serve::reload::{Looks, Source};
 use crate::serve::shared::settings::{Layout, StoreSettings, StoreUrl};
 use crate::serve::shared::tests as shared;
 use crate::serve::state::Condition;
@@ -307,6 +308,11 @@ async fn the_file_of_settings_is_watched_beside_a_control_plane() {
     let mut world = World::new(&[]);
     Arc::get_mut(&mut world.source).unwrap().options.config = Some(config.into());
     world.source.load().unwrap();
+    let Source { options, environment, service, .. } = &*world.source;
+    let (options, service) = (options.clone(), service.clone());
+    let begun = Source::new(options, environment.clone(), service, None, LogHandle::of_tests());
+    let mut looks = Looks::default();
+    assert_eq!([(); 3].map(|()| looks.is_settled(&begun)), [false; 3], "a start has read it");
     world.load(update("1", &[yearly("shop", "user", 0)])).unwrap();
     let mut looks = Looks::default();
     assert_eq!([(); 3].map(|()| looks.is_settled(&world.source)), [false; 3], "an update is no file");
