@@ -4,12 +4,15 @@ use std::io;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::io::Io;
 use super::tls::ServerTrust;
 
+/// The longest time for one address of a host, so that a silent one leaves time for the next.
+const PER_ADDRESS: Duration = Duration::from_secs(5);
 /// The silence after which a connection is probed, the time between two probes, and their number. A
 /// host that is gone without a word is noticed by them, as nothing else is sent on an idle stream.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -25,7 +28,17 @@ const UNREAD: Duration = Duration::from_secs(60);
 pub async fn connect(host: &str, port: u16, tls: Option<&ServerTrust>) -> Result<Box<dyn Io>, String> {
     let tls = tls.map(ServerTrust::read).transpose()?;
     let told = |error: io::Error| format!("cannot connect: {error}");
-    let stream = TcpStream::connect((host, port)).await.map_err(told)?;
+    let mut stream = Err(io::Error::other("the host has no address"));
+    for address in lookup_host((host, port)).await.map_err(told)? {
+        let connected = timeout(PER_ADDRESS, TcpStream::connect(address)).await;
+        stream = connected.unwrap_or_else(|_| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("{address} is silent for {PER_ADDRESS:?}")))
+        });
+        if stream.is_ok() {
+            break;
+        }
+    }
+    let stream = stream.map_err(told)?;
     // Neither is needed for a connection, and some systems have no such option.
     let _ = stream.set_nodelay(true);
     let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(BETWEEN_PROBES).with_retries(PROBES);

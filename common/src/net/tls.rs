@@ -184,11 +184,16 @@ pub struct ServerTrust {
 }
 
 impl ServerTrust {
+    /// Returns the name, or an error that names it.
+    pub fn server_name(&self) -> Result<ServerName<'static>, String> {
+        let name = ServerName::try_from(self.name.clone());
+        name.map_err(|_| format!("{:?} is no name of a certificate", self.name))
+    }
+
     /// Reads all files, and returns the client's side for HTTP/2. The error is one sentence that
     /// names the file and its fault.
     pub(super) fn read(&self) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
-        let name = ServerName::try_from(self.name.clone());
-        let name = name.map_err(|_| format!("{:?} is no name of a certificate", self.name))?;
+        let name = self.server_name()?;
         let roots =
             if self.authority.as_os_str().is_empty() { of_system()? } else { roots(&self.authority)? };
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -367,4 +367,9 @@ fn a_list_has_an_account_of_each_limit() {
     let limits = &report["sides"][0]["limits"];
     assert_eq!((&limits[0]["refused"], &limits[1]["refused"]), (&1.into(), &3.into()));
     assert_eq!((&limits[0]["requests"], &report["sides"][0]["refused"]), (&6.into(), &4.into()));
+    // In shadow mode each is counted, and refuses none.
+    let (_, report) = replay(&[&rules.replace("key: ip", "key: ip\n    shadow_mode: true")], &text);
+    let limits = &report["sides"][0]["limits"];
+    assert_eq!([&limits[0]["refused"], &limits[1]["refused"]], [0, 0]);
+    assert_eq!((&limits[0]["requests"], &report["sides"][0]["refused"]), (&6.into(), &0.into()));
 }

@@ -60,7 +60,16 @@ pub(super) fn amounts(
     for item in items {
         let read = match item.kind() {
             Content::Scalar { text, .. } => texts.rule(text, item.at, report),
-            _ => Fields::of(item, &ITEM, report).and_then(|fields| amount(&fields, texts, report)),
+            _ => Fields::of(item, &ITEM, report).and_then(|fields| {
+                let other = ["unlimited", "limit"].into_iter().find(|name| fields.get(name).is_some());
+                if let Some(other) = other {
+                    let what =
+                        format!("'{other}' cannot stand in a limit of 'limits', which is a text or a window");
+                    report.error(fields.spot(other), what);
+                    return None;
+                }
+                amount(&fields, texts, report)
+            }),
         };
         let Some(read) = read else { continue };
         if let Some((first, _)) = amounts.iter().find(|(other, _)| other.shares(&read)) {

@@ -75,6 +75,11 @@ impl Descent {
         self.ends().map(shared).collect()
     }
 
+    /// Returns the bytes of the name of a limit, with those of its patterns.
+    pub(super) fn name_bytes(&self) -> usize {
+        self.text.len() * if self.steps.iter().any(|step| step.shares) { 2 } else { 1 }
+    }
+
     /// Returns the name of a limit; `of_list` is that of one of a list.
     pub(super) fn statistics(&self, detailed: bool, of_list: Option<String>) -> StatisticsName {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -1,5 +1,6 @@
 //! A mistake in a configuration, and its spot.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -45,6 +46,34 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.at, self.what)
     }
+}
+
+/// The most findings of a kind that are kept, and the most bytes of each: a text may have as many
+/// as it has bytes, and the names in them are as long as it is.
+const MOST_KEPT: usize = 10_000;
+pub(super) const MOST_BYTES: usize = 2 << 10;
+
+/// Adds a finding, and in place of those above the bound a word about them.
+pub(super) fn keep(findings: &mut Vec<Finding>, at: FileSpot, what: &str) {
+    match findings.len() {
+        ..MOST_KEPT => findings.push(Finding { at, what: bounded(what, MOST_BYTES).into_owned() }),
+        MOST_KEPT => findings.push(Finding { at, what: format!("those above {MOST_KEPT} are not told") }),
+        _ => (),
+    }
+}
+
+/// Returns a text up to a bound of its bytes: its beginning with two dots, if it is longer.
+pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
+    match text.len() > most {
+        true => format!("{} ..", beginning(text, most)).into(),
+        false => text.into(),
+    }
+}
+
+/// Returns the beginning of a text, of whole characters.
+pub(crate) fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=text.len().min(most)).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Returns the words that were meant: the nearest known one, or all of them.

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::error::{FileSpot, Finding, Spot, meant};
+use super::error::{FileSpot, Finding, Spot, keep, meant};
 use super::yaml::{Content, Node};
 
 /// The names of all fields: those of the reference, `limit`, `limits`, `charge`,
@@ -55,15 +55,18 @@ impl Report {
     }
 
     pub(super) fn error(&mut self, at: Spot, what: String) {
-        self.errors.push(Finding { at: self.file_spot(at), what });
+        let at = self.file_spot(at);
+        keep(&mut self.errors, at, &what);
     }
 
     pub(super) fn warn(&mut self, at: Spot, what: String) {
-        self.warnings.push(Finding { at: self.file_spot(at), what });
+        let at = self.file_spot(at);
+        keep(&mut self.warnings, at, &what);
     }
 
     pub(super) fn note(&mut self, at: Spot, what: String) {
-        self.notes.push(Finding { at: self.file_spot(at), what });
+        let at = self.file_spot(at);
+        keep(&mut self.notes, at, &what);
     }
 
     /// Returns whether an element of a list is a map, and takes the error if it is not.

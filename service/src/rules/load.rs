@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::amount::{self, RATE_LIMIT, Texts};
 use super::descent::{CountedBy, Descent, LevelStep};
-use super::error::{FileSpot, Finding, Spot};
+use super::error::{FileSpot, Finding, MOST_BYTES, Spot, beginning, bounded, keep};
 use super::fields::{Fields, Report, Section};
 use super::metadata;
 use super::shared_entry::Prefixes;
@@ -46,6 +46,10 @@ pub struct Loaded {
     /// What is right here, and would not be for envoyproxy/ratelimit.
     pub notes: Vec<Finding>,
 }
+
+/// The most bytes of the names of all limits. Each has the keys and the values of all its levels,
+/// so a short text may make long ones.
+const MAX_NAME_BYTES: usize = 64 << 20;
 
 /// The most errors, and the most warnings, that a line of the log or an answer has.
 pub const MOST_TOLD: usize = 20;
@@ -113,6 +117,8 @@ struct Loader {
     report: Report,
     descent: Descent,
     texts: Texts,
+    /// The bytes of the names of all limits.
+    name_bytes: usize,
 }
 
 impl Loader {
@@ -171,12 +177,13 @@ impl Loader {
         for node in fields.list("descriptors", &mut self.report) {
             self.descriptor(node, level);
         }
-        let name = &self.descent.text;
+        let name = beginning(&self.descent.text, MOST_BYTES);
         let by_key = level.keys.iter_mut().map(|(key, values)| (format!("{key}_"), &mut values.by_pattern));
         for (key, rules) in by_key.chain([(String::new(), &mut level.by_pattern)]) {
-            self.report.errors.extend(rules.index().into_iter().map(|[again, first]| {
-                duplicate(&format!("{name}.{key}{}", again.pattern.text()), &again.rule.at, &first.rule.at)
-            }));
+            for [again, first] in rules.index() {
+                let name = format!("{name}.{key}{}", again.pattern.text());
+                duplicate(&name, &again.rule.at, &first.rule.at, &mut self.report);
+            }
         }
     }
 
@@ -213,10 +220,9 @@ impl Loader {
         self.descriptors(&fields, &mut below);
         let below = (below.rules > 0).then(|| Box::new(below));
         let rule = Rule { at: self.report.file_spot(node.at), limit, below };
-        let found = level
-            .insert(key, value, rule)
-            .map(|[again, first]| duplicate(&self.descent.text, &again, &first));
-        self.report.errors.extend(found);
+        if let Some([again, first]) = level.insert(key, value, rule) {
+            duplicate(&self.descent.text, &again, &first, &mut self.report);
+        }
         self.descent.text.truncate(mark);
         self.descent.steps.pop();
     }
@@ -241,6 +247,15 @@ impl Loader {
         let replaces = amount::replaced_names(&fields, name, report);
         let amounts = amount::amounts(&fields, &mut self.texts, report)?;
         let charged_after = amount::charged_after(&fields, &amounts, report);
+        let had_room = self.name_bytes <= MAX_NAME_BYTES;
+        self.name_bytes += amounts.len() * self.descent.name_bytes();
+        if self.name_bytes > MAX_NAME_BYTES {
+            if had_room {
+                let what = format!("the names of the limits so far are longer than {MAX_NAME_BYTES} bytes");
+                report.error(descriptor.at, what);
+            }
+            return None;
+        }
         let is_list = amounts.len() > 1;
         let first = self.rules.limits.len();
         let one = |(place, (amount, at)): (usize, (Amount, Spot))| {
@@ -309,10 +324,11 @@ fn prefixes(
     any.then(|| Prefixes { v4: of_v4.unwrap_or(v4), v6: of_v6.unwrap_or(v6) })
 }
 
-/// Returns the error of a rule that has the key and the value of another one.
-fn duplicate(name: &str, again: &FileSpot, first: &FileSpot) -> Finding {
+/// Adds the error of a rule that has the key and the value of another one.
+fn duplicate(name: &str, again: &FileSpot, first: &FileSpot, report: &mut Report) {
+    let name = bounded(name, MOST_BYTES / 2);
     let what = format!("duplicate descriptor composite key '{name}'; the first is at {first}");
-    Finding { at: again.clone(), what }
+    keep(&mut report.errors, again.clone(), &what);
 }
 
 impl Level {

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use tollgate::{AnyRule, Quota};
 
-use super::error::FileSpot;
+use super::error::{FileSpot, beginning};
 use super::pattern::{Subject, Wildcard, Wildcards};
 use super::shared_entry::{Prefixes, SharedEntry};
 
+/// The most bytes of a name of statistics with values of a request.
+pub(crate) const MAX_NAME: usize = 256;
 /// The most levels of descriptors.
 pub(super) const MAX_LEVELS: usize = 64;
 
@@ -429,7 +431,12 @@ impl StatisticsName {
             }
             level = replaced.level + 1;
         }
-        name.push_str(&self.text[end..]);
+        let rest = &self.text[end..];
+        // A long value does not take the place of the rest, which names the limit of a list.
+        if let Some(room @ 1..) = MAX_NAME.checked_sub(rest.len()) {
+            name.truncate(beginning(&name, room).len());
+        }
+        name.push_str(rest);
         Cow::Owned(name)
     }
 }

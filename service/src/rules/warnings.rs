@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::doubts;
-use super::error::{FileSpot, Finding};
+use super::error::{FileSpot, Finding, MOST_BYTES, beginning, keep};
 use super::pattern::{Subject, Wildcard};
 use super::tree::{Amount, Domain, Level, Rule, RuleLimit, Rules};
 
@@ -28,7 +28,7 @@ pub(super) fn of(rules: &Rules, found: &mut Vec<Finding>) {
 }
 
 fn warn(found: &mut Vec<Finding>, at: &FileSpot, what: String) {
-    found.push(Finding { at: at.clone(), what });
+    keep(found, at.clone(), &what);
 }
 
 fn check_domain(domain: &Domain, found: &mut Vec<Finding>) {
@@ -89,8 +89,8 @@ fn check_level(level: &Level, found: &mut Vec<Finding>) {
 
 fn warn_of_cover(rule: &Rule, by: Option<&Wildcard<Rule>>, found: &mut Vec<Finding>) {
     if let Some(Wildcard { pattern, rule: by, .. }) = by {
-        let what =
-            format!("no request reaches this rule: '{}' at {} takes each of them", pattern.text(), by.at);
+        let pattern = beginning(pattern.text(), MOST_BYTES);
+        let what = format!("no request reaches this rule: '{pattern}' at {} takes each of them", by.at);
         warn(found, &rule.at, what);
     }
 }

@@ -6,12 +6,16 @@ use super::counts::{Counted, LimitCounts, Verb};
 use super::decide::Problem;
 use super::limiters::CountKey;
 use super::loaded::Counter;
-use super::messages::RateLimitRequest;
+use super::messages::{DescriptorEntry, RateLimitRequest};
 use super::pages::{asked, told_of};
 use super::shared::Want;
 use super::state::Service;
+use crate::rules::error::bounded;
 use crate::rules::explain::explain;
 use tollgate_common::past::CountTable;
+
+/// The most bytes of a key or a value in the log.
+const MOST_LOGGED: usize = 200;
 
 /// The reason why a count is not cleared.
 pub(super) enum NotCleared {
@@ -31,18 +35,28 @@ pub(super) async fn clear(service: &Service, query: &str) -> Result<String, NotC
     let absent = |why: String| NotCleared::Absent(why);
     let loaded = in_force.loaded.as_ref().ok_or_else(|| absent(Problem::NotLoaded.to_string()))?;
     let RateLimitRequest { domain, descriptors, .. } = &request;
-    let mut text = String::new();
+    let mut wanted = Vec::new();
     for descriptor in descriptors {
         let pairs = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
         let found = loaded.rules.domain(domain).and_then(|domain| domain.find(pairs));
         let Some(limit) = found else { return Err(absent(explain(&loaded.rules, domain, &entries, &[]))) };
+        if let Counter::Unlimited = loaded.counter(limit) {
+            let at = &limit.at;
+            return Err(absent(format!("nothing is counted: the rule at {at} is unlimited")));
+        }
+        wanted.push((descriptor, limit));
+    }
+    // All are found, so none is cleared for another that is absent.
+    let mut text = String::new();
+    for (descriptor, limit) in wanted {
         let key = service.counts.key(domain, &descriptor.entries, &limit.shared);
+        let of = |entry: &DescriptorEntry| {
+            let [key, value] = [&entry.key, &entry.value].map(|text| bounded(text, MOST_LOGGED));
+            format!("({}={})", key.escape_debug(), value.escape_debug())
+        };
+        let of = descriptor.entries.iter().map(of).collect::<Vec<_>>().join(",");
         for limit in limit.each() {
             let counter = loaded.counter(limit);
-            if let Counter::Unlimited = counter {
-                let at = &limit.at;
-                return Err(absent(format!("nothing is counted: the rule at {at} is unlimited")));
-            }
             let [before, after] = match &service.shared {
                 None => service.counts.clear(counter, key),
                 Some(shared) => {
@@ -53,7 +67,7 @@ pub(super) async fn clear(service: &Service, query: &str) -> Result<String, NotC
             .map_err(NotCleared::Refused)?;
             let name = limit.statistics.text();
             let line = format!("{name}: {}; before: {}", told_of(after), told_of(before));
-            tracing::info!("a count is cleared, of {:?}: {line}", descriptor.entries);
+            tracing::info!("a count is cleared, of {of}: {line}");
             let _ = writeln!(text, "{line}");
         }
     }

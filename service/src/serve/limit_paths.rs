@@ -16,6 +16,9 @@ type PathLevel = (u64, u64);
 
 const ANY: u64 = 0;
 
+/// For each level whether it has a key and a value.
+type Shape = Box<[[bool; 2]]>;
+
 /// The path of a limit in the files.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Path {
@@ -65,14 +68,15 @@ impl Path {
             && levels.all(|(one, other)| is_one(one.0, other.0) && is_one(one.1, other.1))
     }
 
-    /// Returns whether one list of entries finds it, and no other.
-    fn is_exact(&self) -> bool {
-        self.levels.iter().all(|(_, value)| *value != ANY)
+    fn shape(&self) -> Shape {
+        self.levels.iter().map(|(key, value)| [*key != ANY, *value != ANY]).collect()
     }
 
-    /// Returns the first level below the domain.
-    fn first(&self) -> PathLevel {
-        self.levels.get(1).copied().unwrap_or_default()
+    /// Returns the texts that a shape has.
+    fn under(&self, shape: &Shape) -> Box<[PathLevel]> {
+        let of = |is_there: bool, text: u64| if is_there { text } else { ANY };
+        let levels = self.levels.iter().zip(shape);
+        levels.map(|((key, value), has)| (of(has[0], *key), of(has[1], *value))).collect()
     }
 }
 
@@ -134,21 +138,23 @@ impl LimitPaths {
             homes_by_list(limits.iter().map(|(path, home)| (path, home.as_ref()))),
         ];
         let left = self.limits.iter().enumerate().filter(|(index, _)| !staying.contains(index));
-        let left = Meeting::of(left.map(|(_, placed)| placed).chain(&self.gone));
-        let all = Meeting::of(self.limits.iter().chain(&self.gone));
-        let placed = |((path, home), stays): (&(Path, Option<Home>), Option<usize>)| {
-            let (state, meeting) = match stays {
-                Some(index) => (self.limits[index].state.clone(), &left),
-                None => (Arc::default(), &all),
-            };
-            meeting.each(path, |met| {
+        let left = by_shape(left.map(|(_, placed)| placed).chain(&self.gone));
+        let all = by_shape(self.limits.iter().chain(&self.gone));
+        let placed = |((path, home), stays): (&(Path, Option<Home>), &Option<usize>)| {
+            let state = stays.map_or_else(Arc::default, |index| self.limits[index].state.clone());
+            Placed { path: path.clone(), home: home.clone(), state }
+        };
+        let limits: Vec<Placed> = limits.iter().zip(&stays).map(placed).collect();
+        let (stay, come): (Vec<_>, Vec<_>) =
+            limits.iter().zip(&stays).partition(|(_, stays)| stays.is_some());
+        for (limits, before) in [(come, all), (stay, left)] {
+            let limits = by_shape(limits.into_iter().map(|(placed, _)| placed));
+            each_meeting(&limits, &before, |Placed { path, home, state }, met| {
                 let goes_on = |left: &Left<Home>| goes_on(&lists, (path, home.as_ref()), met, left);
                 let left = met.homes().filter(|left| !goes_on(left));
                 left.for_each(|left| state.past.put(left, home.as_ref()));
             });
-            Placed { path: path.clone(), home: home.clone(), state }
-        };
-        let limits: Vec<Placed> = limits.iter().zip(stays).map(placed).collect();
+        }
         let known: HashSet<u64> = limits.iter().map(|placed| placed.path.own).collect();
         let gone = self.limits.drain(..).filter(|placed| !known.contains(&placed.path.own)).map(|placed| {
             let state = LimitState::default();
@@ -249,43 +255,33 @@ fn goes_on(
     has(after, &left.home) || is_at_place() && home.is_some_and(|home| has(before, home))
 }
 
-/// Limits by the descriptors that find them.
-struct Meeting<'a> {
-    exact: HashMap<&'a [PathLevel], Vec<&'a Placed>>,
-    by_first: HashMap<PathLevel, Vec<&'a Placed>>,
-    open: HashMap<PathLevel, Vec<&'a Placed>>,
+/// Limits by the shapes of their paths.
+type ByShape<'a> = HashMap<Shape, Vec<&'a Placed>>;
+
+fn by_shape<'a>(limits: impl Iterator<Item = &'a Placed>) -> ByShape<'a> {
+    let mut all = ByShape::new();
+    limits.for_each(|placed| all.entry(placed.path.shape()).or_default().push(placed));
+    all
 }
 
-impl<'a> Meeting<'a> {
-    fn of(limits: impl Iterator<Item = &'a Placed>) -> Meeting<'a> {
-        let (mut exact, mut by_first, mut open) = (HashMap::new(), HashMap::new(), HashMap::new());
-        for placed in limits {
-            let path = &placed.path;
-            by_first.entry(path.first()).or_insert_with(Vec::new).push(placed);
-            match path.is_exact() {
-                true => exact.entry(&*path.levels).or_insert_with(Vec::new).push(placed),
-                false => open.entry(path.first()).or_insert_with(Vec::new).push(placed),
+/// Calls `see` with each limit and each of the limits before that some descriptor may find as well.
+/// The limits of two shapes are compared by the texts that both have.
+fn each_meeting<'a>(limits: &ByShape<'a>, before: &ByShape<'a>, mut see: impl FnMut(&'a Placed, &'a Placed)) {
+    for (shape, limits) in limits {
+        for (other, before) in before.iter().filter(|(other, _)| other.len() == shape.len()) {
+            if limits.len().min(before.len()) == 1 {
+                let pairs = limits.iter().flat_map(|limit| before.iter().map(move |met| (limit, met)));
+                pairs
+                    .filter(|(limit, met)| limit.path.meets(&met.path))
+                    .for_each(|(limit, met)| see(limit, met));
+                continue;
+            }
+            let both: Shape = shape.iter().zip(other).map(|(a, b)| [a[0] && b[0], a[1] && b[1]]).collect();
+            let mut by_texts: HashMap<_, Vec<&Placed>> = HashMap::new();
+            before.iter().for_each(|met| by_texts.entry(met.path.under(&both)).or_default().push(met));
+            for limit in limits {
+                by_texts.get(&limit.path.under(&both)).into_iter().flatten().for_each(|met| see(limit, met));
             }
         }
-        Meeting { exact, by_first, open }
-    }
-
-    /// Calls `see` with each limit that a descriptor of a path may find.
-    fn each(&self, path: &Path, see: impl FnMut(&'a Placed)) {
-        let first = path.first();
-        let firsts = [first, (first.0, ANY), (ANY, ANY)];
-        let of = |by: &HashMap<PathLevel, Vec<&'a Placed>>, first: PathLevel| {
-            by.get(&first).cloned().unwrap_or_default()
-        };
-        let mut met: Vec<&Placed> = match path.is_exact() {
-            true => {
-                let exact = self.exact.get(&*path.levels).cloned().unwrap_or_default();
-                exact.into_iter().chain(firsts.into_iter().flat_map(|first| of(&self.open, first))).collect()
-            }
-            false if first.1 == ANY => self.by_first.values().flatten().copied().collect(),
-            false => firsts.into_iter().flat_map(|first| of(&self.by_first, first)).collect(),
-        };
-        met.retain(|met| met.path.meets(path));
-        met.into_iter().for_each(see);
     }
 }

@@ -143,7 +143,8 @@ impl<'a> Decision<'a> {
             let more: Vec<_> = self.further(first.as_ref()).collect();
             for found in more.into_iter().chain(first) {
                 let counted = self.count(&found, (Verb::Look, found.hits));
-                if let Some(rule) = found.rule.filter(|_| counted.is_some_and(|counted| counted.is_over)) {
+                let is_over = counted.is_some_and(|counted| counted.is_over);
+                if let Some(rule) = found.rule.filter(|rule| is_over && !rule.shadow) {
                     see(rule.id);
                 }
             }

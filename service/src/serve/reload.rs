@@ -19,6 +19,7 @@ use super::sources;
 use super::state::{Configured, Files, Service};
 use super::xds::update::Update;
 use crate::files::{Listing, read};
+use crate::rules::error::bounded;
 use crate::rules::load::{LoadOptions, Loaded, MOST_TOLD, load_all};
 use tollgate_common::log::LogHandle;
 use tollgate_common::net::tls::Tls;
@@ -26,6 +27,9 @@ use tollgate_common::settings::error::few;
 
 /// From one look at the paths to the next.
 const PERIOD: Duration = Duration::from_millis(250);
+/// The most bytes of a line of the log about a configuration.
+const MOST_LOGGED: usize = 16 << 10;
+
 /// The source of the configuration, and its service.
 pub(crate) struct Source {
     pub(super) options: ServeOptions,
@@ -42,6 +46,22 @@ struct LastRead {
     listing: Listing,
     /// The rules of the control plane. A reload keeps them.
     update: Option<Update>,
+    /// The update that was refused last, with the reason. Under other settings it may be right.
+    refused: Option<(Update, String)>,
+}
+
+/// The reason why an update is not in force.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) why: String,
+    /// The same update was refused before, and nothing was read again.
+    pub(super) is_repeated: bool,
+}
+
+impl Refusal {
+    pub(super) fn new(why: String) -> Refusal {
+        Refusal { why, is_repeated: false }
+    }
 }
 
 /// Settings and rules that are in force together, or not at all.
@@ -62,7 +82,12 @@ impl Source {
         tls: Option<Arc<Tls>>,
         log: LogHandle,
     ) -> Source {
-        Source { options, environment, service, tls, log, read: Mutex::default() }
+        let mut read = LastRead::default();
+        if service.control_plane.is_some() {
+            // The files are those of settings, which are read.
+            read.listing = listing(&service.in_force().settings);
+        }
+        Source { options, environment, service, tls, log, read: Mutex::new(read) }
     }
 
     /// Reads everything again, and logs the outcome. An error changes nothing.
@@ -76,18 +101,27 @@ impl Source {
         // What is wrong is not read again before it changes.
         read.listing = listing(&self.service.in_force().settings);
         read.listing = self.counted(self.take(read.update.as_ref()))?;
+        read.refused = None;
         Ok(())
     }
 
     /// Puts an update of the control plane in force under the present settings, counts the outcome
-    /// and logs it. An error changes nothing, and neither does an update that is in force.
-    pub(super) fn load_update(&self, update: Update) -> Result<(), String> {
+    /// and logs it. An error changes nothing, and neither does an update that is in force or that
+    /// was refused last.
+    pub(super) fn load_update(&self, update: Update) -> Result<(), Refusal> {
         let mut read = self.read();
         if read.update.as_ref().is_some_and(|before| before.is_same(&update)) {
+            read.refused = None;
             return Ok(());
         }
-        logged(self.counted(self.take_update(&update)))?;
-        read.update = Some(update);
+        if let Some((_, why)) = read.refused.as_ref().filter(|(before, _)| before.is_same(&update)) {
+            return Err(Refusal { why: why.clone(), is_repeated: true });
+        }
+        if let Err(why) = logged(self.counted(self.take_update(&update))) {
+            read.refused = Some((update, why.clone()));
+            return Err(Refusal::new(why));
+        }
+        (read.update, read.refused) = (Some(update), None);
         Ok(())
     }
 
@@ -171,10 +205,11 @@ impl Source {
         }
         // Nothing fails from here on.
         if !warnings.is_empty() {
-            tracing::warn!("{}", few(warnings.iter(), MOST_TOLD, "\n"));
+            tracing::warn!("{}", bounded(&few(warnings.iter(), MOST_TOLD, "\n"), MOST_LOGGED));
         }
         if !lost.is_empty() {
-            tracing::warn!("limits that are gone ({}): {}", lost.len(), few(lost.iter(), MOST_TOLD, ", "));
+            let names = few(lost.iter(), MOST_TOLD, ", ");
+            tracing::warn!("limits that are gone ({}): {}", lost.len(), bounded(&names, MOST_LOGGED));
         }
         let waiting = settings.needing_restart(&before.settings);
         if !waiting.is_empty() {
@@ -234,7 +269,9 @@ impl Looks {
 fn logged(outcome: Result<(), String>) -> Result<(), String> {
     match &outcome {
         Ok(()) => tracing::info!("Successfully loaded new configuration"),
-        Err(why) => tracing::error!("Error loading new configuration from runtime: {why}"),
+        Err(why) => {
+            tracing::error!("Error loading new configuration from runtime: {}", bounded(why, MOST_LOGGED));
+        }
     }
     outcome
 }

@@ -107,14 +107,27 @@ fn of_file(path: &Path, to: &mut ServeSettings) -> Result<(), String> {
     to.checks = checks.map_err(|mistake| file.at_its_spot(mistake))?.into();
     path.clone_into(&mut to.config);
     to.has_tls |= file.given.texts.contains_key("tls_cert");
-    to.xds.is_used |= file.given.texts.contains_key("xds.server");
+    let names = ["config_type = \"FILE\"", "xds.server"];
+    to.xds.is_used |= takes_plane(&file.given, names).map_err(|mistake| file.at_its_spot(mistake))?;
     take(&file.given, to).map_err(|mistake| file.at_its_spot(mistake))
+}
+
+/// Returns whether a source names a control plane. `names` are those of both settings there.
+fn takes_plane(given: &Given, [of_files, of_plane]: [&str; 2]) -> Result<bool, Mistake> {
+    let Some(server) = given.texts.get("xds.server") else { return Ok(false) };
+    let kind = given.texts.get("config_type").and_then(|kind| kind.texts.first());
+    if kind.is_some_and(|kind| kind.text.eq_ignore_ascii_case("FILE")) {
+        let what = format!("{of_files} beside {of_plane}: the rules are those of one of both");
+        return Err(mistake(server.at(), what));
+    }
+    Ok(true)
 }
 
 /// Derives settings from others, and checks them together.
 fn complete(mut to: ServeSettings, options: &ServeOptions) -> Result<ServeSettings, String> {
     to.has_tls |= options.flags.given.texts.contains_key("tls_cert");
-    to.xds.is_used |= options.flags.given.texts.contains_key("xds.server");
+    let names = ["--config-type FILE", "--xds-server"];
+    to.xds.is_used |= takes_plane(&options.flags.given, names).map_err(|mistake| mistake.what)?;
     to.xds.complete()?;
     let [chain, key] = [&to.certificate.chain, &to.certificate.key].map(|path| !path.as_os_str().is_empty());
     if to.has_tls && !(chain && key) {

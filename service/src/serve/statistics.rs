@@ -13,13 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::limiters::Hits;
+use crate::rules::error::beginning;
+use crate::rules::tree::MAX_NAME;
 
 /// The most names that requests make, of limits and of domains each.
 const MAX_NAMES: usize = 10_000;
 /// The most lists of keys that no rule matches.
 const MAX_UNMATCHED: usize = 1_000;
 /// The most bytes of a name that a request makes: a client chooses the length of its values.
-const MAX_LENGTH: usize = 256;
+const MAX_LENGTH: usize = MAX_NAME;
 /// The most bytes of such names together: each name is told six times.
 const MAX_BYTES: usize = 1 << 20;
 /// The name of all hits, domains and keys beyond these bounds.
@@ -380,10 +382,9 @@ pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
-/// Returns the beginning of a name, of whole characters.
+/// Returns the beginning of a name.
 fn cut(name: &str) -> &str {
-    let end = (0..=name.len().min(MAX_LENGTH)).rev().find(|at| name.is_char_boundary(*at));
-    &name[..end.unwrap_or(0)]
+    beginning(name, MAX_LENGTH)
 }
 
 /// Returns a name without the characters that mean something in a line: `:` and `|` become `_`, and

@@ -165,6 +165,14 @@ fn each_error_has_its_place_and_its_remedy() {
             limit("limits: [{unit: day, requests_per_unit: 5}, {unit: hour}], charge: after"),
             "4:83: 'charge' stands beside a text of 'limit' or 'limits' alone",
         ),
+        (
+            limit("limits: [{unlimited: true}, 5/s]"),
+            "4:37: 'unlimited' cannot stand in a limit of 'limits', which is a text or a window",
+        ),
+        (
+            limit("limits: [5/s, {limit: 6/m}]"),
+            "4:38: 'limit' cannot stand in a limit of 'limits', which is a text or a window",
+        ),
         (limit("limits: [5/s, [6/m]]"), "4:30: error loading config file: a limit of 'limits' is a map"),
         (
             limit("limit: 0/s"),

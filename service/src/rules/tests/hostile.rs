@@ -92,6 +92,37 @@ fn limits_have_at_most_256_distinct_texts() {
     assert_eq!(told, "259:35: more than 256 distinct texts of 'limit': each has a limiter of its own");
 }
 
+/// Each limit has the keys of all levels above it in its name.
+#[test]
+fn the_names_of_limits_are_bounded_together() {
+    let file = |limits: u32| {
+        let mut text = format!("domain: d\ndescriptors:\n- key: {}\n  descriptors:\n", "k".repeat(100 << 10));
+        for rule in 1..=limits {
+            writeln!(text, "  - {{key: c{rule}, rate_limit: {{unit: day, requests_per_unit: 1}}}}").unwrap();
+        }
+        text
+    };
+    assert_eq!(errors(&file(655)), "");
+    let told = "660:5: the names of the limits so far are longer than 67108864 bytes";
+    assert_eq!(errors(&file(656)), told);
+    assert_eq!(errors(&file(10_000)), told);
+}
+
+#[test]
+fn findings_are_bounded_in_number_and_length() {
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    (0..6_000).for_each(|_| text.push_str("- {value: v}\n"));
+    let told = errors(&text);
+    assert_eq!(told.lines().count(), 10_001);
+    assert_eq!(told.lines().last(), Some("5003:3: those above 10000 are not told"));
+    let long = "k".repeat(100 << 10);
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let below = format!("  - {{key: c, {limit}}}\n").repeat(101);
+    let told = errors(&format!("domain: d\ndescriptors:\n- key: {long}\n  descriptors:\n{below}"));
+    assert_eq!(told.lines().count(), 100);
+    assert!(told.len() < 100 * 2_000, "{}", told.len());
+}
+
 /// A text that looks like a configuration: pieces of one, with indents of chance.
 fn almost_rules() -> impl Strategy<Value = String> {
     let pieces = "domain: |descriptors:|key: |value: |rate_limit: |unit: day|requests_per_unit: |unlimited: |name: |\

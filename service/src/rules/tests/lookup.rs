@@ -108,7 +108,10 @@ fn a_limit_has_its_name_in_statistics_and_the_patterns_of_its_key() {
             false,
         ),
     ];
-    for (descriptor, asked, name, fixed) in rows {
+    let long = "v".repeat(300);
+    let (asked, name) = (format!("k={long}"), format!("d.k_{}.5/s", &long[..248]));
+    let listed = "{key: k, detailed_metric: true, rate_limit: {limits: [5/s, 9/d]}}".to_owned();
+    for (descriptor, asked, name, fixed) in rows.into_iter().chain([(listed, &*asked, &*name, false)]) {
         let rules = rules(&format!("- {descriptor}\n"));
         let limit = rules.domain("d").unwrap().find(entries(asked)).unwrap();
         assert_eq!((&*limit.statistics.of(entries(asked)), limit.fixed), (name, fixed), "{descriptor}");

@@ -1,5 +1,7 @@
 //! Counts in the store that an operator sets to 0.
 
+use tollgate::AnyRule;
+
 use super::known::Known;
 use super::settings::Layout;
 use super::{Counts, OF_TEXTS, SharedCounts, Want};
@@ -41,7 +43,15 @@ impl SharedCounts {
         self.lent().remove(&id);
         self.with_known(id, Known::clear);
         let after = self.look(look(), now).await.ok_or_else(away)?;
-        Ok([before, after])
+        let slides = matches!(want.counter, Counter::Text { limiter, .. }
+            if matches!(limiter.rule, AnyRule::Window(window) if window.sub_window().is_some()));
+        match after.hits.after {
+            left @ 1.. if slides => Err(format!(
+                "the hits of the present sub-window are cleared alone: {left} are left in the window, \
+                 and no call of a store clears those of earlier sub-windows"
+            )),
+            _ => Ok([before, after]),
+        }
     }
 
     /// Returns the result of a want.

@@ -225,7 +225,10 @@ impl StoreSettings {
             (Amount::Windows { .. }, Layout::Envoy) => Some(
                 "the layout of envoyproxy/ratelimit has windows of one unit, and no `unit_multiplier`".to_owned(),
             ),
-            (Amount::Text(_, rule) | Amount::Windows { window: rule, .. }, Layout::Tollgate) => counted(*rule, self.leases()),
+            (Amount::Text(_, rule) | Amount::Windows { window: rule, .. }, Layout::Tollgate) => {
+                let bucket = limit.amount.bucket().filter(|_| algorithm == Algorithm::TokenBucket);
+                counted(bucket.unwrap_or(*rule), self.leases())
+            }
         }
         };
         let finding = |limit: &Arc<RuleLimit>| {

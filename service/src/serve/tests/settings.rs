@@ -284,6 +284,16 @@ fn the_settings_of_a_control_plane_are_those_of_the_reference() {
             "a:sec\nret",
             "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: ",
         ),
+        (
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+            "a:b,sec ret:secret",
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: ",
+        ),
+        (
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+            "Upgrade:secret",
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS: HTTP/2 has no header `upgrade`",
+        ),
     ] {
         let told = of(&[(name, value)]).map(drop).unwrap_err();
         assert!(told.starts_with(why) && !told.contains("secret"), "{told}");
@@ -294,6 +304,17 @@ fn the_settings_of_a_control_plane_are_those_of_the_reference() {
     let by_flag = ServeOptions::default().with_flag("xds.server", "[::1]:18000");
     assert!(load(&by_flag, &variables(&[])).unwrap().xds.is_used);
     assert_eq!(of(&[]).unwrap().needing_restart(&files), ["xds"]);
+    let both = by_flag.with_flag("config_type", "file");
+    let why = "--config-type FILE beside --xds-server: the rules are those of one of both";
+    assert_eq!(load(&both, &variables(&[])).map(drop).unwrap_err(), why);
+    let folder = Folder::new();
+    let config = folder.write("serve.toml", "config_type = \"FILE\"\n[xds]\nserver = \"a:1\"\n");
+    let both = ServeOptions { config: Some(config.into()), ..ServeOptions::default() };
+    let told = load(&both, &variables(&[])).map(drop).unwrap_err();
+    assert!(told.contains(":3:10: config_type = \"FILE\" beside xds.server: the rules"), "{told}");
+    let san = [("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"), ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "a b")];
+    let told = of(&san).map(drop).unwrap_err();
+    assert_eq!(told, "--xds-san: \"a b\" is no name of a certificate");
     let used = environment::check(&variables(&[("CONFIG_GRPC_XDS_NODE_ID", "a")]), false, true, &[]);
     assert_eq!(used, Ok(Vec::new()));
 }

@@ -4,7 +4,7 @@
 //! A control plane that is gone changes nothing: the rules that were accepted last stay in force.
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::uri::{self, PathAndQuery, Scheme};
 use hyper::{Method, Request, Uri};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tollgate_common::net::connect::connect;
 use tollgate_common::net::io::Io;
 use tonic::Code;
@@ -23,17 +23,23 @@ use tonic::Code;
 use super::back_off::BackOff;
 use super::messages::{DiscoveryRequest, DiscoveryResponse, NodeMessage, RpcStatus, TYPE};
 use super::plane::ControlPlane;
-use super::settings::XdsSettings;
+use super::settings::{BackOffSettings, XdsSettings};
 use super::stream::{DiscoveryCall, keep_alive, open, ping};
 use super::update::Update;
+use crate::rules::error::bounded;
 use crate::serve::jitter::between;
-use crate::serve::reload::Source;
+use crate::serve::reload::{Refusal, Source};
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// The longest time to connect.
 const CONNECT: Duration = Duration::from_secs(20);
+/// The time after which a connection was a good one, also without an update.
+const HEALTHY: Duration = Duration::from_secs(300);
 /// The most bytes of the reason of a refusal.
 const REASON: usize = 4 << 10;
+/// Before the answer to an update that is refused again. A control plane may send it once more at
+/// each refusal.
+const REPEAT: Duration = Duration::from_secs(1);
 
 /// An attempt to connect.
 pub(super) type Dialed = Pin<Box<dyn Future<Output = Result<Box<dyn Io>, String>> + Send>>;
@@ -55,15 +61,16 @@ pub(in crate::serve) async fn follow(source: Arc<Source>, plane: Arc<ControlPlan
 /// Follows the control plane over the connections that a call makes.
 pub(super) async fn follow_over(mut dial: impl FnMut() -> Dialed, source: Arc<Source>, plane: &ControlPlane) {
     let XdsSettings { back_off, connect_retry, .. } = &plane.settings;
-    let mut client = Client { source, plane, version: String::new() };
+    let repeats = BackOffSettings { first: REPEAT, most: back_off.most, factor: 2.0, has_jitter: false };
+    let mut client = Client { source, plane, version: String::new(), repeats: BackOff::new(&repeats) };
     let mut back_off = BackOff::new(back_off);
     loop {
         let wait = match dial().await {
             Ok(io) => {
-                let before = plane.status().accepted;
+                let (before, began) = (plane.status().accepted, Instant::now());
                 let why = client.serve(io).await;
                 plane.lost(&why);
-                if plane.status().accepted > before {
+                if plane.status().accepted > before || began.elapsed() > HEALTHY {
                     back_off.reset();
                 }
                 back_off.next()
@@ -83,6 +90,8 @@ struct Client<'p> {
     plane: &'p ControlPlane,
     /// The version that was accepted last.
     version: String,
+    /// The waits before answers to one update that is refused again and again.
+    repeats: BackOff<'p>,
 }
 
 impl Client<'_> {
@@ -103,16 +112,26 @@ impl Client<'_> {
     async fn talk(&mut self, sender: SendRequest<Bytes>, mut pings: PingPong) -> Result<Infallible, String> {
         ping(&mut pings).await?;
         self.plane.connected();
-        tokio::select! {
-            ended = self.exchange(sender) => ended,
-            lost = keep_alive(pings) => lost,
-        }
+        self.exchange(sender, pin!(keep_alive(pings))).await
     }
 
-    async fn exchange(&mut self, sender: SendRequest<Bytes>) -> Result<Infallible, String> {
-        let mut call = DiscoveryCall::begin(sender, self.head(), &self.request(String::new(), None)).await?;
+    /// Answers updates until the server is lost. A load that has begun goes on to its end.
+    async fn exchange(
+        &mut self,
+        sender: SendRequest<Bytes>,
+        mut lost: Pin<&mut impl Future<Output = Result<Infallible, String>>>,
+    ) -> Result<Infallible, String> {
+        // It names no version: a control plane that begins anew may give other rules the same one.
+        let first = DiscoveryRequest { version_info: String::new(), ..self.request(String::new(), None) };
+        let mut call = tokio::select! {
+            begun = DiscoveryCall::begin(sender, self.head(), &first) => begun?,
+            lost = &mut lost => return lost,
+        };
         loop {
-            let update = call.next(self.plane.settings.most).await?;
+            let update = tokio::select! {
+                update = call.next(self.plane.settings.most) => update?,
+                lost = &mut lost => return lost,
+            };
             call.send(&self.answer(update).await).await?;
         }
     }
@@ -152,21 +171,18 @@ impl Client<'_> {
         let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
         let source = self.source.clone();
         let loaded = spawn_blocking(move || source.load_update(Update(response))).await;
-        let loaded = loaded.unwrap_or_else(|error| Err(format!("cannot load: {error}")));
+        let loaded = loaded.unwrap_or_else(|error| Err(Refusal::new(format!("cannot load: {error}"))));
         self.plane.updated(loaded.is_ok());
-        if loaded.is_ok() {
+        let Err(Refusal { why, is_repeated }) = loaded else {
+            self.repeats.reset();
             self.version = version;
+            return self.request(nonce, None);
+        };
+        if is_repeated {
+            sleep(self.repeats.next()).await;
+        } else {
+            self.repeats.reset();
         }
-        self.request(nonce, loaded.err().map(bounded))
+        self.request(nonce, Some(bounded(&why, REASON).into_owned()))
     }
-}
-
-/// Returns the begin of a reason, up to the bound.
-fn bounded(mut reason: String) -> String {
-    if reason.len() > REASON {
-        let end = (0..=REASON).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
-        reason.truncate(end);
-        reason.push_str(" ..");
-    }
-    reason
 }

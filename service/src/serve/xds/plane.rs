@@ -3,6 +3,10 @@
 use tokio::sync::watch;
 
 use super::settings::XdsSettings;
+use crate::rules::error::bounded;
+
+/// The most bytes of a reason in the log.
+const MOST_LOGGED: usize = 1 << 10;
 
 /// The control plane from which the rules come, for the life of the process.
 pub(in crate::serve) struct ControlPlane {
@@ -50,6 +54,8 @@ impl ControlPlane {
     /// Notes the end of a connection, or a failure to connect. Of several in a row the first is in
     /// the log.
     pub(super) fn lost(&self, why: &str) {
+        // The server may have written it.
+        let why = bounded(why, MOST_LOGGED).escape_debug().to_string();
         let (server, PlaneStatus { is_told, accepted, .. }) = (&self.settings.server, self.status());
         let rules = if accepted > 0 { "the rules stay as they are" } else { "there are no rules yet" };
         if is_told {

@@ -16,6 +16,9 @@ use crate::serve::settings::ServeSettings;
 
 /// The headers that the client sets itself.
 const OWN_HEADERS: [&str; 4] = ["content-type", "te", "user-agent", "host"];
+/// The headers that HTTP/2 has no more: h2 refuses a call with one.
+const OF_CONNECTIONS: [&str; 5] =
+    ["connection", "upgrade", "keep-alive", "proxy-connection", "transfer-encoding"];
 
 settings! { pub(in crate::serve) static XDS_SETTINGS: ServeSettings;
     "config_type", "config-type FILE|GRPC_XDS_SOTW" = "CONFIG_TYPE", "the rules are those of files, or of a control plane" =>
@@ -90,18 +93,25 @@ fn metadata(text: &str) -> Result<Struct, String> {
     Ok(Struct { fields })
 }
 
-/// Returns headers, which may have a password: no error has a value.
+/// Returns headers, which may have a password: no error has a part of the text, as a value with a
+/// comma is read as two headers.
 fn headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let header = |pair: &str| {
         let (name, value) =
             pair.split_once(':').ok_or("expected headers such as x-key:value,x-other:value")?;
         let known: HeaderName =
-            name.trim().parse().map_err(|_| format!("{:?} is no name of a header", name.trim()))?;
-        if OWN_HEADERS.contains(&known.as_str()) || known.as_str().starts_with("grpc-") {
-            return Err(format!("the header `{known}` is the client's own"));
+            name.trim().parse().map_err(|_| "the text before a colon is no name of a header".to_owned())?;
+        if let Some(own) = OWN_HEADERS.iter().find(|own| known == **own) {
+            return Err(format!("the header `{own}` is the client's own"));
+        }
+        if let Some(name) = OF_CONNECTIONS.iter().find(|name| known == **name) {
+            return Err(format!("HTTP/2 has no header `{name}`"));
+        }
+        if known.as_str().starts_with("grpc-") {
+            return Err("the headers that begin with `grpc-` are the client's own".to_owned());
         }
         let mut value: HeaderValue =
-            value.trim().parse().map_err(|_| format!("the value of `{known}` is none of a header"))?;
+            value.trim().parse().map_err(|_| "the text after a colon is no value of a header".to_owned())?;
         value.set_sensitive(true);
         Ok((known, value))
     };

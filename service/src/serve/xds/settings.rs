@@ -85,6 +85,9 @@ impl XdsSettings {
         if self.trust.name.is_empty() {
             self.trust.name = self.address().0.to_owned();
         }
+        if self.has_tls {
+            self.trust.server_name().map_err(|why| format!("--xds-san: {why}"))?;
+        }
         Ok(())
     }
 }

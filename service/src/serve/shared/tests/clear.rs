@@ -41,6 +41,18 @@ async fn a_cleared_count_is_that_of_the_store_and_no_refusal_is_known() {
     }
 }
 
+/// The hits of sub-windows that are over stay: no call of a store takes them back.
+#[tokio::test(start_paused = true)]
+async fn a_sliding_window_that_is_not_cleared_as_a_whole_is_said() {
+    let fleet = Fleet::new(1, &StoreSettings { lease: Duration::ZERO, ..settings() });
+    assert!(fleet.ask(0, "sliding", 40).await);
+    fleet.pass(Duration::from_secs(20)).await;
+    assert!(fleet.ask(0, "sliding", 30).await);
+    let why = fleet.clear(0, "sliding").await.unwrap_err();
+    assert!(why.starts_with("the hits of the present sub-window are cleared alone: 40 are left"), "{why}");
+    assert_eq!(fleet.status(0, "sliding", 0, false).await.limit_remaining, 60);
+}
+
 /// Another replica knows its refusal until the window ends, unless it is told as well. That of a
 /// bucket lasts for a second.
 #[tokio::test(start_paused = true)]

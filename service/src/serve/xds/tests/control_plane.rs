@@ -63,7 +63,7 @@ impl World {
 
     /// Puts an update in force, without a connection.
     pub(super) fn load(&self, response: DiscoveryResponse) -> Result<(), String> {
-        self.source.load_update(Update(response))
+        self.source.load_update(Update(response)).map_err(|refusal| refusal.why)
     }
 
     /// Follows the control plane over pipes, whose other ends are returned.

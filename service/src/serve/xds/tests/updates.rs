@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tollgate_common::log::LogHandle;
 
 use super::super::back_off::BackOff;
 use super::super::messages::{AnyMessage, ConfigDescriptor, ConfigMessage, DiscoveryRequest, TYPE};
@@ -13,7 +14,7 @@ use super::control_plane::{Stream, World, limited, update, yearly};
 use crate::serve::counts::Algorithm;
 use crate::serve::messages::{Code, ValueKind};
 use crate::serve::pages;
-use crate::serve::reload::Looks;
+use crate::serve::reload::{Looks, Source};
 use crate::serve::shared::settings::{Layout, StoreSettings, StoreUrl};
 use crate::serve::shared::tests as shared;
 use crate::serve::state::Condition;
@@ -115,12 +116,67 @@ async fn the_same_version_is_accepted_without_a_load() {
     assert_eq!(world.counted("config_load_success"), 1);
     drop(stream);
     let mut again = pipes.stream().await;
-    assert_eq!(told(&again.request().await.unwrap()), ("1", "", None), "a nonce is of its stream");
+    assert_eq!(told(&again.request().await.unwrap()), ("", "", None), "both are of their stream");
     assert_eq!(told(&again.update(&same).await), ("1", "b", None));
     assert_eq!(world.counted("config_load_success"), 1);
     // One version with other rules is a fault of the control plane, and its last word holds.
-    assert_eq!(told(&again.update(&update("1", &[yearly("shop", "user", 6)])).await), ("1", "n1", None));
+    let mut two = [yearly("shop", "user", 6), yearly("mall", "user", 6)];
+    assert_eq!(told(&again.update(&update("1", &two)).await), ("1", "n1", None));
     assert_eq!(world.ask("shop", &[("user", "a")], 1).await, (Code::Ok, 5));
+    // Some control planes send the same configurations in another order each time.
+    two.reverse();
+    assert_eq!(told(&again.update(&update("1", &two)).await), ("1", "n1", None));
+    assert_eq!(world.counted("config_load_success"), 2);
+}
+
+/// A control plane that begins anew may number from 1 again, and hold back a version that is known.
+#[tokio::test(start_paused = true)]
+async fn other_rules_under_the_version_of_an_earlier_control_plane_are_taken() {
+    let world = World::new(&[]);
+    let mut pipes = world.follow();
+    for requests in [5, 7] {
+        let mut stream = pipes.stream().await;
+        let first = stream.request().await.unwrap();
+        if first.version_info != "1" {
+            let answer = stream.update(&update("1", &[yearly("shop", "user", requests)])).await;
+            assert_eq!(told(&answer), ("1", "n1", None));
+        }
+        assert_eq!(world.ask("shop", &[("user", "a")], 0).await, (Code::Ok, requests));
+    }
+}
+
+/// A control plane that sends a refused update at once again is answered after a wait, up to the
+/// longest of the settings.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_is_refused_again_and_again_is_answered_ever_more_slowly() {
+    let world = World::new(&[("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "10s")]);
+    let mut pipes = world.follow();
+    let mut stream = pipes.stream().await;
+    stream.request().await.unwrap();
+    let wrong = update("1", &[yearly("shop", "", 5)]);
+    let mut waits = Vec::new();
+    for turn in 0..8 {
+        if turn == 6 {
+            drop(stream);
+            stream = pipes.stream().await;
+            stream.request().await.unwrap();
+        }
+        let began = Instant::now();
+        let answer = stream.update(&wrong).await;
+        waits.push(began.elapsed().as_secs());
+        let why = "shop-config, descriptor 1: descriptor has empty key; it needs key: NAME";
+        assert_eq!(told(&answer), ("", "n1", Some(why)));
+    }
+    assert_eq!(waits, [0, 1, 2, 4, 8, 10, 10, 10]);
+    assert_eq!(world.counted("config_load_error"), 1, "it is read and told once");
+    // Under other settings it may be right.
+    world.source.load().unwrap();
+    let began = Instant::now();
+    stream.update(&wrong).await;
+    stream.update(&update("2", &[yearly("shop", "user", 5)])).await;
+    assert_eq!(began.elapsed().as_secs(), 0);
+    assert_eq!(world.counted("config_load_error"), 2);
+    assert_eq!(world.ask("shop", &[("user", "a")], 0).await, (Code::Ok, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,6 +235,11 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
         }
         deep
     };
+    let wide = |descriptors| ConfigMessage {
+        name: format!("{descriptors}"),
+        descriptors: vec![ConfigDescriptor::default(); descriptors],
+        ..ConfigMessage::default()
+    };
     for (update, why) in [
         (of_other_type, "the update is of the type \"type.googleapis.com/a.Cluster\", expected type."),
         (with(of("a", b"")), "resource 2 is of the type \"a\", expected type.googleapis.com/ratelimit."),
@@ -194,6 +255,7 @@ async fn what_is_no_configuration_is_refused_by_a_sentence() {
         (update("1", &[unknown]), "shop-config, descriptor 1: invalid rate limit unit 'UNKNOWN'"),
         (update("1", &[twice]), "shop-config, descriptor 2: duplicate descriptor composite key 'shop.user'"),
         (update("1", &[deep(64)]), "shop-config, descriptor 65: config error, more than 64 levels"),
+        (update("1", &[wide(100_001), yearly("b", "x", 1), wide(99_999)]), "the update has more than 200000"),
         (update("1", &[deep(300)]), "resource 1 cannot be read: failed to decode Protobuf message"),
     ] {
         let answer = stream.update(&update).await;
@@ -246,6 +308,11 @@ async fn the_file_of_settings_is_watched_beside_a_control_plane() {
     let mut world = World::new(&[]);
     Arc::get_mut(&mut world.source).unwrap().options.config = Some(config.into());
     world.source.load().unwrap();
+    let Source { options, environment, service, .. } = &*world.source;
+    let (options, service) = (options.clone(), service.clone());
+    let begun = Source::new(options, environment.clone(), service, None, LogHandle::of_tests());
+    let mut looks = Looks::default();
+    assert_eq!([(); 3].map(|()| looks.is_settled(&begun)), [false; 3], "a start has read it");
     world.load(update("1", &[yearly("shop", "user", 0)])).unwrap();
     let mut looks = Looks::default();
     assert_eq!([(); 3].map(|()| looks.is_settled(&world.source)), [false; 3], "an update is no file");
