@@ -135,8 +135,9 @@ impl Model {
 
     fn lapse(&mut self, now: u64) {
         for index in 0..self.reserved.len() {
-            let of = self.reserved[index].clone();
+            let of = &self.reserved[index];
             if !of.is_settled && !of.has_lapsed && now >= of.made + of.ttl {
+                let of = of.clone();
                 self.reserved[index].has_lapsed = true;
                 // Beyond that time the store may know no more of a commit.
                 let is_known = !self.has_store || now < of.made + 2 * of.ttl;
