@@ -218,7 +218,7 @@ impl Reservations {
                             open.state = OpenState::Released;
                             back.push(*lapsing);
                         }
-                        _ => self.has_lapsed(),
+                        _ => self.count_lapse(),
                     }
                     self.lapsing.fetch_add(1, Relaxed);
                 }
@@ -247,7 +247,7 @@ impl Reservations {
     }
 
     /// Counts a reservation that has lapsed. One whose amount goes back has when that is done.
-    pub(super) fn has_lapsed(&self) {
+    pub(super) fn count_lapse(&self) {
         self.lapsed.fetch_add(1, Relaxed);
     }
 

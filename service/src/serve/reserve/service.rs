@@ -261,7 +261,7 @@ impl Service {
         let Some(is_new) = answers.iter().copied().collect::<Option<Vec<_>>>() else {
             // One of them may be set.
             let set = marks.iter().zip(&answers).filter(|(_, answer)| **answer == Some(true));
-            set.for_each(|(mark, _)| shared.is_unsure_of(mark, now));
+            set.for_each(|(mark, _)| shared.note_unsure(mark, now));
             return Err(Status::unavailable(
                 "the store does not answer, so nothing is counted: the commit may be repeated",
             ));
@@ -300,7 +300,7 @@ impl Service {
             let settlement = Settlement { actual: 0, gives_back: true, is_charged: true };
             join_all(right.iter().map(|lapsing| self.settle(&lapsing.request, &lapsing.id, settlement)))
                 .await;
-            right.iter().for_each(|_| self.reservations.has_lapsed());
+            right.iter().for_each(|_| self.reservations.count_lapse());
         }
     }
 
@@ -312,7 +312,7 @@ impl Service {
             let is_known = now < Duration::from_micros(id.ends_us())
                 && shared.is_marked_until(Duration::from_micros(id.made_us), now);
             if !is_known {
-                self.reservations.has_lapsed();
+                self.reservations.count_lapse();
             }
             is_known
         });

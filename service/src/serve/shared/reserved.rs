@@ -78,8 +78,8 @@ impl SharedCounts {
         true
     }
 
-    /// Sets marks at a time, and returns for each whether it was not set before; `None` if the store
-    /// does not answer. Replicas share them.
+    /// Sets marks at a time, and returns for each whether it was not set before; `None` if the
+    /// store does not answer. Replicas share them.
     ///
     /// A call without an answer may have had its effect: a mark that is then set already is that of
     /// this process.
@@ -89,7 +89,7 @@ impl SharedCounts {
         let answers = self.marks.call(ops).await;
         let is_new = |(mark, answer): (&Mark, Option<StoreAnswer>)| match answer {
             None => {
-                self.is_unsure_of(mark, now);
+                self.note_unsure(mark, now);
                 None
             }
             Some(answer) => Some(self.unsure().remove(&mark.0).is_some() || answer.granted == 1),
@@ -98,7 +98,7 @@ impl SharedCounts {
     }
 
     /// Notes that a mark may be that of this process, if those noted are not too many.
-    pub(in crate::serve) fn is_unsure_of(&self, (mark, holds): &Mark, now: Duration) {
+    pub(in crate::serve) fn note_unsure(&self, (mark, holds): &Mark, now: Duration) {
         let mut unsure = self.unsure();
         if unsure.len() < MOST_UNSURE {
             unsure.insert(mark.clone(), now.saturating_add(*holds));

@@ -169,8 +169,8 @@ async fn a_reload_between() {
     }
 }
 
-/// A reload puts a limit in front of those of a list: each of them is settled as before, and the new
-/// one counts the whole actual amount.
+/// A reload puts a limit in front of those of a list: each of them is settled as before, and the
+/// new one counts the whole actual amount.
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_inserts_into_a_list_between() {
     let rules = |limits: &str| {

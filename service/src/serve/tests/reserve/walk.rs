@@ -125,7 +125,12 @@ impl Model {
         let is_late = now >= of.made + of.ttl;
         let charged = if self.is_released && of.has_lapsed { 0 } else { of.amount };
         if actual > charged && self.fault != Some(Fault::MoreIsLost) {
-            of.keys.iter().for_each(|key| *self.count(*key, now) += actual - charged);
+            for key in &of.keys {
+                // The word of a text of 100 counts up to 126.
+                let most = if KEYS[*key].0 == "fixed" && !self.has_store { 126 } else { u64::MAX };
+                let count = self.count(*key, now);
+                *count = (*count + actual - charged).min(most);
+            }
         }
         if actual < charged && (!is_late || self.is_released || self.fault == Some(Fault::LateGivesBack)) {
             self.give_back(&of, charged - actual, now);
