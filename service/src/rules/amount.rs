@@ -12,7 +12,7 @@ use super::yaml::Content;
 /// The most distinct texts of limits: each has a limiter of its own, of some 44 kB.
 const MAX_TEXTS: usize = 256;
 /// The most limits of a list: each takes the time and the memory of a limit.
-const MAX_ITEMS: usize = 8;
+pub(crate) const MAX_ITEMS: usize = 8;
 
 pub(super) const RATE_LIMIT: Section = Section {
     name: "rate_limit",

@@ -5,7 +5,7 @@
 //! Nothing here opens a file or reads a clock: the caller hands in paths and texts, or nodes that
 //! no text has.
 
-mod amount;
+pub(crate) mod amount;
 mod descent;
 mod doubts;
 pub mod error;

@@ -368,7 +368,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Counts the hits of a descriptor in the statistics of its limit.
-    fn record(
+    pub(super) fn record(
         &self,
         descriptor: &RateLimitDescriptor,
         found: &Found<'_>,

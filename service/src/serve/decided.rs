@@ -32,10 +32,12 @@ const BUFFER: usize = 512;
 /// A message that asks for a decision.
 pub(super) trait Decide: Sized + Send + 'static {
     type Answer: Message + Default + 'static;
+    /// The most bytes of a message.
+    const MOST: usize = MESSAGE;
 
     fn read(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    fn decide(self, service: &Service) -> impl Future<Output = Result<Self::Answer, Status>> + Send;
+    fn decide(self, service: &Arc<Service>) -> impl Future<Output = Result<Self::Answer, Status>> + Send;
 
     /// Returns the answer to a message that is too long to be read; `None` for an error.
     fn refused(_: &Service, _why: &str) -> Option<Self::Answer> {
@@ -50,7 +52,7 @@ impl Decide for RateLimitRequest {
         RateLimitRequest::read(bytes)
     }
 
-    async fn decide(self, service: &Service) -> Result<RateLimitResponse, Status> {
+    async fn decide(self, service: &Arc<Service>) -> Result<RateLimitResponse, Status> {
         Ok(service.ask(&self).await?)
     }
 
@@ -74,9 +76,9 @@ pub(super) async fn decided<Question: Decide>(
     service: Arc<Service>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    let request = request.map(|body| Roomed::new(body, &service.room));
+    let request = request.map(|body| Roomed::new(body, Question::MOST, &service.room));
     let ask = Ask::<Question>(service.clone(), PhantomData);
-    let answered = timeout(PATIENCE, grpc(Question::read).unary(ask, request)).await;
+    let answered = timeout(PATIENCE, grpc(Question::read, Question::MOST).unary(ask, request)).await;
     let response = answered.unwrap_or_else(|_| late().into_http());
     let Some(status) = response.extensions().get::<Status>() else { return response };
     match status.code() {
@@ -155,13 +157,16 @@ impl<Question> Decoder for ShortDecoder<Question> {
     }
 }
 
-/// Returns the server of a call whose message is read so.
-pub(super) fn grpc<Answer, Question>(read: ReadMessage<Question>) -> Grpc<ShortCodec<Answer, Question>>
+/// Returns the server of a call whose message is read so, and has at most as many bytes.
+pub(super) fn grpc<Answer, Question>(
+    read: ReadMessage<Question>,
+    most: usize,
+) -> Grpc<ShortCodec<Answer, Question>>
 where
     Answer: Message + 'static,
     Question: Send + 'static,
 {
-    Grpc::new(ShortCodec(read, PhantomData)).max_decoding_message_size(MESSAGE)
+    Grpc::new(ShortCodec(read, PhantomData)).max_decoding_message_size(most)
 }
 
 struct Ask<Question>(Arc<Service>, PhantomData<Question>);

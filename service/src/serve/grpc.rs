@@ -19,7 +19,7 @@ use tonic::server::{ServerStreamingService, UnaryService};
 use super::decided::{PATIENCE, decided, grpc, late};
 use super::messages::{HealthCheckRequest, HealthCheckResponse, RateLimitRequest, ServingStatus};
 use super::reserve::calls;
-use super::state::{Condition, Service};
+use super::state::{Condition, MESSAGE, Service};
 
 const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
@@ -38,10 +38,10 @@ pub(super) async fn answer(service: Arc<Service>, request: Request<Incoming>) ->
             return decided::<RateLimitRequest>(service, request).await;
         }
         "/grpc.health.v1.Health/Check" => {
-            timeout(PATIENCE, grpc(read).unary(CheckHealth(service), request)).await
+            timeout(PATIENCE, grpc(read, MESSAGE).unary(CheckHealth(service), request)).await
         }
         "/grpc.health.v1.Health/Watch" => {
-            timeout(PATIENCE, grpc(read).server_streaming(WatchHealth(service), request)).await
+            timeout(PATIENCE, grpc(read, MESSAGE).server_streaming(WatchHealth(service), request)).await
         }
         _ => return of_others(service, request).await,
     };

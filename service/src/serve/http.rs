@@ -17,7 +17,7 @@ use super::logged;
 use super::messages::{Code, RateLimitRequest, RateLimitResponse};
 use super::pages;
 use super::room::Roomed;
-use super::state::{DESCRIPTORS, Service, Undecided};
+use super::state::{DESCRIPTORS, MESSAGE, Service, Undecided};
 
 /// The longest time for the body of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ pub(super) fn metrics(service: &Service, request: &Request<Incoming>) -> Respons
 }
 
 async fn decision(service: &Service, body: Incoming) -> Response<Body> {
-    let body = timeout(PATIENCE, Roomed::new(body, &service.room).collect()).await;
+    let body = timeout(PATIENCE, Roomed::new(body, MESSAGE, &service.room).collect()).await;
     let answer = match body {
         Ok(Ok(body)) => match json::request(&body.to_bytes()) {
             Ok(request) => service.ask(&request).await.map_err(|why| why.to_string()),

@@ -47,6 +47,8 @@ impl<'a> Limits<'a> {
     ) {
         let ends = self.firsts.iter().skip(1).copied().chain([self.list.len()]);
         for (first, end) in self.firsts.iter().copied().zip(ends) {
+            // One that no store counts has no status.
+            let first = (first..end).find(|index| counted[*index].is_some()).unwrap_or(first);
             let (descriptor, found) = &self.list[first];
             let more = self.list[first + 1..end].iter().zip(&counted[first + 1..end]);
             let more: Vec<_> =

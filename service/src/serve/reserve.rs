@@ -19,7 +19,7 @@
 //! | without an id | the actual amount, as by `Report` | `REPORTED` |
 //! | with another domain, or other descriptors | nothing | status `INVALID_ARGUMENT` |
 //! | without a domain or a descriptor | nothing | status `UNKNOWN`, as of `ShouldRateLimit` |
-//! | while the store does not answer | nothing: it may be repeated | status `UNAVAILABLE` |
+//! | while the store does not answer | nothing: it may be repeated, on the same replica | status `UNAVAILABLE` |
 //!
 //! `reservation_released` is true for `COMMITTED` alone. Each limit is settled by itself: one that
 //! counted nothing at the reservation, as it was in shadow mode or was added by a reload, counts
@@ -27,8 +27,11 @@
 //! nothing back.
 //!
 //! Hits go back only where they would free no hits of others: to a window until it ends, to a
-//! sliding window until the end of the sub-window, and to a bucket as far as it has room for them
-//! without the reservation.
+//! sliding window until the end of the sub-window, and to a bucket less the tokens that it has
+//! earned since the reservation. Another commit may have filled the bucket meanwhile.
+//!
+//! Tokens beyond a limit are counted. A window of a text counts them in this process up to the next
+//! power of two above its limit. A reservation without any limit has no id and takes no place.
 
 pub(super) mod calls;
 mod here;

@@ -11,8 +11,6 @@ use hyper::body::{Body, Bytes, Frame, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-use super::state::MESSAGE;
-
 /// The bytes of each message that take no room.
 const FREE: usize = 4 << 10;
 /// The bytes of gRPC before a message.
@@ -22,13 +20,14 @@ const PREFIX: usize = 5;
 pub(super) struct Roomed {
     body: Incoming,
     read: usize,
+    most: usize,
     room: Arc<Semaphore>,
     held: Option<OwnedSemaphorePermit>,
 }
 
 impl Roomed {
-    pub(super) fn new(body: Incoming, room: &Arc<Semaphore>) -> Roomed {
-        Roomed { body, read: 0, room: room.clone(), held: None }
+    pub(super) fn new(body: Incoming, most: usize, room: &Arc<Semaphore>) -> Roomed {
+        Roomed { body, read: 0, most, room: room.clone(), held: None }
     }
 
     /// Takes room for bytes. The error is a status `OutOfRange`.
@@ -37,8 +36,9 @@ impl Roomed {
         if self.read <= FREE {
             return Ok(());
         }
-        if self.read > MESSAGE + PREFIX {
-            return Err(Status::out_of_range(format!("a message is longer than {MESSAGE} bytes")));
+        let most = self.most;
+        if self.read > most + PREFIX {
+            return Err(Status::out_of_range(format!("a message is longer than {most} bytes")));
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let more = self.room.clone().try_acquire_many_owned(bytes);

@@ -128,7 +128,7 @@ pub(crate) async fn run(mut options: ServeOptions) -> Result<bool, String> {
     });
     let saver = saver.transpose()?;
     let whole = serve(stops, &service, fronts).await;
-    service.lapse(u64::MAX).await;
+    service.lapse_all().await;
     if let Some(shared) = &service.shared {
         shared.shutdown().await;
     }

@@ -50,6 +50,8 @@ const BYTES_OF_A_KNOWN: u64 = 256;
 const OVERFLOW: [u8; 12] = [u8::MAX; 12];
 /// A key with a lease takes as much memory as these keys without one.
 const KEYS_OF_A_SLOT: usize = 32;
+/// The least deadline of a mark: no request of a client waits for its answer.
+const MARK_DEADLINE: Duration = Duration::from_secs(1);
 /// The most rules that are kept by their number.
 const MOST_RULES: usize = 4_096;
 
@@ -96,6 +98,10 @@ pub(in crate::serve) struct SharedCounts {
     clock: Clock,
     store: ServiceStore,
     buckets: Leases<Quota>,
+    /// The limiter of marks.
+    marks: Leases<Quota>,
+    /// The marks whose calls had no answer, each with the time until which it holds.
+    unsure: Mutex<HashMap<Vec<u8>, Duration>>,
     windows: RwLock<HashMap<Window, Leases<Window>>>,
     rules: RwLock<HashMap<Counts, Leased>>,
     known: Map<Id, Mutex<Known>, HashedKey>,
@@ -138,11 +144,16 @@ impl SharedCounts {
         let max_keys = known_keys(max_keys);
         let of_buckets = format!("{}.buckets", settings.name);
         let buckets = limiter(Quota::per_second(1), &store, of_buckets, settings, max_keys, clock)?;
+        let (of_marks, deadline) = (format!("{}.marks", settings.name), settings.deadline.max(MARK_DEADLINE));
+        let patient = StoreSettings { deadline, ..settings.clone() };
+        let marks = limiter(Quota::per_second(1), &store, of_marks, &patient, max_keys, clock)?;
         let shared = Arc::new(SharedCounts {
             settings: settings.clone(),
             clock: clock.clone(),
             store,
             buckets,
+            marks,
+            unsure: Mutex::default(),
             windows: RwLock::default(),
             rules: RwLock::default(),
             known: Map::builder().hasher(HashedKey::default()).build(),

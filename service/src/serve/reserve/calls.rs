@@ -12,10 +12,13 @@ use tonic::body::Body;
 use super::messages::{CommitRequest, CommitResponse, ReserveRequest, ReserveResponse};
 use crate::serve::decided::{Decide, decided};
 use crate::serve::messages::{RateLimitRequest, RateLimitResponse};
-use crate::serve::state::Service;
+use crate::serve::state::{MESSAGE, Service};
 
 /// The name of the service, before the names of its calls.
 pub(in crate::serve) const NAME: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
+
+/// The most bytes of an id.
+const ID: usize = 1 << 20;
 
 /// A request of `CheckRateLimit`.
 struct CheckCall(RateLimitRequest);
@@ -46,7 +49,7 @@ impl Decide for CheckCall {
         RateLimitRequest::read(bytes).map(CheckCall)
     }
 
-    async fn decide(self, service: &Service) -> Result<RateLimitResponse, Status> {
+    async fn decide(self, service: &Arc<Service>) -> Result<RateLimitResponse, Status> {
         Ok(service.check_rate_limit(self.0).await?)
     }
 
@@ -63,7 +66,7 @@ impl Decide for ReportCall {
         RateLimitRequest::read(bytes).map(ReportCall)
     }
 
-    async fn decide(self, service: &Service) -> Result<RateLimitResponse, Status> {
+    async fn decide(self, service: &Arc<Service>) -> Result<RateLimitResponse, Status> {
         Ok(service.report(&self.0).await?)
     }
 }
@@ -75,7 +78,7 @@ impl Decide for ReserveRequest {
         ReserveRequest::read(bytes)
     }
 
-    async fn decide(self, service: &Service) -> Result<ReserveResponse, Status> {
+    async fn decide(self, service: &Arc<Service>) -> Result<ReserveResponse, Status> {
         Ok(service.reserve(self).await?)
     }
 
@@ -88,12 +91,14 @@ impl Decide for ReserveRequest {
 /// As of [`Report`].
 impl Decide for CommitRequest {
     type Answer = CommitResponse;
+    /// Each reservation can be committed: beside its descriptors there is room for its id.
+    const MOST: usize = MESSAGE + ID;
 
     fn read(bytes: &[u8]) -> Result<CommitRequest, DecodeError> {
         CommitRequest::read(bytes)
     }
 
-    async fn decide(self, service: &Service) -> Result<CommitResponse, Status> {
+    async fn decide(self, service: &Arc<Service>) -> Result<CommitResponse, Status> {
         service.commit(self).await
     }
 }

@@ -1,17 +1,19 @@
 //! Reservations whose amounts are counted in this process.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tollgate::{AnyRule, Hold, Moment};
 
-use super::id::{LimitPlace, Part, ReservationId};
+use super::id::{Part, Parts, ReservationId};
 use super::settlement::{Change, Settlement};
 use crate::rules::tree::Unit;
 use crate::serve::counts::{Counted, LimitCounts, UnixTime, Verb};
 use crate::serve::decide::{Answering, Decision, Found};
 use crate::serve::limiters::{CountKey, Hits, MOST, TextLimiter, Windows};
+use crate::serve::lists::Limits;
 use crate::serve::loaded::Counter;
-use crate::serve::messages::{Code, RateLimitResponse};
+use crate::serve::messages::{Code, RateLimitDescriptor, RateLimitResponse};
 
 /// The least time to the end of a window in which hits are given back. A thread that sleeps longer
 /// between its reading of the clock and the give-back counts them again.
@@ -29,29 +31,45 @@ impl<'a> Decision<'a> {
     ///
     /// A limit in shadow mode, and a quota beside others, refuses nothing: where its count has no
     /// room, nothing is counted. Each limit is asked, so that the statistics have all refusals.
-    pub(super) fn reserve(&self, amount: u64) -> (Code, Vec<(LimitPlace, Part)>) {
+    /// The parts are `None` if nothing is to be settled: no limit counts, or one refuses.
+    pub(super) fn reserve(&self, amount: u64) -> (Code, Option<Parts>) {
         let mut limits = self.limits();
         limits.change(|found| Found::adding(found, amount));
         let (mut counted, mut all) = (Vec::new(), Vec::new());
-        for (place, _, found) in limits.each() {
+        for (index, (place, _, found)) in limits.each().enumerate() {
             let held = match found {
                 Some(limit) => self.counts.hold(&limit.counter, limit.key, amount, self.now),
                 None => None,
             };
             let (result, held) = held.unzip();
             counted.push(result);
-            all.extend(held.flatten().map(|held| (place, held)));
+            all.extend(held.flatten().map(|held| (index, place, held)));
         }
         let mut answering = Answering::of(self.request);
         limits.tell(self, &counted, &mut answering);
         let code = self.end(answering).overall_code();
         if code == Code::OverLimit {
             // Each hold gives back those hits alone that it has counted.
-            all.into_iter().for_each(|(_, held)| _ = held.hold.settle(0));
-            return (code, Vec::new());
+            for (index, _, held) in all {
+                held.hold.settle(0);
+                self.record_back(&limits.list[index], counted[index].as_ref());
+            }
+            return (code, None);
         }
         // A hold that is dropped stays charged.
-        (code, all.iter().map(|(place, held)| (*place, held.part)).collect())
+        let parts = all.iter().map(|(_, place, held)| (*place, held.part)).collect();
+        (code, counted.iter().any(Option::is_some).then_some(parts))
+    }
+
+    /// Counts hits in the statistics that went back to a limit, as another one refuses them.
+    pub(super) fn record_back(
+        &self,
+        (descriptor, found): &(&RateLimitDescriptor, Option<Found<'_>>),
+        counted: Option<&Counted>,
+    ) {
+        if let (Some(found), Some(counted)) = (found, counted) {
+            self.record(descriptor, &Found { is_negative: true, ..found.clone() }, counted, false);
+        }
     }
 
     /// Decides with hits that are looked at, or are added in any case.
@@ -69,9 +87,11 @@ impl<'a> Decision<'a> {
     /// Brings the count of each limit from the reserved amount to the actual one.
     pub(super) fn settle(&self, id: &ReservationId, settlement: Settlement) {
         let (limits, mut answering) = (self.limits(), Answering::of(self.request));
+        let kinds = limits.kinds();
         for (place, descriptor, found) in limits.each() {
             let Some(found) = found else { continue };
-            let change = settlement.change(id.amount, id.part(place), found.counter.kind());
+            let kind = found.counter.kind();
+            let change = settlement.change(id.amount, id.part(place, kind, &kinds), kind);
             let (verb, hits, is_negative) = match change {
                 None => continue,
                 Some(Change::More(hits)) => ((Verb::Charge, hits), hits, false),
@@ -121,7 +141,10 @@ impl LimitCounts {
             Counter::Text { limiter, state, .. } => {
                 let placed = self.key_of(counter, state, key, Verb::Add);
                 let (taken, hold) = limiter.table.hold(placed.key, hits);
-                let wait = taken.wait.saturating_sub(limiter.fades_for());
+                let wait = match limiter.earns(hits) {
+                    Some(earned) => taken.wait.min(earned),
+                    None => taken.wait.saturating_sub(limiter.fades_for()),
+                };
                 (Counted::by_text(limiter, taken, hits), hold, wait, placed)
             }
         };
@@ -181,7 +204,7 @@ impl Windows {
         if looked.after > limit {
             return (looked, None);
         }
-        let Ok(hold) = ask.n(hits).hold() else { return (self.look(key, hits), None) };
+        let Ok(hold) = ask.n(hits).hold() else { return (Hits { after: u64::MAX, ..looked }, None) };
         let after = MOST - hold.granted().remaining();
         let added = Hits { before: after - hits, after };
         if after <= limit {
@@ -198,11 +221,30 @@ impl TextLimiter {
         matches!(self.rule, AnyRule::Quota(_))
     }
 
+    /// Returns the time in which a bucket earns tokens; `None` of a window.
+    ///
+    /// A reservation gives back no tokens after it, as others may have filled the bucket meanwhile.
+    pub(in crate::serve) fn earns(&self, tokens: u64) -> Option<Duration> {
+        let AnyRule::Quota(quota) = self.rule else { return None };
+        let nanos =
+            quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().max(1).into());
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
     /// Returns the time for which tokens count after the end of their window or sub-window.
     fn fades_for(&self) -> Duration {
         let AnyRule::Window(window) = self.rule else { return Duration::ZERO };
         let is_sliding = window.sub_window().is_some() || window.span() >= 2 * window.period();
         if is_sliding { window.period() } else { Duration::ZERO }
+    }
+}
+
+impl Limits<'_> {
+    /// Returns the kind of each limit with its descriptor.
+    pub(super) fn kinds(&self) -> HashSet<(u32, u32)> {
+        self.each()
+            .filter_map(|((descriptor, _), _, found)| Some((descriptor, found?.counter.kind())))
+            .collect()
     }
 }
 

@@ -3,14 +3,19 @@
 //! A caller that may commit may also give hits back, so an id needs no secret. Its checksum tells a
 //! text of another service, or a cut one, from an id.
 
+use std::collections::HashSet;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
 use super::super::messages::RateLimitRequest;
+use crate::rules::amount::MAX_ITEMS;
+use crate::serve::state::DESCRIPTORS;
 
 /// The first byte of an id.
 const VERSION: u8 = 1;
+/// The most parts of an id: one of each limit of a request.
+const MOST_PARTS: u64 = (DESCRIPTORS * MAX_ITEMS) as u64;
 /// The bytes of the checksum.
 const CHECKSUM: usize = 4;
 
@@ -29,11 +34,14 @@ pub(in crate::serve) struct ReservationId {
     /// A hash of the domain and the descriptors.
     pub(super) asked: u64,
     /// The part under each limit that has counted the amount.
-    pub(super) parts: Vec<(LimitPlace, Part)>,
+    pub(super) parts: Parts,
 }
 
 /// A limit of a request: the number of its descriptor, and its place in the list of the rule.
 pub(in crate::serve) type LimitPlace = (u32, u32);
+
+/// The parts of a reservation.
+pub(super) type Parts = Vec<(LimitPlace, Part)>;
 
 /// The part of a reservation under one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +54,21 @@ pub(in crate::serve) struct Part {
 }
 
 impl ReservationId {
-    /// Returns the part under a limit.
-    pub(super) fn part(&self, place: LimitPlace) -> Option<Part> {
-        self.parts.iter().find(|(known, _)| *known == place).map(|(_, part)| *part)
+    /// Returns the part under a limit of a kind, of a request whose limits are now of these kinds.
+    ///
+    /// A reload may have moved the limit in its list, or have put it into another kind.
+    pub(super) fn part(&self, place: LimitPlace, kind: u32, now: &HashSet<(u32, u32)>) -> Option<Part> {
+        let at = self.parts.iter().find(|(known, _)| *known == place).map(|(_, part)| *part);
+        if at.is_some_and(|part| part.kind == kind) {
+            return at;
+        }
+        let of_kind =
+            |((descriptor, _), part): &&(LimitPlace, Part)| *descriptor == place.0 && part.kind == kind;
+        let mut same = self.parts.iter().filter(of_kind);
+        match (same.next(), same.next()) {
+            (Some((_, part)), None) => Some(*part),
+            _ => at.filter(|part| !now.contains(&(place.0, part.kind))),
+        }
     }
 
     /// Returns the time at which it lapses, in microseconds since 1970.
@@ -101,7 +121,11 @@ impl ReservationId {
         let mut next = || take(&mut rest).inspect(|number| mixer.add(*number));
         let (number, amount, made_us, ttl_ms) = (next()?, next()?, next()?, next()?);
         let mut parts = Vec::new();
-        for _ in 0..next()? {
+        let count = next()?;
+        if count > MOST_PARTS {
+            return None;
+        }
+        for _ in 0..count {
             let mut small = || u32::try_from(next()?).ok();
             let place = (small()?, small()?);
             let (left, kind) = (next()?, u32::try_from(next()?).ok()?);

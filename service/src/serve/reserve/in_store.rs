@@ -5,23 +5,22 @@ use std::time::Duration;
 use tollgate::AnyRule;
 
 use super::here::tokens_of;
-use super::id::{LimitPlace, Part, ReservationId};
+use super::id::{Part, Parts, ReservationId};
 use super::settlement::{Change, Settlement};
 use crate::serve::counts::Verb;
 use crate::serve::decide::{Answering, Decision, Found};
 use crate::serve::lists::Limits;
 use crate::serve::loaded::Counter;
 use crate::serve::messages::{Code, RateLimitResponse};
-use crate::serve::shared::reserved::OWN;
+use crate::serve::shared::reserved::{Mark, OWN};
 use crate::serve::shared::{SharedCounts, Want};
+
+/// The most by which the clocks of replicas may differ.
+const SKEW: Duration = Duration::from_secs(60);
 
 impl Decision<'_> {
     /// Does as [`reserve`](Decision::reserve) over a store, which decides on each limit.
-    pub(super) async fn reserve_shared(
-        &self,
-        shared: &SharedCounts,
-        amount: u64,
-    ) -> (Code, Vec<(LimitPlace, Part)>) {
+    pub(super) async fn reserve_shared(&self, shared: &SharedCounts, amount: u64) -> (Code, Option<Parts>) {
         let mut limits = self.limits();
         limits.change(|found| Found::adding(found, amount));
         let mut wants = self.wants(&limits.list, |_, found| match found.hits {
@@ -33,10 +32,15 @@ impl Decision<'_> {
         let is_refused = code == Code::OverLimit;
         // The keys of envoyproxy/ratelimit count a refused amount as well.
         let counts_all = shared.counts_refused();
+        let is_counted = wants.iter().any(|want| want.as_ref().is_some_and(|want| want.counted.is_some()));
         let mut parts = Vec::with_capacity(wants.len());
-        for ((place, ..), want) in limits.each().zip(&mut wants) {
+        for (index, ((place, ..), want)) in limits.each().zip(&mut wants).enumerate() {
             let part = want.as_ref().and_then(|want| part_of(want, false));
             parts.extend(part.map(|part| (place, part)));
+            if is_refused && part.is_some() {
+                let counted = want.as_ref().and_then(|want| want.counted.as_ref());
+                self.record_back(&limits.list[index], counted);
+            }
             let has_counted = want.as_ref().is_some_and(|want| part_of(want, counts_all).is_some());
             let goes_back = has_counted && (is_refused || part.is_none());
             match want {
@@ -52,7 +56,7 @@ impl Decision<'_> {
         if wants.iter().any(Option::is_some) {
             shared.count_all(&mut wants, self.now).await;
         }
-        (code, if is_refused { Vec::new() } else { parts })
+        (code, (is_counted && !is_refused).then_some(parts))
     }
 
     /// Returns the answer by the results of all limits.
@@ -83,11 +87,13 @@ impl Decision<'_> {
         settlement: Settlement,
     ) {
         let limits = self.limits();
+        let kinds = limits.kinds();
         let mut changed = Vec::new();
         let mut edges = Vec::new();
         for (place, descriptor, found) in limits.each() {
             let Some(found) = found else { continue };
-            let change = settlement.change(id.amount, id.part(place), found.counter.kind());
+            let kind = found.counter.kind();
+            let change = settlement.change(id.amount, id.part(place, kind, &kinds), kind);
             let (hits, is_negative, edge) = match change {
                 None => continue,
                 Some(Change::More(hits)) => (hits, false, 0),
@@ -128,12 +134,9 @@ fn part_of(want: &Want<'_>, counts_refused: bool) -> Option<Part> {
     is_counted.then_some(Part { until_us: want.edge_us, kind: want.counter.kind() })
 }
 
-/// Returns the marks of a reservation in the store: the right to settle it, and to release it.
-pub(super) fn marks_of(id: &ReservationId) -> [Vec<u8>; 2] {
-    ["settled", "released"].map(|what| format!("{what}_{:x}_{}", id.process, id.number).into_bytes())
-}
-
-/// Returns the time for which a mark has to hold.
-pub(super) fn marked_for(id: &ReservationId) -> Duration {
-    Duration::from_millis(id.ttl_ms.saturating_mul(2).max(1_000))
+/// Returns the marks of a reservation in the store: the right to settle it, and to release it. They
+/// hold for longer than a commit counts, as the clocks of replicas differ.
+pub(super) fn marks_of(id: &ReservationId) -> [Mark; 2] {
+    let holds = Duration::from_millis(id.ttl_ms.saturating_mul(2)).saturating_add(SKEW);
+    ["settled", "released"].map(|what| (format!("{what}_{:x}_{}", id.process, id.number).into_bytes(), holds))
 }

@@ -7,16 +7,19 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::id::ReservationId;
+use super::id::{LimitPlace, Part, ReservationId};
 use super::messages::Outcome;
-use crate::serve::messages::RateLimitRequest;
+use crate::rules::amount::MAX_ITEMS;
+use crate::serve::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest};
 
 /// The parts of the table, so that threads do not wait for each other.
 const SHARDS: u64 = 64;
 /// The bytes of an entry whose amount stays charged.
 const BYTES: usize = 72;
+/// The most bytes of all requests that are kept, for amounts that go back.
+pub(in crate::serve) const MOST_KEPT: usize = 256 << 20;
 
 type Shard = HashMap<u64, Unsettled, BuildHasherDefault<NumberHash>>;
 
@@ -46,6 +49,8 @@ pub(in crate::serve) struct Reservations {
     shards: [Mutex<Shard>; SHARDS as usize],
     /// All entries, and those about to be made.
     held: AtomicUsize,
+    /// The bytes of all requests that are kept.
+    kept: Arc<AtomicUsize>,
     lapsing: AtomicUsize,
     made: AtomicU64,
     refused: AtomicU64,
@@ -78,16 +83,31 @@ pub(super) enum OpenState {
 }
 
 /// A reservation whose amount goes back, with the request that is needed for it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Lapsing {
     pub(super) id: ReservationId,
     pub(super) request: RateLimitRequest,
+    _bytes: Kept,
+}
+
+/// The room of a request that is kept, which is free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Kept {
+    of: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 /// A place for a reservation, which is free again unless it is used.
-pub(super) struct HeldPlace<'a> {
+pub(in crate::serve) struct HeldPlace<'a> {
     of: &'a Reservations,
     is_used: bool,
+    bytes: Kept,
 }
 
 impl Drop for HeldPlace<'_> {
@@ -101,7 +121,10 @@ impl Drop for HeldPlace<'_> {
 /// Returns the bound on open reservations, as the start tells it.
 pub(in crate::serve) fn bound_of_reservations(most: usize) -> String {
     let mebibytes = most.saturating_mul(BYTES).div_ceil(1 << 20);
-    format!("at most {most} reservations are open, in some {mebibytes} MiB")
+    let kept = MOST_KEPT >> 20;
+    format!(
+        "at most {most} reservations are open, in some {mebibytes} MiB, and with `release` their requests in {kept} more"
+    )
 }
 
 impl Default for Reservations {
@@ -111,6 +134,7 @@ impl Default for Reservations {
             next: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
             held: AtomicUsize::new(0),
+            kept: Arc::default(),
             lapsing: AtomicUsize::new(0),
             made: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -126,11 +150,14 @@ impl Reservations {
         self.shards[(number % SHARDS) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a place, unless as many are held.
-    pub(super) fn place(&self, most: usize) -> Option<HeldPlace<'_>> {
-        let place = HeldPlace { of: self, is_used: false };
+    /// Returns a place with room for the bytes of a request, unless as many are held.
+    pub(in crate::serve) fn place(&self, most: usize, bytes: usize) -> Option<HeldPlace<'_>> {
         // Counted first, so that no two calls take the last one.
-        (self.held.fetch_add(1, Relaxed) < most).then_some(place)
+        let is_free = self.held.fetch_add(1, Relaxed) < most;
+        let has_room = self.kept.fetch_add(bytes, Relaxed).saturating_add(bytes) <= MOST_KEPT;
+        let bytes = Kept { of: self.kept.clone(), bytes };
+        let place = HeldPlace { of: self, is_used: false, bytes };
+        (is_free && has_room).then_some(place)
     }
 
     /// Returns the number of a new reservation.
@@ -143,12 +170,20 @@ impl Reservations {
         number < self.next.load(Relaxed)
     }
 
-    /// Opens a reservation.
-    pub(super) fn open(&self, mut place: HeldPlace<'_>, id: &ReservationId, state: OpenState) {
+    /// Opens a reservation, with its request if its amount is to go back.
+    pub(super) fn open(&self, mut place: HeldPlace<'_>, id: ReservationId, request: RateLimitRequest) {
         place.is_used = true;
         self.made.fetch_add(1, Relaxed);
-        let open = Unsettled { lapses_ms: id.lapses_us() / 1_000, ttl_ms: id.ttl_ms, state };
-        self.shard(id.number).insert(id.number, open);
+        let (lapses_ms, ttl_ms, number) = (id.lapses_us() / 1_000, id.ttl_ms, id.number);
+        let state = match id.is_released {
+            false => OpenState::Stays,
+            true => {
+                let free = Kept { of: self.kept.clone(), bytes: 0 };
+                let bytes = std::mem::replace(&mut place.bytes, free);
+                OpenState::GoesBack(Box::new(Lapsing { id, request, _bytes: bytes }))
+            }
+        };
+        self.shard(number).insert(number, Unsettled { lapses_ms, ttl_ms, state });
     }
 
     /// Takes a reservation out, to settle it. Only one caller gets it.
@@ -178,11 +213,13 @@ impl Reservations {
                 }
                 if !open.has_lapsed() {
                     let state = std::mem::replace(&mut open.state, OpenState::Lapsed);
-                    if let OpenState::GoesBack(lapsing) = state {
-                        open.state = OpenState::Released;
-                        back.push(*lapsing);
+                    match state {
+                        OpenState::GoesBack(lapsing) => {
+                            open.state = OpenState::Released;
+                            back.push(*lapsing);
+                        }
+                        _ => self.count_lapse(),
                     }
-                    self.lapsed.fetch_add(1, Relaxed);
                     self.lapsing.fetch_add(1, Relaxed);
                 }
                 let is_kept = now_ms < open.lapses_ms.saturating_add(open.ttl_ms);
@@ -205,9 +242,13 @@ impl Reservations {
             && matches!(open.state, OpenState::Released)
         {
             open.state = OpenState::GoesBack(Box::new(lapsing));
-            self.lapsed.fetch_sub(1, Relaxed);
             self.lapsing.fetch_sub(1, Relaxed);
         }
+    }
+
+    /// Counts a reservation that has lapsed. One whose amount goes back has when that is done.
+    pub(super) fn count_lapse(&self) {
+        self.lapsed.fetch_add(1, Relaxed);
     }
 
     /// Counts a refusal, for want of room or by a limit.
@@ -215,8 +256,10 @@ impl Reservations {
         let count = if has_room { &self.refused } else { &self.without_room };
         if count.fetch_add(1, Relaxed) == 0 && !has_room {
             tracing::warn!(
-                "{} reservations are open, as many as --max-reservations: further ones are refused",
-                self.held.load(Relaxed)
+                "{} reservations are open, with {} bytes of requests, as many as there may be: further ones are \
+                 refused",
+                self.held.load(Relaxed),
+                self.kept.load(Relaxed)
             );
         }
     }
@@ -230,6 +273,12 @@ impl Reservations {
     /// Returns the reservations that are open.
     pub(in crate::serve) fn open_now(&self) -> usize {
         self.held.load(Relaxed).saturating_sub(self.lapsing.load(Relaxed))
+    }
+
+    /// Returns the bytes of all requests that are kept.
+    #[cfg(test)]
+    pub(in crate::serve) fn kept(&self) -> usize {
+        self.kept.load(Relaxed)
     }
 
     /// Returns the bytes of all entries.
@@ -260,6 +309,17 @@ impl Reservations {
         let _ = writeln!(text, "# TYPE {open} gauge\n{open} {}", self.open_now());
         text
     }
+}
+
+/// Returns the bytes of a request that is kept, with the parts of its id, or more.
+pub(super) fn bytes_of(request: &RateLimitRequest) -> usize {
+    let of_text =
+        |entry: &DescriptorEntry| size_of_val(entry) + entry.key.capacity() + entry.value.capacity();
+    let of_parts = MAX_ITEMS * size_of::<(LimitPlace, Part)>();
+    let of = |each: &RateLimitDescriptor| {
+        size_of_val(each) + of_parts + each.entries.iter().map(of_text).sum::<usize>()
+    };
+    size_of::<Lapsing>() + request.domain.capacity() + request.descriptors.iter().map(of).sum::<usize>()
 }
 
 impl Unsettled {

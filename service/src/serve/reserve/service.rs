@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::time::timeout;
 use tonic::Status;
 
 use super::id::{ReservationId, hash_of};
-use super::in_store::{marked_for, marks_of};
+use super::in_store::marks_of;
 use super::messages::{CommitRequest, CommitResponse, Outcome, ReserveRequest, ReserveResponse, Time};
-use super::open::{HeldPlace, Lapsing, OpenState};
+use super::open::{Lapsing, OpenState, bytes_of};
 use super::settlement::Settlement;
-use crate::serve::counts::{UnixTime, Verb};
+use crate::serve::counts::Verb;
 use crate::serve::decide::{Decision, Problem};
 use crate::serve::messages::{Code, RateLimitRequest, RateLimitResponse};
 use crate::serve::shared::SharedCounts;
@@ -18,6 +20,10 @@ use crate::serve::state::{Configured, Service, Undecided};
 
 /// From one look for reservations that have lapsed to the next.
 const TURN: Duration = Duration::from_secs(1);
+/// The most reservations that lapse by one call of the store.
+const AT_ONCE: usize = 64;
+/// The longest time for all of them at a stop.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The right to settle a reservation.
 enum Right {
@@ -67,15 +73,28 @@ impl Service {
     }
 
     /// Reserves an amount under all limits of a request, or under none of them.
+    ///
+    /// Over a store it is done as a whole, also if its client hangs up.
     pub(in crate::serve) async fn reserve(
-        &self,
+        self: &Arc<Self>,
         request: ReserveRequest,
     ) -> Result<ReserveResponse, Undecided> {
+        match &self.shared {
+            None => self.reserve_whole(request).await,
+            Some(_) => {
+                let service = self.clone();
+                whole(async move { service.reserve_whole(request).await }).await
+            }
+        }
+    }
+
+    async fn reserve_whole(&self, request: ReserveRequest) -> Result<ReserveResponse, Undecided> {
         let ReserveRequest { domain, descriptors, amount, ttl } = request;
         let request = RateLimitRequest { domain, descriptors, hits_addend: 0 };
         self.check(&request)?;
         let settings = self.deciding().settings.reservations;
-        let Some(place) = self.reservations.place(settings.most) else {
+        let bytes = if settings.are_released { bytes_of(&request) } else { 0 };
+        let Some(place) = self.reservations.place(settings.most, bytes) else {
             return Ok(self.refuse_reservation());
         };
         let made_us = self.counts.nanos() / 1_000;
@@ -86,10 +105,12 @@ impl Service {
                 self.decision(&in_force, &request)?.reserve_shared(shared, amount).await
             }
         };
-        if code == Code::OverLimit {
-            self.reservations.refuse(true);
+        let Some(parts) = parts else {
+            if code == Code::OverLimit {
+                self.reservations.refuse(true);
+            }
             return Ok(ReserveResponse { code: code.into(), ..ReserveResponse::default() });
-        }
+        };
         let id = ReservationId {
             process: self.reservations.process,
             number: self.reservations.number(),
@@ -100,17 +121,9 @@ impl Service {
             asked: hash_of(&request),
             parts,
         };
-        Ok(self.open(place, id, request))
-    }
-
-    fn open(&self, place: HeldPlace<'_>, id: ReservationId, request: RateLimitRequest) -> ReserveResponse {
         let reservation_id = id.text();
-        let state = match id.is_released {
-            false => OpenState::Stays,
-            true => OpenState::GoesBack(Box::new(Lapsing { id: id.clone(), request })),
-        };
-        self.reservations.open(place, &id, state);
-        ReserveResponse { code: Code::Ok.into(), reservation_id }
+        self.reservations.open(place, id, request);
+        Ok(ReserveResponse { code: code.into(), reservation_id })
     }
 
     /// Returns the answer without room for a reservation: a refusal, which counts nothing.
@@ -130,7 +143,22 @@ impl Service {
     ///
     /// A status for a request without a domain or a descriptor, for descriptors that are not those
     /// of the reservation, and while the store does not answer. Nothing is counted then.
-    pub(in crate::serve) async fn commit(&self, request: CommitRequest) -> Result<CommitResponse, Status> {
+    ///
+    /// Over a store it is done as a whole, also if its client hangs up.
+    pub(in crate::serve) async fn commit(
+        self: &Arc<Self>,
+        request: CommitRequest,
+    ) -> Result<CommitResponse, Status> {
+        match &self.shared {
+            None => self.commit_whole(request).await,
+            Some(_) => {
+                let service = self.clone();
+                whole(async move { service.commit_whole(request).await }).await
+            }
+        }
+    }
+
+    async fn commit_whole(&self, request: CommitRequest) -> Result<CommitResponse, Status> {
         let CommitRequest { domain, descriptors, reservation_id, actual_amount } = request;
         let request = RateLimitRequest { domain, descriptors, hits_addend: 0 };
         let outcome = self.settled(&request, &reservation_id, actual_amount).await?;
@@ -223,20 +251,22 @@ impl Service {
         if is_own && !self.reservations.holds(id.number) {
             return Ok(Err(Outcome::Twice));
         }
-        if !shared.is_marked_until(UnixTime(id.made_us / 1_000_000), UnixTime(now_us / 1_000_000)) {
+        let now = Duration::from_micros(now_us);
+        if !shared.is_marked_until(Duration::from_micros(id.made_us), now) {
             return Ok(Err(Outcome::Late));
         }
-        let [settled, released] = marks_of(id);
-        let unanswered = || {
-            Status::unavailable(
+        let marks = marks_of(id);
+        let marks = if id.is_released { &marks[..] } else { &marks[..1] };
+        let answers = shared.mark(marks, now).await;
+        let Some(is_new) = answers.iter().copied().collect::<Option<Vec<_>>>() else {
+            // One of them may be set.
+            let set = marks.iter().zip(&answers).filter(|(_, answer)| **answer == Some(true));
+            set.for_each(|(mark, _)| shared.note_unsure(mark, now));
+            return Err(Status::unavailable(
                 "the store does not answer, so nothing is counted: the commit may be repeated",
-            )
+            ));
         };
-        let marks = match id.is_released {
-            true => shared.mark([settled, released], marked_for(id)).await,
-            false => shared.mark([settled], marked_for(id)).await.map(|[settled]| [settled, true]),
-        };
-        let [is_first, is_charged] = marks.ok_or_else(unanswered)?;
+        let (is_first, is_charged) = (is_new[0], is_new.get(1).is_none_or(|is_new| *is_new));
         if is_own {
             self.reservations.take(id.number);
         }
@@ -251,28 +281,53 @@ impl Service {
         }
     }
 
+    /// Lapses all reservations at a stop.
+    pub(in crate::serve) async fn lapse_all(&self) {
+        if timeout(PATIENCE, self.lapse(u64::MAX)).await.is_err() {
+            tracing::warn!("not all reservations go back within {PATIENCE:?}: the others stay charged");
+        }
+    }
+
     /// Lapses the reservations whose time is over at `now_ms`. At a stop that is all of them.
     pub(in crate::serve) async fn lapse(&self, now_ms: u64) {
-        for lapsing in self.reservations.lapse(now_ms) {
-            if let Some(shared) = &self.shared {
-                if self.counts.nanos() / 1_000 >= lapsing.id.ends_us() {
-                    // The marks of a commit may be over.
-                    continue;
-                }
-                let [_, released] = marks_of(&lapsing.id);
-                match shared.mark([released], marked_for(&lapsing.id)).await {
-                    Some([true]) => {}
-                    // A commit was faster.
-                    Some([false]) => continue,
-                    None => {
-                        self.reservations.lapse_again(lapsing);
-                        continue;
-                    }
-                }
-            }
+        let mut lapsing = self.reservations.lapse(now_ms).into_iter();
+        while lapsing.len() > 0 {
+            let some = lapsing.by_ref().take(AT_ONCE).collect();
+            let right = match &self.shared {
+                None => some,
+                Some(shared) => self.right_to_lapse(shared, some).await,
+            };
             let settlement = Settlement { actual: 0, gives_back: true, is_charged: true };
-            self.settle(&lapsing.request, &lapsing.id, settlement).await;
+            join_all(right.iter().map(|lapsing| self.settle(&lapsing.request, &lapsing.id, settlement)))
+                .await;
+            right.iter().for_each(|_| self.reservations.count_lapse());
         }
+    }
+
+    /// Takes the right to release reservations by marks in the store. Returns those that have it.
+    async fn right_to_lapse(&self, shared: &SharedCounts, mut lapsing: Vec<Lapsing>) -> Vec<Lapsing> {
+        let now = Duration::from_nanos(self.counts.nanos());
+        lapsing.retain(|Lapsing { id, .. }| {
+            // Beyond that the marks of a commit may be over, so the amount stays charged.
+            let is_known = now < Duration::from_micros(id.ends_us())
+                && shared.is_marked_until(Duration::from_micros(id.made_us), now);
+            if !is_known {
+                self.reservations.count_lapse();
+            }
+            is_known
+        });
+        let marks: Vec<_> = lapsing.iter().map(|Lapsing { id, .. }| marks_of(id)[1].clone()).collect();
+        let answers = shared.mark(&marks, now).await;
+        let right = |(lapsing, answer): (Lapsing, Option<bool>)| match answer {
+            // A commit was faster.
+            Some(false) => None,
+            Some(true) => Some(lapsing),
+            None => {
+                self.reservations.lapse_again(lapsing);
+                None
+            }
+        };
+        lapsing.into_iter().zip(answers).filter_map(right).collect()
     }
 
     /// Checks the bounds of a request.
@@ -296,6 +351,18 @@ impl Service {
         let options = &in_force.settings.decision;
         let decision = Decision::new(loaded, &self.counts, options, request, self.counts.now());
         decision.map_err(Undecided::Problem)
+    }
+}
+
+/// Does work to its end, also if its caller is dropped.
+async fn whole<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    match tokio::spawn(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

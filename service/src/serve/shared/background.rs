@@ -107,6 +107,7 @@ impl SharedCounts {
             }
             join_all(windows.iter().map(DistributedLimiter::shutdown)).await;
             self.buckets.shutdown().await;
+            self.marks.shutdown().await;
         };
         if timeout(PATIENCE, all).await.is_err() {
             tracing::warn!("the store does not take the last hits within {PATIENCE:?}: they are lost");
@@ -115,10 +116,11 @@ impl SharedCounts {
 
     /// Forgets the keys whose windows are over.
     pub(in crate::serve) fn sweep(&self) {
-        let unix = self.clock.unix_time().as_secs();
+        let unix = self.clock.unix_time();
+        self.unsure().retain(|_, holds_until| unix < *holds_until);
         match (self.is_away(), self.since.load(Relaxed)) {
             (true, _) => self.since.store(0, Relaxed),
-            (false, 0) => self.since.store(unix, Relaxed),
+            (false, 0) => self.since.store(unix.as_secs(), Relaxed),
             _ => {}
         }
         let (map, now) = (self.known.pin(), self.now());

@@ -1,14 +1,16 @@
 //! The calls of the store that reservations need: exact ones of windows, and marks.
 
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate::{AnyRule, Quota, Window};
-use tollgate_distributed::{Amount as Tokens, CountSpec, OwnedOp, Spec};
+use tollgate::{Quota, Window};
+use tollgate_distributed::{Amount as Tokens, CountSpec, OwnedOp, Spec, StoreAnswer};
 
 use super::by_limiter::under;
 use super::settings::Layout;
 use super::{Key, Leased, SharedCounts, Want};
-use crate::serve::counts::{UnixTime, Verb};
+use crate::serve::counts::Verb;
 use crate::serve::limiters::{MOST, Taken, TextLimiter};
 
 /// The window of a mark in the keys of envoyproxy/ratelimit, in seconds.
@@ -16,6 +18,12 @@ const MARKED: u64 = 3_600;
 /// In place of the end of a window: the hits are those that this process took a moment ago, or took
 /// without the store. They go back to its tokens at hand.
 pub(in crate::serve) const OWN: u64 = 1;
+
+/// The most marks without an answer that are kept, so that an outage takes a few MiB.
+const MOST_UNSURE: usize = 1 << 16;
+
+/// A mark in the store, and the time for which it has to hold.
+pub(in crate::serve) type Mark = (Vec<u8>, Duration);
 
 impl SharedCounts {
     /// Returns whether the store counts hits that are refused.
@@ -50,9 +58,9 @@ impl SharedCounts {
         }
         let began = self.clock.unix_time();
         let (taken, _) = self.by_text(by, key, limiter, (Verb::Hold, hits, 0, false)).await;
-        let full = began.saturating_add(taken.wait).as_nanos().div_ceil(1_000);
-        let is_bucket = matches!(limiter.rule, AnyRule::Quota(_));
-        (taken, if is_bucket { u64::try_from(full).unwrap_or(u64::MAX) } else { OWN })
+        let Some(earned) = limiter.earns(hits) else { return (taken, OWN) };
+        let full = began.saturating_add(taken.wait.min(earned)).as_nanos().div_ceil(1_000);
+        (taken, u64::try_from(full).unwrap_or(u64::MAX))
     }
 
     /// Gives hits of a reservation back, and returns whether the want is of such hits. Those of a
@@ -70,38 +78,55 @@ impl SharedCounts {
         true
     }
 
-    /// Sets marks that hold for a time, and returns for each whether it was not set before; `None`
-    /// if the store does not answer. Replicas share them.
-    pub(in crate::serve) async fn mark<const N: usize>(
-        &self,
-        marks: [Vec<u8>; N],
-        holds: Duration,
-    ) -> Option<[bool; N]> {
-        let amount = Tokens { min: 1, max: 1, ..Tokens::default() };
-        let op = |mark: Vec<u8>| {
-            Some(match self.settings.layout {
-                Layout::Tollgate => {
-                    let law = Spec::new(Quota::try_per(1, holds).ok()?, 0).ok()?;
-                    OwnedOp { key: self.buckets.store_key(&mark), law: law.into(), amount }
-                }
-                Layout::Envoy => {
-                    let window = Window::try_per(1, Duration::from_secs(MARKED)).ok()?.utc();
-                    let law = CountSpec::new(window, self.clock.unix_time()).ok()?.from_1970();
-                    let key = [&b"tollgate_"[..], &mark, b"_"].concat();
-                    OwnedOp { key, law: law.into(), amount }
-                }
-            })
+    /// Sets marks at a time, and returns for each whether it was not set before; `None` if the
+    /// store does not answer. Replicas share them.
+    ///
+    /// A call without an answer may have had its effect: a mark that is then set already is that of
+    /// this process.
+    pub(in crate::serve) async fn mark(&self, marks: &[Mark], now: Duration) -> Vec<Option<bool>> {
+        let ops: Option<Vec<_>> = marks.iter().map(|mark| self.op_of_mark(mark, now)).collect();
+        let Some(ops) = ops else { return vec![None; marks.len()] };
+        let answers = self.marks.call(ops).await;
+        let is_new = |(mark, answer): (&Mark, Option<StoreAnswer>)| match answer {
+            None => {
+                self.note_unsure(mark, now);
+                None
+            }
+            Some(answer) => Some(self.unsure().remove(&mark.0).is_some() || answer.granted == 1),
         };
-        let ops = marks.into_iter().map(op).collect::<Option<Vec<_>>>()?;
-        let answers = self.buckets.call(ops).await;
-        let is_new: Vec<bool> =
-            answers.into_iter().map(|answer| Some(answer?.granted == 1)).collect::<Option<_>>()?;
-        is_new.try_into().ok()
+        marks.iter().zip(answers).map(is_new).collect()
+    }
+
+    /// Notes that a mark may be that of this process, if those noted are not too many.
+    pub(in crate::serve) fn note_unsure(&self, (mark, holds): &Mark, now: Duration) {
+        let mut unsure = self.unsure();
+        if unsure.len() < MOST_UNSURE {
+            unsure.insert(mark.clone(), now.saturating_add(*holds));
+        }
+    }
+
+    pub(super) fn unsure(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Duration>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn op_of_mark(&self, (mark, holds): &Mark, now: Duration) -> Option<OwnedOp> {
+        let amount = Tokens { min: 1, max: 1, ..Tokens::default() };
+        Some(match self.settings.layout {
+            Layout::Tollgate => {
+                let law = Spec::new(Quota::try_per(1, *holds).ok()?, 0).ok()?;
+                OwnedOp { key: self.marks.store_key(mark), law: law.into(), amount }
+            }
+            Layout::Envoy => {
+                let window = Window::try_per(1, Duration::from_secs(MARKED)).ok()?.utc();
+                let law = CountSpec::new(window, now).ok()?.from_1970();
+                OwnedOp { key: [&b"tollgate_"[..], mark, b"_"].concat(), law: law.into(), amount }
+            }
+        })
     }
 
     /// Returns whether a mark of a reservation of one time holds until the other. The keys of
     /// envoyproxy/ratelimit end with their window.
-    pub(in crate::serve) fn is_marked_until(&self, made: UnixTime, now: UnixTime) -> bool {
-        self.settings.layout == Layout::Tollgate || made.0 / MARKED == now.0 / MARKED
+    pub(in crate::serve) fn is_marked_until(&self, made: Duration, now: Duration) -> bool {
+        self.settings.layout == Layout::Tollgate || made.as_secs() / MARKED == now.as_secs() / MARKED
     }
 }

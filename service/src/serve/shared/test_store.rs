@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use tollgate::Clock;
 use tollgate_distributed::{Lanes, MemoryStore, Op, Store, StoreError, StoreErrorKind};
@@ -14,6 +15,8 @@ pub(in crate::serve) struct TestStore {
     memory: MemoryStore<StoreClock>,
     pub(in crate::serve) calls: Arc<AtomicU64>,
     pub(in crate::serve) fails: Arc<AtomicBool>,
+    /// The milliseconds from the effect of a call to its answer.
+    pub(in crate::serve) delay_ms: Arc<AtomicU64>,
     lanes: Lanes,
 }
 
@@ -33,6 +36,7 @@ impl TestStore {
             memory: MemoryStore::new(now),
             calls: Arc::default(),
             fails: Arc::default(),
+            delay_ms: Arc::default(),
             lanes: Lanes::default(),
         }
     }
@@ -49,7 +53,11 @@ impl Store for TestStore {
         if self.fails.load(SeqCst) {
             return Err(StoreError::new(StoreErrorKind::Refused, "it fails"));
         }
-        self.memory.acquire(ops).await
+        let acquired = self.memory.acquire(ops).await;
+        if let delay @ 1.. = self.delay_ms.load(SeqCst) {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
+        acquired
     }
 
     fn lanes(&self) -> Lanes {

@@ -19,7 +19,7 @@ use super::super::options::ServeOptions;
 use super::super::reserve::messages::{
     CommitRequest, CommitResponse, Outcome, ReserveRequest, ReserveResponse, Time,
 };
-use super::super::shared::settings::StoreSettings;
+use super::super::shared::settings::{Layout, StoreSettings};
 use super::super::shared::tests::{self as shared, TestStore, replica};
 use super::super::sources;
 use super::super::state::{Configured, Files, Service};
@@ -69,6 +69,7 @@ struct World {
     mock: MockClock,
     clock: Clock,
     store: Option<TestStore>,
+    layout: Layout,
     services: Vec<Arc<Service>>,
     given: Vec<(&'static str, &'static str)>,
 }
@@ -85,11 +86,16 @@ impl World {
     }
 
     fn of(services: usize, has_store: bool, given: &[(&'static str, &'static str)]) -> World {
+        World::of_layout(services, has_store.then(Layout::default), given)
+    }
+
+    fn of_layout(services: usize, layout: Option<Layout>, given: &[(&'static str, &'static str)]) -> World {
         let (clock, mock) = Clock::mock();
         // The begin of an hour.
         mock.advance(Duration::from_secs(1_790_002_800));
-        let store = has_store.then(|| TestStore::new(&clock));
-        let mut world = World { mock, clock, store, services: Vec::new(), given: given.to_vec() };
+        let store = layout.map(|_| TestStore::new(&clock));
+        let (layout, given) = (layout.unwrap_or_default(), given.to_vec());
+        let mut world = World { mock, clock, store, layout, services: Vec::new(), given };
         for _ in 0..services {
             world.start();
         }
@@ -105,7 +111,12 @@ impl World {
         });
         let mut service = Service::of(self.settings(), counts);
         if let Some(store) = &self.store {
-            let settings = StoreSettings { lease: Duration::ZERO, caches_over: false, ..shared::settings() };
+            let settings = StoreSettings {
+                lease: Duration::ZERO,
+                caches_over: false,
+                layout: self.layout,
+                ..shared::settings()
+            };
             service.shared = Some(replica(store, &settings, &self.clock));
         }
         self.services.push(Arc::new(service));
@@ -142,6 +153,11 @@ impl World {
 
     fn fail_store(&self, fails: bool) {
         self.store.as_ref().unwrap().fails.store(fails, SeqCst);
+    }
+
+    /// Lets the answers of the store come later than the effects of its calls.
+    fn delay_store(&self, delay_ms: u64) {
+        self.store.as_ref().unwrap().delay_ms.store(delay_ms, SeqCst);
     }
 
     async fn reserve_on(&self, service: usize, keys: &[&str], amount: u64, ttl: u64) -> ReserveResponse {

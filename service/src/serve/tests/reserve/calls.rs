@@ -73,7 +73,12 @@ async fn the_four_calls_are_answered_and_no_error_lets_a_request_pass() {
     let (status, _, answers) = client.call::<RateLimitResponse>(CHECK, &long).await;
     assert_eq!((status, answers[0].overall_code()), (0, Code::OverLimit));
     assert_eq!(client.call::<RateLimitResponse>(REPORT, &long).await.0, 11);
-    assert_eq!(client.call::<CommitResponse>(COMMIT, &of_commit(long, "", 1)).await.0, 11);
+    // The id of a reservation is no reason against its commit.
+    let fits = of_commit(request("shop", &[("user", &"a".repeat(MESSAGE - 100))]), "", 1);
+    let with_id = CommitRequest { reservation_id: "x".repeat(1 << 19), ..fits };
+    assert_eq!(client.call::<CommitResponse>(COMMIT, &with_id).await.2[0].outcome(), Outcome::Unknown);
+    let longer = request("shop", &[("user", &"a".repeat(MESSAGE + (1 << 20)))]);
+    assert_eq!(client.call::<CommitResponse>(COMMIT, &of_commit(longer, "", 1)).await.0, 11);
     let path = "/kuadrant.service.ratelimit.v1.RateLimitService/Release";
     assert_eq!(client.call::<CommitResponse>(path, &ann).await.0, 12);
 }
@@ -141,7 +146,7 @@ async fn a_hundred_thousand_open_reservations_take_little_memory() {
     let world = World::new(&[]);
     let reservations = &world.services[0].reservations;
     for _ in 0..number {
-        assert!(world.reserve(&["free"], 1).await.is_some());
+        assert!(world.reserve(&["hour"], 0).await.is_some());
     }
     assert_eq!(reservations.open_now(), number);
     let bytes = reservations.bytes();

@@ -1,6 +1,7 @@
 //! Each row of the table of cases, in one process and over a store.
 
-use super::{Outcome, SECOND, World};
+use super::super::super::reserve::open::MOST_KEPT;
+use super::{Code, Outcome, SECOND, World, text_of};
 
 /// Returns a world without a store and one with, under each of which a case is the same.
 fn worlds(given: &[(&'static str, &'static str)]) -> [World; 2] {
@@ -195,6 +196,21 @@ async fn a_bucket_takes_back_the_tokens_for_which_it_has_room() {
     }
 }
 
+/// Tokens that another commit gave back have filled the bucket: those of this one would be of
+/// others.
+#[tokio::test(start_paused = true)]
+async fn a_bucket_takes_back_no_tokens_beside_those_of_another_reservation() {
+    for world in worlds(&[]) {
+        let first = text_of(world.reserve_on(0, &["bucket"], 50, 59).await.reservation_id);
+        let second = text_of(world.reserve_on(0, &["bucket"], 50, 59).await.reservation_id);
+        assert_eq!(world.commit(&["bucket"], &first, 0).await, Outcome::Committed);
+        world.pass(50 * SECOND).await;
+        assert_eq!(world.hit("bucket", 100).await, Code::Ok);
+        assert_eq!(world.commit(&["bucket"], &second, 0).await, Outcome::Committed);
+        assert_eq!(world.hit("bucket", 1).await, Code::OverLimit);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_id_of_another_process_is_known_by_the_store_alone() {
     let world = World::of(2, false, &[]);
@@ -240,6 +256,22 @@ async fn more_reservations_than_the_bound_are_refused_and_count_nothing() {
         assert_eq!(world.commit_on(0, &["hour"], &ids[1], 10).await, Outcome::Committed);
         assert_eq!(world.reserve(&["hour"], 5_000).await, None);
         assert!(world.reserve(&["hour"], 10).await.is_some());
+    }
+    // Requests that are kept are bounded by their bytes.
+    for (given, is_granted) in [(&[][..], true), (&[RELEASE][..], false)] {
+        let world = World::new(given);
+        let reservations = &world.services[0].reservations;
+        let most = reservations.place(9, MOST_KEPT).unwrap();
+        assert_eq!(world.reserve(&["hour"], 10).await.is_some(), is_granted);
+        drop(most);
+        let id = world.reserve(&["hour"], 10).await.unwrap();
+        assert_eq!(reservations.kept() > 100, !is_granted);
+        assert_eq!(world.commit(&["hour"], &id, 10).await, Outcome::Committed);
+        assert_eq!(reservations.kept(), 0);
+        world.reserve(&["hour"], 10).await.unwrap();
+        world.pass(10 * SECOND).await;
+        world.lapse().await;
+        assert_eq!(reservations.kept(), 0);
     }
     // In shadow mode the commit without an id counts the tokens.
     let world = World::new(&[("TOLLGATE_MAX_RESERVATIONS", "1"), ("SHADOW_MODE", "true")]);

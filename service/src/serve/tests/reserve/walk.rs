@@ -125,7 +125,12 @@ impl Model {
         let is_late = now >= of.made + of.ttl;
         let charged = if self.is_released && of.has_lapsed { 0 } else { of.amount };
         if actual > charged && self.fault != Some(Fault::MoreIsLost) {
-            of.keys.iter().for_each(|key| *self.count(*key, now) += actual - charged);
+            for key in &of.keys {
+                // The word of a text of 100 counts up to 126.
+                let most = if KEYS[*key].0 == "fixed" && !self.has_store { 126 } else { u64::MAX };
+                let count = self.count(*key, now);
+                *count = (*count + actual - charged).min(most);
+            }
         }
         if actual < charged && (!is_late || self.is_released || self.fault == Some(Fault::LateGivesBack)) {
             self.give_back(&of, charged - actual, now);
@@ -135,8 +140,9 @@ impl Model {
 
     fn lapse(&mut self, now: u64) {
         for index in 0..self.reserved.len() {
-            let of = self.reserved[index].clone();
+            let of = &self.reserved[index];
             if !of.is_settled && !of.has_lapsed && now >= of.made + of.ttl {
+                let of = of.clone();
                 self.reserved[index].has_lapsed = true;
                 // Beyond that time the store may know no more of a commit.
                 let is_known = !self.has_store || now < of.made + 2 * of.ttl;
