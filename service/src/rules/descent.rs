@@ -77,7 +77,8 @@ impl Descent {
 
     /// Returns the bytes of the name of a limit, with those of its patterns.
     pub(super) fn name_bytes(&self) -> usize {
-        self.text.len() * if self.steps.iter().any(|step| step.shares) { 2 } else { 1 }
+        let has_patterns = self.steps.iter().any(|step| step.counted == CountedBy::Wildcard);
+        self.text.len() * if has_patterns { 2 } else { 1 }
     }
 
     /// Returns the name of a limit; `of_list` is that of one of a list.

@@ -14,10 +14,10 @@ use tonic::body::Body;
 
 use super::json;
 use super::logged;
-use super::messages::{Code, RateLimitRequest, RateLimitResponse};
+use super::messages::{Code, DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use super::pages;
 use super::room::Roomed;
-use super::state::{DESCRIPTORS, MESSAGE, Service, Undecided};
+use super::state::{MESSAGE, Service, Undecided};
 
 /// The longest time for the body of a request.
 const PATIENCE: Duration = Duration::from_secs(5);

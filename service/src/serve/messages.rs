@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 
 use prost::{DecodeError, Enumeration, Message, Oneof};
 
+/// The most descriptors of a request. The file of Envoy decides about them: more are an error.
+pub(super) const DESCRIPTORS: usize = 1_024;
+
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitRequest {
     #[prost(string, tag = "1")]

@@ -52,15 +52,15 @@ struct LastRead {
 
 /// The reason why an update is not in force.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct UpdateRefusal {
     pub(super) why: String,
     /// The same update was refused before, and nothing was read again.
     pub(super) is_repeated: bool,
 }
 
-impl Refusal {
-    pub(super) fn new(why: String) -> Refusal {
-        Refusal { why, is_repeated: false }
+impl UpdateRefusal {
+    pub(super) fn new(why: String) -> UpdateRefusal {
+        UpdateRefusal { why, is_repeated: false }
     }
 }
 
@@ -108,18 +108,18 @@ impl Source {
     /// Puts an update of the control plane in force under the present settings, counts the outcome
     /// and logs it. An error changes nothing, and neither does an update that is in force or that
     /// was refused last.
-    pub(super) fn load_update(&self, update: Update) -> Result<(), Refusal> {
+    pub(super) fn load_update(&self, update: Update) -> Result<(), UpdateRefusal> {
         let mut read = self.read();
         if read.update.as_ref().is_some_and(|before| before.is_same(&update)) {
             read.refused = None;
             return Ok(());
         }
         if let Some((_, why)) = read.refused.as_ref().filter(|(before, _)| before.is_same(&update)) {
-            return Err(Refusal { why: why.clone(), is_repeated: true });
+            return Err(UpdateRefusal { why: why.clone(), is_repeated: true });
         }
         if let Err(why) = logged(self.counted(self.take_update(&update))) {
             read.refused = Some((update, why.clone()));
-            return Err(Refusal::new(why));
+            return Err(UpdateRefusal::new(why));
         }
         (read.update, read.refused) = (Some(update), None);
         Ok(())

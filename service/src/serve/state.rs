@@ -12,7 +12,7 @@ use super::counts::{CountOptions, LimitCounts};
 use super::decide::{Problem, decide};
 use super::in_store::decide_shared;
 use super::loaded::LoadedRules;
-use super::messages::{Code, RateLimitRequest, RateLimitResponse};
+use super::messages::{Code, DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use super::reserve::open::Reservations;
 use super::settings::ServeSettings;
 use super::shared::SharedCounts;
@@ -28,8 +28,7 @@ use tollgate_common::state_file::{Origin, SavedPart};
 pub(super) const MESSAGE: usize = 4 << 20;
 /// The bytes of all messages at a time, beyond the first of each.
 const ROOM: usize = 64 << 20;
-/// The most descriptors and entries. The file of Envoy decides about both: more are an error.
-pub(super) const DESCRIPTORS: usize = 1_024;
+/// The most entries of a descriptor. The file of Envoy decides about them: more are an error.
 const ENTRIES: usize = 64;
 
 /// The service, for the life of the process.

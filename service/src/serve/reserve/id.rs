@@ -8,9 +8,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::super::messages::RateLimitRequest;
+use super::super::messages::{DESCRIPTORS, RateLimitRequest};
 use crate::rules::amount::MAX_ITEMS;
-use crate::serve::state::DESCRIPTORS;
 
 /// The first byte of an id.
 const VERSION: u8 = 1;

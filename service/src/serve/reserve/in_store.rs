@@ -12,7 +12,7 @@ use crate::serve::decide::{Answering, Decision, Found};
 use crate::serve::lists::Limits;
 use crate::serve::loaded::Counter;
 use crate::serve::messages::{Code, RateLimitResponse};
-use crate::serve::shared::reserved::{Mark, OWN};
+use crate::serve::shared::reserved::{OWN, StoreMark};
 use crate::serve::shared::{SharedCounts, Want};
 
 /// The most by which the clocks of replicas may differ.
@@ -136,7 +136,7 @@ fn part_of(want: &Want<'_>, counts_refused: bool) -> Option<Part> {
 
 /// Returns the marks of a reservation in the store: the right to settle it, and to release it. They
 /// hold for longer than a commit counts, as the clocks of replicas differ.
-pub(super) fn marks_of(id: &ReservationId) -> [Mark; 2] {
+pub(super) fn marks_of(id: &ReservationId) -> [StoreMark; 2] {
     let holds = Duration::from_millis(id.ttl_ms.saturating_mul(2)).saturating_add(SKEW);
     ["settled", "released"].map(|what| (format!("{what}_{:x}_{}", id.process, id.number).into_bytes(), holds))
 }

@@ -23,7 +23,7 @@ pub(in crate::serve) const OWN: u64 = 1;
 const MOST_UNSURE: usize = 1 << 16;
 
 /// A mark in the store, and the time for which it has to hold.
-pub(in crate::serve) type Mark = (Vec<u8>, Duration);
+pub(in crate::serve) type StoreMark = (Vec<u8>, Duration);
 
 impl SharedCounts {
     /// Returns whether the store counts hits that are refused.
@@ -83,11 +83,11 @@ impl SharedCounts {
     ///
     /// A call without an answer may have had its effect: a mark that is then set already is that of
     /// this process.
-    pub(in crate::serve) async fn mark(&self, marks: &[Mark], now: Duration) -> Vec<Option<bool>> {
+    pub(in crate::serve) async fn mark(&self, marks: &[StoreMark], now: Duration) -> Vec<Option<bool>> {
         let ops: Option<Vec<_>> = marks.iter().map(|mark| self.op_of_mark(mark, now)).collect();
         let Some(ops) = ops else { return vec![None; marks.len()] };
         let answers = self.marks.call(ops).await;
-        let is_new = |(mark, answer): (&Mark, Option<StoreAnswer>)| match answer {
+        let is_new = |(mark, answer): (&StoreMark, Option<StoreAnswer>)| match answer {
             None => {
                 self.note_unsure(mark, now);
                 None
@@ -98,7 +98,7 @@ impl SharedCounts {
     }
 
     /// Notes that a mark may be that of this process, if those noted are not too many.
-    pub(in crate::serve) fn note_unsure(&self, (mark, holds): &Mark, now: Duration) {
+    pub(in crate::serve) fn note_unsure(&self, (mark, holds): &StoreMark, now: Duration) {
         let mut unsure = self.unsure();
         if unsure.len() < MOST_UNSURE {
             unsure.insert(mark.clone(), now.saturating_add(*holds));
@@ -109,7 +109,7 @@ impl SharedCounts {
         self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn op_of_mark(&self, (mark, holds): &Mark, now: Duration) -> Option<OwnedOp> {
+    fn op_of_mark(&self, (mark, holds): &StoreMark, now: Duration) -> Option<OwnedOp> {
         let amount = Tokens { min: 1, max: 1, ..Tokens::default() };
         Some(match self.settings.layout {
             Layout::Tollgate => {

@@ -28,7 +28,7 @@ use super::stream::{DiscoveryCall, keep_alive, open, ping};
 use super::update::Update;
 use crate::rules::error::bounded;
 use crate::serve::jitter::between;
-use crate::serve::reload::{Refusal, Source};
+use crate::serve::reload::{Source, UpdateRefusal};
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// The longest time to connect.
@@ -171,9 +171,9 @@ impl Client<'_> {
         let (version, nonce) = (response.version_info.clone(), response.nonce.clone());
         let source = self.source.clone();
         let loaded = spawn_blocking(move || source.load_update(Update(response))).await;
-        let loaded = loaded.unwrap_or_else(|error| Err(Refusal::new(format!("cannot load: {error}"))));
+        let loaded = loaded.unwrap_or_else(|error| Err(UpdateRefusal::new(format!("cannot load: {error}"))));
         self.plane.updated(loaded.is_ok());
-        let Err(Refusal { why, is_repeated }) = loaded else {
+        let Err(UpdateRefusal { why, is_repeated }) = loaded else {
             self.repeats.reset();
             self.version = version;
             return self.request(nonce, None);
