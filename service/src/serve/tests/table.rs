@@ -337,9 +337,6 @@ fn metadata_is_that_of_the_limits_that_passed_and_the_first_wins() {
         "metadata": {
             "x": 1, "y": {"z": [true, null], "deep": {"one": 1, "two": 2}}, "l": [1], "w": 0.5,
         },
-        "decision": "over",
-        "limit": "d.a",
-        "key": told["dynamicMetadata"]["key"],
     });
     assert_eq!(told["dynamicMetadata"], expected);
 }
