@@ -78,28 +78,27 @@ impl<B: Target> Ask<'_, B> {
     /// Takes tokens, shows the decision to the hook, and returns a receipt that finds the bucket
     /// without the key.
     pub(super) fn taken(&self) -> Result<(Granted, Receipt), Denied> {
-        self.received_of(self.take())
+        self.received_at(&self.bucket.site(), self.take())
     }
 
     /// Takes as [`taken`](Self::taken), on a bucket that has a level after it: a settlement needs
     /// that. Only a take of 0 tokens leaves a bucket without one.
     pub(super) fn held(&self) -> Result<(Granted, Receipt), Denied> {
-        if self.n == 0 {
-            return self.received_of(Take::Touch);
+        let (site, take) = (self.bucket.site(), if self.n == 0 { Take::Touch } else { self.take() });
+        if self.n > 0
+            && self.options().is_plain()
+            && let Some(held) = site.attempt(take)
+        {
+            return Ok(held);
         }
-        let attempted =
-            if self.options().is_plain() { self.bucket.site().attempt(self.take()) } else { None };
-        match attempted {
-            Some(held) => Ok(held),
-            None => self.received_of(self.take()),
-        }
+        self.received_at(&site, take)
     }
 
-    fn received_of(&self, take: Take) -> Result<(Granted, Receipt), Denied> {
-        let site = self.bucket.site();
+    #[inline(always)]
+    fn received_at(&self, site: &B::Site, take: Take) -> Result<(Granted, Receipt), Denied> {
         let removals = site.removals();
         let (call, done) = site.run(take, self.options());
-        self.received(&site, call, &done, removals)
+        self.received(site, call, &done, removals)
     }
 
     /// Undoes the take of a receipt: gives back the tokens that the bucket would still have without

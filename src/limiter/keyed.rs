@@ -133,12 +133,13 @@ where
     }
 
     fn attempt(&self, take: Take) -> Option<(Granted, Receipt)> {
-        let (engine, removals, begun) = (&self.inner.keyspace.engine, self.removals(), Cell::new(0));
+        let engine = &self.inner.keyspace.engine;
         attempt_by!(
             BUCKETS | WINDOWS,
             self.inner.fast_path,
             engine.source.counts(),
             |by| {
+                let (removals, begun) = (self.removals(), Cell::new(0));
                 let found = self.entry().get()?;
                 let done = found.attempt_by(Order::WordFirst, Dated(engine, &begun), take, by).ok()?;
                 let (granted, receipt) = Receipt::of_grant(take, done, begun.get())?;
