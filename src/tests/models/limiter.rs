@@ -181,3 +181,27 @@ fn a_reservation_of_a_key_that_enters_the_table_is_that_of_the_key() {
         assert!(world.granted() <= 2, "a burst and a debt of 1: {}", world.granted());
     });
 }
+
+/// A hold whose key is removed gives nothing back to the key's next bucket: it is an attempt, which
+/// counts the removals before its look-up.
+#[test]
+fn a_hold_of_a_removed_key_gives_its_next_bucket_nothing() {
+    explore("a hold, its key is removed", || {
+        let world = keys(OWN.burst(4), false);
+        (0..3).for_each(|_| TAKE(&world));
+        let hold_and_leave: fn(&Keys) = |world| {
+            if let Ok(hold) = world.limiter.key(&ADA).hold() {
+                hold.settle(0);
+            }
+        };
+        // The slot of a removed key has another key after the margin.
+        let remove_and_take: fn(&Keys) = |world| {
+            world.limiter.remove(&ADA);
+            world.mock.advance(FULL_FOR_THE_MARGIN);
+            (0..4).for_each(|_| TAKE(world));
+        };
+        run(&world, &[hold_and_leave, remove_and_take]);
+        TAKE(&world);
+        assert!(world.granted() <= 7, "three, and a burst of 4 after the removal: {}", world.granted());
+    });
+}
