@@ -168,6 +168,10 @@ impl<'a> Hold<'a> {
     /// earlier window gives nothing back to the present one. The excess is lost as well if the key
     /// [shares](crate::WhenFull::Share) its bucket.
     ///
+    /// What others gave back since the hold is not known. Tokens that a bucket spilled because of
+    /// it come back too: those that are granted in any time are bounded as for
+    /// [`refund`](crate::Ask::refund).
+    ///
     /// A shortfall is taken, on credit up to the bound on debt. The part beyond that bound is
     /// returned.
     ///
