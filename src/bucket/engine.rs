@@ -11,7 +11,7 @@ use crate::fault::{Fault, injected};
 use crate::rule::counts::Counting;
 use crate::sync::{AtomicU64, MODEL, Ordering, const_fn};
 use crate::time::clock::{Clock, Moment};
-use crate::word::by_refill::ByRefill;
+use crate::word::by_refill::{BUCKETS, ByRefill, PLACES, WINDOWS, attempt_by};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Origin, Reading, Refill, State, TakeOutcome};
@@ -316,15 +316,49 @@ impl Engine {
     }
 
     /// Settles a take on a bucket, and returns the tokens charged; `None` if the bucket is sealed.
+    #[inline(always)]
     pub(crate) fn settle(
         &self,
         bucket: impl BucketRef,
         plan: Option<&PlanTerms>,
         settle: Settle<'_>,
     ) -> Option<u64> {
+        let counts = self.source.counts();
+        attempt_by!(
+            BUCKETS | WINDOWS | PLACES,
+            if plan.is_none() { Some(counts.counting) } else { None },
+            counts,
+            |by| {
+                if let Some(charged) = self.settle_once(bucket, settle, by) {
+                    return Some(charged);
+                }
+            },
+            {}
+        );
         let step = |state: State, reading: &Reading| {
             by_refill!(*reading, plan, |by| settle.apply(state, by, || self.has_plans()))
         };
         bucket.update(|_| self.read(), step).0
+    }
+
+    /// Settles a take in one attempt; returns `None` if nothing came of it.
+    #[inline(always)]
+    fn settle_once<B: ByRefill>(&self, bucket: impl BucketRef, settle: Settle<'_>, by: B) -> Option<u64> {
+        let state = bucket.state();
+        let (raw, first) = (self.clock.raw(), Some(Order::WordFirst));
+        let FreshReading { reading, begun, fits, .. } =
+            self.source.admitted_from::<B::Refill, true>(state, raw, first);
+        if !fits {
+            return None;
+        }
+        let by = by.at(reading, begun)?;
+        // Receipts have whole ticks.
+        let by = Reading { tick: by.tick.wrapping_add(begun), ..by };
+        let (charged, next) = settle.apply(state, &by, || self.has_plans());
+        let stands = match next {
+            None => bucket.still_has(state),
+            Some(next) => bucket.commit(state, next).is_ok(),
+        };
+        if stands { charged } else { None }
     }
 }

@@ -76,7 +76,7 @@ impl Receipt {
     }
 
     /// Returns the receipt of tokens that are there at the take.
-    #[inline]
+    #[inline(always)]
     fn at_once<P: Refill>(outcome: TakeOutcome, reading: &Reading<P>, plan: Option<&PlanTerms>) -> Receipt {
         let TakeOutcome { taken, level, lag, origin, .. } = outcome;
         let (terms, since) = (reading.refill.terms(), reading.tick.wrapping_add(lag));
@@ -136,6 +136,7 @@ impl Settle<'_> {
     /// `plans` returns whether a key may be under a plan. The bucket's capacity may be reduced by
     /// leases; an undo applies the same reduction to the level before the take, because leases had
     /// that room then, too.
+    #[inline(always)]
     pub(crate) fn apply<P: Refill>(
         self,
         state: State,

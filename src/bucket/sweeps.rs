@@ -49,12 +49,13 @@ impl Sweeps {
     const_fn! {
         /// Returns the sweeps of words with a stamp up to `mask`.
         pub(super) const fn new(mask: u64, counting: Counting) -> Sweeps {
-            let span = match counting {
-                Counting::Bucket => turn_end(mask),
-                Counting::Places => mask - 2,
-                _ => mask / 2,
+            let (span, until) = match counting {
+                Counting::Bucket => (turn_end(mask), 0),
+                // The tick is 0 for ever, and the stamp is a number.
+                Counting::Places => (mask, 1),
+                _ => (mask / 2, 0),
             };
-            Sweeps { until: AtomicU64::new(0), due: AtomicU64::new(0), span }
+            Sweeps { until: AtomicU64::new(until), due: AtomicU64::new(0), span }
         }
     }
 

@@ -58,16 +58,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
     type BucketRef = FoundBucket<'a>;
 
     fn get(self) -> Option<FoundBucket<'a>> {
-        match self.pin {
-            StoreGuard::Map(map, guard) => {
-                let (stored, bucket) = map.get_key_value(&self.key.in_map(), guard)?;
-                Some(FoundBucket::Map(bucket, Origin::Entry(stored.tag.packed())))
-            }
-            StoreGuard::Table(table) => {
-                let slot = table.search(self.key.full)?;
-                Some(FoundBucket::in_table(slot, self.key.full))
-            }
-        }
+        self.find()
     }
 
     fn is_present(self) -> bool {
@@ -117,6 +108,30 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 }
 
 impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
+    /// Returns the bucket of the key, where the look-up is inlined.
+    #[inline(always)]
+    pub(crate) fn find(self) -> Option<FoundBucket<'a>> {
+        self.find_stored().1
+    }
+
+    /// Returns the key as the store has it, and its bucket. A table has no keys.
+    #[inline(always)]
+    pub(crate) fn find_stored(self) -> (Option<&'a K>, Option<FoundBucket<'a>>) {
+        match self.pin {
+            StoreGuard::Map(map, guard) => match map.get_key_value(&self.key.in_map(), guard) {
+                Some((stored, bucket)) => {
+                    let found = FoundBucket::Map(bucket, Origin::Entry(stored.tag.packed()));
+                    (Some(&stored.key), Some(found))
+                }
+                None => (None, None),
+            },
+            StoreGuard::Table(table) => {
+                let slot = table.search(self.key.full);
+                (None, slot.map(|slot| FoundBucket::in_table(slot, self.key.full)))
+            }
+        }
+    }
+
     /// Returns an origin that finds the bucket without the key. `None` if the map has no entry.
     ///
     /// In a table the origin is the key's fingerprint, which is there without an entry, too.
@@ -124,16 +139,6 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
         match self.pin {
             StoreGuard::Map(..) => self.get().map(BucketRef::origin),
             StoreGuard::Table(_) => Some(Origin::Inline(self.key.full)),
-        }
-    }
-
-    /// Returns the key as the store has it; `None` if it has no entry, or the store has no keys.
-    pub(crate) fn stored_key(&self) -> Option<&K> {
-        match self.pin {
-            StoreGuard::Map(map, guard) => {
-                map.get_key_value(&self.key.in_map(), guard).map(|(stored, _)| &stored.key)
-            }
-            StoreGuard::Table(_) => None,
         }
     }
 

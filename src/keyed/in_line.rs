@@ -108,10 +108,15 @@ impl<K: Hash + Eq> Keyspace<K> {
 
     /// Serves the lines of an entry, or of all entries. Once it is removed, callers that are not
     /// due join again.
+    #[inline]
     pub(crate) fn serve_lines(&self, pin: &StoreGuard<'_, K>, origin: Option<Origin>) {
-        if !self.parts().lines.are_made() {
-            return;
+        if self.parts().lines.are_made() {
+            self.serve_made_lines(pin, origin);
         }
+    }
+
+    #[cold]
+    fn serve_made_lines(&self, pin: &StoreGuard<'_, K>, origin: Option<Origin>) {
         let mut wakes = Wakes::default();
         match origin {
             Some(origin) => self.serve_line(pin, &mut self.parts().lines.of(origin), origin, &mut wakes),

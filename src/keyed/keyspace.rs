@@ -125,15 +125,21 @@ impl<K: Eq> Keyspace<K> {
 
     /// Lets new keys look for room after the eviction grace: a bucket was given tokens, and may be
     /// evicted then if it is full. A key without a place in use may be evicted at once.
+    #[inline]
     pub(crate) fn was_given(&self) {
         if let Some(parts) = self.parts.get()
             && parts.ring.relies_on_looks()
         {
-            parts.ring.reset_rest(match self.engine.counts_places() {
-                true => 0,
-                false => self.engine.clock.nanos().saturating_add(EVICTION_GRACE),
-            });
+            self.reset_rest(&parts.ring);
         }
+    }
+
+    #[cold]
+    fn reset_rest(&self, ring: &ClockRing) {
+        ring.reset_rest(match self.engine.counts_places() {
+            true => 0,
+            false => self.engine.clock.nanos().saturating_add(EVICTION_GRACE),
+        });
     }
 
     /// Returns the counts, except that of shadow mode.

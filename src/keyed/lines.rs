@@ -120,6 +120,7 @@ impl Lines {
     }
 
     /// Returns whether the lines are made.
+    #[inline]
     pub(crate) fn are_made(&self) -> bool {
         self.0.get().is_some()
     }

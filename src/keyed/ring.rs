@@ -133,6 +133,7 @@ impl ClockRing {
     }
 
     /// Returns whether the hand rests, or counts fruitless probes.
+    #[inline]
     pub(crate) fn relies_on_looks(&self) -> bool {
         let Hand { fruitless, rest_until, .. } = &self.hand;
         rest_until.load(Ordering::Relaxed) > 0 || fruitless.load(Ordering::Relaxed) > 0

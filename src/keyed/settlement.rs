@@ -24,6 +24,7 @@ use crate::word::verb::{Call, Take};
 impl<K: Hash + Eq> Keyspace<K> {
     /// Settles a take on the bucket that was found, and returns the tokens charged. Tokens that
     /// come back go to the callers in line.
+    #[inline(always)]
     pub(crate) fn settle_found(
         &self,
         pin: &StoreGuard<'_, K>,

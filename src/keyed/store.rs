@@ -145,6 +145,7 @@ impl<'a> FoundBucket<'a> {
 }
 
 impl BucketRef for FoundBucket<'_> {
+    #[inline(always)]
     fn state(self) -> State {
         match self {
             FoundBucket::Map(bucket, _) => BucketRef::state(bucket),
@@ -157,6 +158,7 @@ impl BucketRef for FoundBucket<'_> {
         origin
     }
 
+    #[inline(always)]
     fn commit(self, state: State, next: State) -> Result<(), State> {
         match self {
             FoundBucket::Map(bucket, _) => bucket.commit(state, next),

@@ -8,11 +8,12 @@ use std::hash::{BuildHasher, Hash};
 use crate::bucket::atomic::{Miss, ReadClock};
 use crate::bucket::engine::{At, Now};
 use crate::fault::{Fault, injected};
-use crate::keyed::attempt::{attempt_in_store, attempt_under_guard};
+use crate::keyed::attempt::{attempt, attempt_in_store, attempt_under_guard};
+use crate::keyed::entry::KeyEntry;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::Keyspace;
 use crate::keyed::protocol::Entry;
-use crate::keyed::store::StoreGuard;
+use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::limiter::asked::{CallOptions, Site};
 use crate::limiter::inner::Inner;
 use crate::limiter::keyed::KeySite;
@@ -205,7 +206,10 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             );
         }
         match &self.plans {
-            Some(plans) if plan.is_none() => self.decide_chosen(&pin, key, verb, plans.of(entry), now),
+            Some(plans) if plan.is_none() => {
+                let (stored, found) = entry.find_stored();
+                self.decide_chosen(entry, found, verb, plans.of(key.key, stored), now)
+            }
             _ => {
                 let site = KeySite { inner: self, pin: &pin, key, missed };
                 verb.decided(&self.hook, site.run(verb.take(), options))
@@ -218,8 +222,8 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
     #[inline(never)]
     fn decide_chosen<V: Verb, Q: ToKey<K> + ?Sized>(
         &self,
-        pin: &StoreGuard<'_, K>,
-        key: KeyQuery<'_, Q>,
+        entry: KeyEntry<'_, K, Q>,
+        found: Option<FoundBucket<'_>>,
         verb: V,
         plan: Option<&PlanTerms>,
         now: Option<Moment>,
@@ -232,16 +236,19 @@ impl<K: Hash + Eq, S: BuildHasher> Inner<K, S> {
             knows.then_some(counts.counting),
             counts,
             |by| match plan {
-                None => attempt_under_guard!(pin, key, read, take, by, |done| verb.observed(hook, done)),
-                Some(plan) => {
-                    let by = by.under(plan);
-                    attempt_under_guard!(pin, key, read, take, by, |done| verb.observed(hook, done))
-                }
+                None => match attempt(found, read, take, by) {
+                    Ok(done) => return verb.observed(hook, done),
+                    Err(missed) => missed,
+                },
+                Some(plan) => match attempt(found, read, take, by.under(plan)) {
+                    Ok(done) => return verb.observed(hook, done),
+                    Err(missed) => missed,
+                },
             },
             Miss::Untried
         );
         let call = Call { take, plan };
-        let site = KeySite { inner: self, pin, key, missed };
+        let site = KeySite { inner: self, pin: entry.pin, key: entry.key, missed };
         verb.decided(hook, (call, site.charge(call, now)))
     }
 }

@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use crate::keyed::entry::KeyEntry;
 use crate::keyed::key::{KeyQuery, ToKey};
 use crate::keyed::keyspace::{Keyspace, Stats};
 use crate::keyed::store::StoreGuard;
@@ -40,13 +39,13 @@ pub(crate) type Choose<K> = Box<dyn Fn(&K) -> Option<usize> + Send + Sync>;
 impl<K: Hash + Eq> Plans<K> {
     /// Returns the plan chosen for the key.
     ///
-    /// The function is asked about the stored key if there is one, else about a temporary owned
+    /// The function is asked about the `stored` key if there is one, else about a temporary owned
     /// copy.
     #[cold]
-    pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, entry: KeyEntry<'_, K, Q>) -> Option<&PlanTerms> {
-        let choice = match entry.stored_key() {
+    pub(super) fn of<Q: ToKey<K> + ?Sized>(&self, key: &Q, stored: Option<&K>) -> Option<&PlanTerms> {
+        let choice = match stored {
             Some(stored) => (self.choose)(stored),
-            None => (self.choose)(&entry.key.key.to_key()),
+            None => (self.choose)(&key.to_key()),
         };
         choice.and_then(|plan| self.plans.get(plan))
     }

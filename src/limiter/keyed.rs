@@ -22,12 +22,12 @@ use crate::keyed::lines::LineId;
 use crate::keyed::protocol::{self, Entry};
 use crate::keyed::store::{FoundBucket, StoreGuard};
 use crate::limiter::asked::{Asked, CallOptions, Frame, Lent, Site, Target};
-use crate::limiter::inner::Inner;
+use crate::limiter::inner::{Inner, Plans};
 use crate::limiter::rule::Rule;
 use crate::limiter::verbs::Verb;
 use crate::rule::gate::Gate;
 use crate::time::clock::Moment;
-use crate::word::by_refill::{BUCKETS, WINDOWS, attempt_by};
+use crate::word::by_refill::{BUCKETS, PLACES, WINDOWS, attempt_by};
 use crate::word::decision::{Denied, Granted, Reason};
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Origin, State};
@@ -82,6 +82,12 @@ where
         self.entry().get().is_some()
     }
 
+    /// Returns the plan that the function of plans chooses for the key.
+    #[cold]
+    fn chosen<'p>(&self, plans: &'p Plans<K>) -> Option<&'p PlanTerms> {
+        plans.of(self.key.key, self.entry().find_stored().0)
+    }
+
     fn is_unlimited(&self, plan: Option<&PlanTerms>) -> bool {
         let own = self.inner.keyspace.engine.source.gate();
         let quota = plan.map_or(own, |plan| plan.quota().gate());
@@ -107,7 +113,7 @@ where
     /// the key.
     fn plan<'p>(&'p self, named: Option<&'p PlanTerms>) -> Result<Option<&'p PlanTerms>, Denied> {
         match (self.inner.named_plan(named)?, &self.inner.plans) {
-            (None, Some(plans)) => Ok(plans.of(self.entry())),
+            (None, Some(plans)) => Ok(self.chosen(plans)),
             (plan, _) => Ok(plan),
         }
     }
@@ -132,15 +138,16 @@ where
         done
     }
 
+    #[inline(always)]
     fn attempt(&self, take: Take) -> Option<(Granted, Receipt)> {
         let engine = &self.inner.keyspace.engine;
         attempt_by!(
-            BUCKETS | WINDOWS,
+            BUCKETS | WINDOWS | PLACES,
             self.inner.fast_path,
             engine.source.counts(),
             |by| {
                 let (removals, begun) = (self.removals(), Cell::new(0));
-                let found = self.entry().get()?;
+                let found = self.entry().find()?;
                 let done = found.attempt_by(Order::WordFirst, Dated(engine, &begun), take, by).ok()?;
                 let (granted, receipt) = Receipt::of_grant(take, done, begun.get())?;
                 Some((granted, Receipt { origin: found.origin(), removals, ..receipt }))
@@ -154,7 +161,7 @@ where
     }
 
     fn refund(&self, plan: Option<&PlanTerms>, n: u64) {
-        if let Some(found) = self.entry().get() {
+        if let Some(found) = self.entry().find() {
             self.inner.keyspace.settle_found(self.pin.borrow(), found, plan, Settle::Refund(n));
         }
     }
@@ -186,6 +193,7 @@ where
         self.inner.decide::<R, V, Q>(self.key, verb, options)
     }
 
+    #[inline(always)]
     fn site(self) -> Self::Site {
         let (inner, key) = (self.inner, KeyQuery::new(&self.inner.hasher, self.key));
         KeySite { inner, pin: inner.keyspace.store.pin(), key, missed: Miss::Untried }

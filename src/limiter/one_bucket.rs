@@ -20,7 +20,7 @@ use crate::limiter::rule::Rule;
 use crate::limiter::verbs::Verb;
 use crate::rule::counts::Counting;
 use crate::time::clock::Moment;
-use crate::word::by_refill::{BUCKETS, WINDOWS, attempt_by};
+use crate::word::by_refill::{BUCKETS, attempt_by};
 use crate::word::decision::Denied;
 use crate::word::plan::PlanTerms;
 use crate::word::state::{Origin, State};
@@ -30,7 +30,7 @@ use crate::word::verb::{Call, Take};
 const IN_NO_STORE: &str = "only buckets of a store are sealed";
 
 impl<R: Rule> Limit<R> {
-    const FIRST: Order = if R::WORDS == WINDOWS { Order::WordFirst } else { Order::ClockFirst };
+    const FIRST: Order = if R::WORDS == BUCKETS { Order::ClockFirst } else { Order::WordFirst };
 
     /// Returns the bucket, plain or spread.
     pub(super) fn mode(&self) -> Mode<'_> {

@@ -4,6 +4,7 @@
 //! line a decision took a quarter longer.
 
 use crate::rule::counts::CountWidths;
+use crate::word::places::PlaceTerms;
 use crate::word::plan::{PlanTerms, Planned};
 use crate::word::state::{Reading, Refill};
 use crate::word::terms::Terms;
@@ -100,10 +101,45 @@ impl<const COUNTING: u8> ByRefill for CappedRefill<COUNTING> {
     }
 }
 
+/// The refill of a word that counts places in use.
+#[derive(Clone, Copy)]
+pub(crate) struct PlacesRefill;
+
+impl ByRefill for PlacesRefill {
+    type Refill = PlaceTerms;
+    type Under<'a> = LimitedPlaces;
+
+    #[inline(always)]
+    fn at(self, reading: Reading, _: u64) -> Option<Reading<PlaceTerms>> {
+        Some(PlaceTerms::of(reading, None))
+    }
+
+    fn under(self, plan: &PlanTerms) -> LimitedPlaces {
+        LimitedPlaces(plan.capacity)
+    }
+}
+
+/// The refill of a word that counts places in use, under another limit.
+#[derive(Clone, Copy)]
+pub(crate) struct LimitedPlaces(u64);
+
+impl ByRefill for LimitedPlaces {
+    type Refill = PlaceTerms;
+    type Under<'a> = LimitedPlaces;
+
+    #[inline(always)]
+    fn at(self, reading: Reading, _: u64) -> Option<Reading<PlaceTerms>> {
+        Some(PlaceTerms::of(reading, Some(self.0)))
+    }
+
+    fn under(self, plan: &PlanTerms) -> LimitedPlaces {
+        LimitedPlaces(plan.capacity)
+    }
+}
+
 /// The kinds of words that a caller may have, as bits: the refills among which an attempt selects.
 pub(crate) const BUCKETS: u8 = 1;
 pub(crate) const WINDOWS: u8 = 2;
-/// Words of places have no attempt: the loop decides.
 pub(crate) const PLACES: u8 = 4;
 
 /// Runs an expression with the refill of words of these kinds, in this way of counting; another one
@@ -140,6 +176,10 @@ macro_rules! attempt_by {
             {
                 let $by =
                     $crate::word::by_refill::CountedRefill::<{ $crate::word::window::WEIGHTED }>($counts);
+                $run
+            }
+            Some($crate::rule::counts::Counting::Places) if $words & $crate::word::by_refill::PLACES != 0 => {
+                let $by = $crate::word::by_refill::PlacesRefill;
                 $run
             }
             _ => $otherwise,

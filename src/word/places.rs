@@ -30,6 +30,7 @@ pub(crate) struct PlaceTerms(Terms);
 
 impl PlaceTerms {
     /// Returns the same reading, for a word that counts places, perhaps under another limit.
+    #[inline(always)]
     pub(crate) fn of(Reading { refill, at, tick }: Reading, limit: Option<u64>) -> Reading<PlaceTerms> {
         let capacity = limit.unwrap_or(refill.capacity);
         Reading { refill: PlaceTerms(Terms { capacity, ..refill }), at, tick }
@@ -60,6 +61,9 @@ impl PlaceTerms {
 }
 
 impl Refill for PlaceTerms {
+    const COUNTS: bool = true;
+
+    #[inline(always)]
     fn terms(&self) -> &Terms {
         &self.0
     }
@@ -69,10 +73,16 @@ impl Refill for PlaceTerms {
     }
 
     /// The stamp to commit is the next number.
+    #[inline(always)]
     fn view(&self, state: State, _: u64) -> Balance {
         let raised = u64::from(!injected(Fault::CommitsUncounted));
         let stamp = state.word().wrapping_add(raised) & self.0.mask;
         Balance { level: self.count(state), stamp, lag: 0, adopt: false }
+    }
+
+    #[inline(always)]
+    fn view_ahead(&self, state: State, now: u64) -> Balance {
+        self.view(state, now)
     }
 
     fn has(&self, balance: &Balance, units: u64) -> bool {

@@ -251,12 +251,14 @@ impl State {
 
     /// Gives back `units`, as far as they fit. Returns `None` if there is nothing to commit: none
     /// fit and the stamp stays, or the word is reserved.
+    #[inline(always)]
     pub(crate) fn give(self, refill: &impl Refill, now: u64, units: u64) -> Option<State> {
         let view = self.at(refill, now);
         self.given(refill, view, Balance { level: refill.after_refund(view.level, units), ..view })
     }
 
     /// Returns the state `after` units came back, if there is something to commit.
+    #[inline(always)]
     fn given(self, refill: &impl Refill, view: Balance, after: Balance) -> Option<State> {
         let fits = self.is_level() && (view.adopt || after.level != view.level);
         (fits || injected(Fault::SealedIsGiven)).then(|| after.initialized(refill.terms()))

@@ -337,6 +337,7 @@ pub(crate) enum Give {
 
 impl Give {
     /// Returns the state to commit, if any.
+    #[inline(always)]
     pub(crate) fn apply(self, refill: &impl Refill, state: State, now: u64) -> Option<State> {
         match self {
             Give::Refund(n) => state.give(refill, now, refill.terms().units(n)),
