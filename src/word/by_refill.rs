@@ -101,39 +101,22 @@ impl<const COUNTING: u8> ByRefill for CappedRefill<COUNTING> {
     }
 }
 
-/// The refill of a word that counts places in use.
+/// The refill of a word that counts places in use, under a plan's limit if there is one.
 #[derive(Clone, Copy)]
-pub(crate) struct PlacesRefill;
+pub(crate) struct PlacesRefill(pub(crate) Option<u64>);
 
 impl ByRefill for PlacesRefill {
     type Refill = PlaceTerms;
-    type Under<'a> = LimitedPlaces;
+    type Under<'a> = PlacesRefill;
 
     #[inline(always)]
     fn at(self, reading: Reading, _: u64) -> Option<Reading<PlaceTerms>> {
-        Some(PlaceTerms::of(reading, None))
+        Some(PlaceTerms::of(reading, self.0))
     }
-
-    fn under(self, plan: &PlanTerms) -> LimitedPlaces {
-        LimitedPlaces(plan.capacity)
-    }
-}
-
-/// The refill of a word that counts places in use, under another limit.
-#[derive(Clone, Copy)]
-pub(crate) struct LimitedPlaces(u64);
-
-impl ByRefill for LimitedPlaces {
-    type Refill = PlaceTerms;
-    type Under<'a> = LimitedPlaces;
 
     #[inline(always)]
-    fn at(self, reading: Reading, _: u64) -> Option<Reading<PlaceTerms>> {
-        Some(PlaceTerms::of(reading, Some(self.0)))
-    }
-
-    fn under(self, plan: &PlanTerms) -> LimitedPlaces {
-        LimitedPlaces(plan.capacity)
+    fn under(self, plan: &PlanTerms) -> PlacesRefill {
+        PlacesRefill(Some(plan.capacity))
     }
 }
 
@@ -179,7 +162,7 @@ macro_rules! attempt_by {
                 $run
             }
             Some($crate::rule::counts::Counting::Places) if $words & $crate::word::by_refill::PLACES != 0 => {
-                let $by = $crate::word::by_refill::PlacesRefill;
+                let $by = $crate::word::by_refill::PlacesRefill(None);
                 $run
             }
             _ => $otherwise,
