@@ -70,7 +70,8 @@ impl<K: Hash + Eq> Keyspace<K> {
     /// Returns the keys of the shard that have entered the store, as long as the key of an overflow
     /// bucket has not; else a number that they never reach.
     ///
-    /// The fence is that of [`protocol`](super::protocol).
+    /// The fence is that of [`protocol`](super::protocol). Model, with plain loads:
+    /// `a_hold_of_a_key_that_enters_the_table_is_charged_to_the_key`.
     pub(crate) fn entered(&self, origin: Origin, is_present: impl FnOnce() -> bool) -> u64 {
         let entered = self.parts().lines.of(origin).entered;
         fence(Ordering::SeqCst);
