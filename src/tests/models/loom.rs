@@ -9,10 +9,20 @@ pub(super) use loom::thread;
 /// Tries `f` in every interleaving with at most `LOOM_MAX_PREEMPTIONS` (3) preemptions, and prints
 /// their number.
 pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send + 'static) {
+    explore_within(3, name, f);
+}
+
+/// Does the same with another number of preemptions in place of 3: for a model that would run for
+/// hours with plain loads.
+pub(in crate::tests::models) fn explore_within(
+    preemptions: usize,
+    name: &str,
+    f: impl Fn() + Sync + Send + 'static,
+) {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = model.preemption_bound.or(Some(3));
+    model.preemption_bound = model.preemption_bound.or(Some(preemptions));
     model.max_branches = 5_000;
     model.check(move || {
         count.fetch_add(1, Relaxed);

@@ -26,7 +26,7 @@ mod world;
 
 use std::sync::Arc;
 
-use checker::{explore, thread};
+use checker::{explore, explore_within, thread};
 
 /// Runs each function in a thread of its own, and waits for all.
 fn run<W: Send + Sync + 'static>(world: &Arc<W>, threads: &[fn(&W)]) {
