@@ -134,8 +134,8 @@ fn no_failure_of_a_store_is_an_error_or_grants_more_than_the_limit() {
                 pair.ask("year", "other", 2);
                 pair.metric("tollgate_store_down ") == 0
             });
-            // It is told the hits that were granted without it. A server that was killed may have lost
-            // the earlier ones.
+            // It is told the hits that were granted without it. A server that was killed may have
+            // lost the earlier ones.
             let told = if let Failure::Killed = failure { during } else { 10 + during };
             until(&format!("told: {name}"), || hits(&pair.replicas[0], "ann") >= told);
             let after = pair.ask("year", "ann", 2 * LIMIT);
