@@ -58,7 +58,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
     type BucketRef = FoundBucket<'a>;
 
     fn get(self) -> Option<FoundBucket<'a>> {
-        self.find()
+        self.find_stored().1
     }
 
     fn is_present(self) -> bool {
@@ -108,13 +108,8 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 }
 
 impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
-    /// Returns the bucket of the key, where the look-up is inlined.
-    #[inline(always)]
-    pub(crate) fn find(self) -> Option<FoundBucket<'a>> {
-        self.find_stored().1
-    }
-
-    /// Returns the key as the store has it, and its bucket. A table has no keys.
+    /// Returns the key as the store has it, and its bucket, where the look-up is inlined. A table has
+    /// no keys.
     #[inline(always)]
     pub(crate) fn find_stored(self) -> (Option<&'a K>, Option<FoundBucket<'a>>) {
         match self.pin {

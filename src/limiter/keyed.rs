@@ -147,7 +147,7 @@ where
             engine.source.counts(),
             |by| {
                 let (removals, begun) = (self.removals(), Cell::new(0));
-                let found = self.entry().find()?;
+                let found = self.entry().find_stored().1?;
                 let done = found.attempt_by(Order::WordFirst, Dated(engine, &begun), take, by).ok()?;
                 let (granted, receipt) = Receipt::of_grant(take, done, begun.get())?;
                 Some((granted, Receipt { origin: found.origin(), removals, ..receipt }))
@@ -161,7 +161,7 @@ where
     }
 
     fn refund(&self, plan: Option<&PlanTerms>, n: u64) {
-        if let Some(found) = self.entry().find() {
+        if let Some(found) = self.entry().find_stored().1 {
             self.inner.keyspace.settle_found(self.pin.borrow(), found, plan, Settle::Refund(n));
         }
     }
