@@ -108,8 +108,7 @@ impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> Entry<'a> for KeyEntry<'a, K, Q> {
 }
 
 impl<'a, K: Hash + Eq, Q: ToKey<K> + ?Sized> KeyEntry<'a, K, Q> {
-    /// Returns the key as the store has it, and its bucket, where the look-up is inlined. A table has
-    /// no keys.
+    /// Returns the stored key and its bucket, by a look-up that is inlined. A table has no keys.
     #[inline(always)]
     pub(crate) fn find_stored(self) -> (Option<&'a K>, Option<FoundBucket<'a>>) {
         match self.pin {
