@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sha2::{Digest, Sha256};
+use ring::digest::{SHA256, digest};
 
 use crate::store::op::MAX_KEY;
 
@@ -78,9 +78,9 @@ pub(crate) fn stored<Q: StoreKey + ?Sized>(name: &str, key: Option<&Q>) -> Vec<u
     let mut bytes = Vec::new();
     key.write(&mut bytes);
     if name.len() + 1 + bytes.len() > MAX_KEY || bytes.starts_with(DIGEST) {
-        let digest = Sha256::digest(&bytes);
+        let digest = digest(&SHA256, &bytes);
         bytes = DIGEST.to_vec();
-        bytes.extend(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+        bytes.extend(digest.as_ref().iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
     }
     [name.as_bytes(), b":", &bytes].concat()
 }

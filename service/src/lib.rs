@@ -8,6 +8,7 @@
     reason = "its only users are the programs of this repository"
 )]
 
+mod arguments;
 pub mod check;
 pub mod command;
 mod files;

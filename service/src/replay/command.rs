@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
 use super::lines::FieldNames;
 use super::logs::LogSource;
 use super::run::{Progress, Replay, Side};
+use crate::arguments::{flag, many, one, option, paths};
 use crate::check;
 use crate::rules::load::load;
 use crate::serve::checks::Check;
@@ -21,88 +22,99 @@ use tollgate_common::settings::file;
 use tollgate_common::settings::options::TableOptions;
 use tollgate_common::settings::values::choice;
 
-/// The options of `tollgate replay`, and the logs.
+/// The options of `tollgate replay`.
 pub(crate) struct ReplayOptions {
-    given: ReplayArguments,
-    logs: Vec<String>,
-}
-
-#[derive(Args)]
-struct ReplayArguments {
-    /// The files of the limits, or folders of them
-    #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// The settings, with the table `[check.NAME]`
-    #[arg(long)]
     config: PathBuf,
-    /// The profile that makes requests of lines, and the logs, also with options between; `-` is
-    /// standard input
-    #[arg(long, num_args = 1.., value_names = ["NAME", "LOG"], required = true)]
-    check: Vec<String>,
-    /// Another configuration to set beside the first one
-    #[arg(long, value_name = "PATH")]
+    /// The name of the profile.
+    check: String,
+    logs: Vec<String>,
     against: Vec<PathBuf>,
-    /// The field of a log in JSON for time, client, method, path, decision or header:NAME
-    #[arg(long, value_name = "WHAT=FIELD")]
     field: Vec<String>,
-    /// How `unit` and `requests_per_unit` are counted: fixed_window or token_bucket
-    #[arg(long, default_value = "fixed_window", value_parser = |text: &str| choice(text, &Algorithm::NAMES))]
     algorithm: Algorithm,
-    /// The most keys of each unit
-    #[arg(long, default_value_t = 1 << 22)]
     max_keys: usize,
-    /// The store of the service: limits that it cannot count are errors. The replay counts in this
-    /// process, and asks no store
-    #[command(flatten)]
     store: TableOptions<StoreTable>,
-    /// Print the report as JSON
-    #[arg(long)]
     json: bool,
-    /// Write a picture of requests and refusals over time
-    #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 }
 
-impl FromArgMatches for ReplayOptions {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<ReplayOptions, clap::Error> {
-        let mut given = ReplayArguments::from_arg_matches(matches)?;
-        let mut logs = given.check.split_off(1);
+impl ReplayOptions {
+    /// Returns a command that has these options.
+    pub(crate) fn of(command: Command) -> Command {
+        let path = || value_parser!(PathBuf);
+        let check = option(
+            "check",
+            "NAME",
+            "The profile that makes requests of lines, and the logs, also with options between; `-` is standard \
+             input",
+        );
+        let field = "The field of a log in JSON for time, client, method, path, decision or header:NAME";
+        let algorithm = "How `unit` and `requests_per_unit` are counted: fixed_window or token_bucket";
+        let command = command
+            .arg(paths("The files of the limits, or folders of them").required(true))
+            .arg(
+                option("config", "CONFIG", "The settings, with the table `[check.NAME]`")
+                    .value_parser(path())
+                    .required(true),
+            )
+            .arg(check.num_args(1..).value_names(["NAME", "LOG"]).action(ArgAction::Append).required(true))
+            .arg(
+                option("against", "PATH", "Another configuration to set beside the first one")
+                    .value_parser(path())
+                    .action(ArgAction::Append),
+            )
+            .arg(option("field", "WHAT=FIELD", field).action(ArgAction::Append))
+            .arg(
+                option("algorithm", "ALGORITHM", algorithm)
+                    .default_value("fixed_window")
+                    .value_parser(|text: &str| choice(text, &Algorithm::NAMES)),
+            )
+            .arg(
+                option("max-keys", "MAX_KEYS", "The most keys of each unit")
+                    .default_value("4194304")
+                    .value_parser(value_parser!(usize)),
+            );
+        TableOptions::<StoreTable>::augment_args(command).arg(flag("json", "Print the report as JSON")).arg(
+            option("picture", "FILE.svg", "Write a picture of requests and refusals over time")
+                .value_parser(path()),
+        )
+    }
+
+    pub(crate) fn given(matches: &ArgMatches) -> Result<ReplayOptions, clap::Error> {
+        let (mut paths, mut check) = (many::<PathBuf>(matches, "paths"), many::<String>(matches, "check"));
+        let mut logs = check.split_off(1);
         if logs.is_empty() {
             // An option stands between the name and the logs, which clap takes for paths.
             let check = matches.indices_of("check").and_then(|mut at| at.next());
             let before = matches.indices_of("paths").into_iter().flatten().filter(|at| Some(*at) < check);
-            let behind = given.paths.split_off(before.count());
+            let behind = paths.split_off(before.count());
             logs.extend(behind.iter().map(|path| path.to_string_lossy().into_owned()));
         }
-        Ok(ReplayOptions { given, logs })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = ReplayOptions::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for ReplayOptions {
-    fn augment_args(command: Command) -> Command {
-        ReplayArguments::augment_args(command)
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        ReplayArguments::augment_args_for_update(command)
+        Ok(ReplayOptions {
+            paths,
+            config: one(matches, "config"),
+            check: check.remove(0),
+            logs,
+            against: many(matches, "against"),
+            field: many(matches, "field"),
+            algorithm: one(matches, "algorithm"),
+            max_keys: one(matches, "max-keys"),
+            store: TableOptions::from_arg_matches(matches)?,
+            json: matches.get_flag("json"),
+            picture: matches.get_one("picture").cloned(),
+        })
     }
 }
 
 /// Replays the logs, and prints the report.
 pub(crate) fn run(options: &ReplayOptions) -> Result<bool, String> {
-    let ReplayOptions { given: options, logs } = options;
+    let logs = &options.logs;
     if logs.is_empty() || options.paths.is_empty() {
         let missing =
             if logs.is_empty() { "a log behind its name" } else { "the files of the limits before it" };
         return Err(format!("--check needs {missing}"));
     }
-    let name = &options.check[0];
-    let profile = profile_of(&options.config, name)?;
+    let profile = profile_of(&options.config, &options.check)?;
     let mut fields = FieldNames::default();
     options.field.iter().try_for_each(|text| fields.set(text))?;
     let of_service = ServeOptions::with_store(&[], Some(&options.config), &options.store);

@@ -2,7 +2,6 @@ use std::fs;
 use std::io::{Cursor, Write};
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
@@ -292,9 +291,9 @@ fn command(files: &[(&str, &[u8])], arguments: &str) -> Result<bool, String> {
         fs::write(folder.path().join(name), content).expect("it is written");
     }
     let arguments = arguments.replace("{}", &folder.path().to_string_lossy());
-    let command = ReplayOptions::augment_args(clap::Command::new("replay").no_binary_name(true));
+    let command = ReplayOptions::of(clap::Command::new("replay").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments.split(' ')).map_err(|error| error.to_string())?;
-    run(&ReplayOptions::from_arg_matches(&matches).map_err(|error| error.to_string())?)
+    run(&ReplayOptions::given(&matches).map_err(|error| error.to_string())?)
 }
 
 #[test]

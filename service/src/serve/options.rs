@@ -2,26 +2,47 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
 use super::tables::{ServeTable, StoreTable};
+use crate::arguments::{config, many, paths};
 #[cfg(test)]
 use tollgate_common::settings::given::{Origin, Texts};
 use tollgate_common::settings::options::{TableOptions, variables_alone};
 
 /// The options of the service.
-#[derive(clap::Args, Clone, Debug, Default)]
-#[command(after_help = format!("Variables, as of envoyproxy/ratelimit:\n{}", variables_alone::<ServeTable>()))]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ServeOptions {
-    /// Files and folders of the configuration [that of the RUNTIME_ variables, or built-in limits]
-    #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// A TOML file of settings, which flags override; its names are those of the flags, with _
-    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The built-in limits are served. It is set once at the start: no reload falls back to them.
-    #[arg(skip)]
     pub(super) is_built_in: bool,
-    #[command(flatten)]
     pub(super) flags: TableOptions<ServeTable>,
+}
+
+impl ServeOptions {
+    /// Returns a command that has these options.
+    pub(crate) fn of(command: Command) -> Command {
+        let variables = variables_alone::<ServeTable>();
+        let command = command
+            .arg(paths(
+                "Files and folders of the configuration [that of the RUNTIME_ variables, or built-in limits]",
+            ))
+            .arg(config(
+                "A TOML file of settings, which flags override; its names are those of the flags, with _",
+            ))
+            .after_help(format!("Variables, as of envoyproxy/ratelimit:\n{variables}"));
+        TableOptions::<ServeTable>::augment_args(command)
+    }
+
+    pub(crate) fn given(matches: &ArgMatches) -> Result<ServeOptions, clap::Error> {
+        Ok(ServeOptions {
+            paths: many(matches, "paths"),
+            config: matches.get_one("config").cloned(),
+            is_built_in: false,
+            flags: TableOptions::from_arg_matches(matches)?,
+        })
+    }
 }
 
 impl ServeOptions {
