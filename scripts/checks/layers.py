@@ -52,8 +52,8 @@ COMMON = {
     "state_file": "settings", "past": "", "testing": "net",
 }
 SERVICE = {
-    "rules": "", "files": "", "serve": "files rules", "check": "files rules serve", "replay": "serve check rules",
-    "command": "serve check replay",
+    "arguments": "", "rules": "", "files": "", "serve": "arguments files rules", "check": "files rules serve",
+    "replay": "arguments serve check rules", "command": "arguments serve check replay",
 }
 PROXY = {
     "counters": "", "pace": "", "config": "pace", "limits": "config", "forward": "limits config counters pace",
