@@ -18,6 +18,8 @@ import subprocess
 
 # Those on the build of README's command, so only the tests take time. It is a step of its own.
 SHARED_BUILD = re.compile(r"^cargo test (?!$)(?!(.* )?(-p|--package|--manifest-path|--features|--all-features|--profile|--release) )")
+# With one of these a command is checked, and not run.
+VARIABLES = r"(?:[A-Z_]+=\S* )*"
 LISTS = {"scripts/faults --table", "scripts/check promises", "scripts/verify-full --list", "cargo tree -e normal"}
 # Words that stand for others, in commands that name a form.
 FORMS = {"TARGET", "CHECKER", "NAME", "FOLDER", "STEP", "FOLDER/Cargo.toml"}
@@ -33,7 +35,7 @@ def commands():
 
     def add(page, text):
         text = re.sub(r"\s+#\s.*", "", " ".join(text.split())).removesuffix(" ...")
-        if re.match(r"(cargo (\+\w+ )?(test|run|bench|doc|tree|check|build)\b|(scripts|verify/rigs)/\w)", text):
+        if re.match(VARIABLES + r"(cargo (\+\w+ )?(test|run|bench|doc|tree|check|build)\b|(scripts|verify/rigs)/\w)", text):
             found.setdefault(text, set()).add(page)
 
     for page in output("git", "ls-files", "*.md").split():
@@ -43,11 +45,11 @@ def commands():
         for block in re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M):
             for line in block.replace("\\\n", " ").splitlines():
                 add(page, line)
-        for line in re.findall(r"^    (?=cargo|scripts|verify/rigs)(.*)", text, re.M):
+        for line in re.findall(rf"^    (?={VARIABLES}(?:cargo|scripts|verify/rigs))(.*)", text, re.M):
             add(page, re.split(r"\s{3,}", line)[0])
-        for span in re.findall(r"`((?:cargo|scripts/|verify/rigs/)[^`]*)`", text):
+        for span in re.findall(rf"`({VARIABLES}(?:cargo|scripts/|verify/rigs/)[^`]*)`", text):
             add(page, span)
-    for line in output("git", "grep", "-E", r"^ *//[/!] *cargo (test|run|bench) ", "--", "*.rs").splitlines():
+    for line in output("git", "grep", "-E", r"^ *//[/!] *([A-Z_]+=[^ ]* )*cargo (test|run|bench) ", "--", "*.rs").splitlines():
         page, comment = line.split(":", 1)
         add(page, re.split(r"\s{3,}", re.sub(r"^ *//[/!] *", "", comment))[0])
     return found
@@ -152,7 +154,7 @@ def faults_of_cargo(words, page):
 
 
 def faults(command, page):
-    words = shlex.split(command)
+    words = shlex.split(re.sub(VARIABLES, "", command, count=1))
     if words[0] == "cargo":
         words = [word for word in words[1:] if not word.startswith("+")]
         yield from faults_of_cargo(words, page)

@@ -11,17 +11,17 @@ import collections, os, re, subprocess, sys
 # that they were seen to find.
 PROMISES = [
     ("law", "at most `burst + rate * T` and one tick's worth", "`cargo test`, `.ci/run`, full", "`scripts/models loom`", "faults"),
-    ("never-late", "each grant of the ideal bucket; `retry_after` is exact", "`cargo test`, full", "`cargo test`", "mutants"),
+    ("never-late", "each grant of the ideal bucket; `retry_after` is exact", "`cargo test`, `.ci/run`, full", "`cargo test`", "mutants"),
     ("no-overflow", "no step overflows or commits a reserved word", "`cargo test`, full", "`cargo test -p tollgate --lib properties`", "a field too narrow, no clamp"),
     ("one-bucket", "a key has one bucket; an eviction changes no decision", "`cargo test`, `.ci/run`, full", "`scripts/models loom`", "faults"),
-    ("bounded", "at most `max_keys` keys, in bounded memory", "`cargo test`, full", "`cargo test` in `verify/`", "-"),
+    ("bounded", "at most `max_keys` keys, in bounded memory", "`cargo test`, `.ci/run`, full", "`cargo test` in `verify/`", "-"),
     ("flood", "made-up addresses cost no more memory, and no series", "full", "`cargo test` in `verify/`", "-"),
     ("inflight", "`count <= limit` at each admission; the limit follows the server", "`cargo test`, `.ci/run`, full", "`cargo test` in `verify/`", "faults"),
     ("headers", "a client that obeys the headers is granted", "`cargo test`, `.ci/run`, full", "`verify/rigs/headers`", "by hand"),
-    ("client-ip", "no client chooses its own key", "`cargo test`, full", "`scripts/fuzz headers 60s`", "by hand"),
+    ("client-ip", "no client chooses its own key", "`cargo test`, `.ci/run`, full", "`scripts/fuzz headers 60s`", "by hand"),
     ("layer", "one count a request; a refusal holds nothing", "`cargo test`, `.ci/run`, full", "`cargo test` in `examples/web/`", "by hand"),
-    ("replicas", "replicas of the service on one store grant no more than one service, and end no request in an error", "`cargo test`, full", "`cargo test replicas`", "by hand"),
-    ("state", "a restored limiter grants no more than one that went on, and at most a tick less", "`cargo test`, full", "`cargo test state`", "by hand"),
+    ("replicas", "replicas of the service on one store grant no more than one service, and end no request in an error", "`cargo test`, `.ci/run`, full", "`cargo test -p tollgate-server --all-features replicas`", "by hand"),
+    ("state", "a restored limiter grants no more than one that went on, and at most a tick less", "`cargo test`, `.ci/run`, full", "`cargo test state`", "by hand"),
     ("hostile-keys", "keys with hostile code lock no caller out", "full", "`cargo test` in `verify/`", "a plain map hangs"),
 ]
 PAGE = "docs/verification.md"

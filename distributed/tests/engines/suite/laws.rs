@@ -16,7 +16,7 @@ pub(crate) async fn each_step_and_each_row_is_the_step_of_the_law<E: Engine>(mut
     walk::walk(&mut engine, &store, size(E::STEPS / 5, E::STEPS)).await;
 }
 
-/// 100,000 steps with `FULL=1`, and a tenth of them without.
+/// 100,000 steps with `FULL=1`, and a tenth of those of a bucket without.
 pub(crate) async fn each_step_of_a_window_and_each_row_is_the_step_of_the_law<E: Engine>(mut engine: E) {
     let steps = size(E::STEPS / 10, 100_000);
     let store = engine.connect(PATIENT);
