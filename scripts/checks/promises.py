@@ -21,7 +21,7 @@ PROMISES = [
     ("client-ip", "no client chooses its own key", "`cargo test`, `.ci/run`, full", "`scripts/fuzz headers 60s`", "by hand"),
     ("layer", "one count a request; a refusal holds nothing", "`cargo test`, `.ci/run`, full", "`cargo test` in `examples/web/`", "by hand"),
     ("replicas", "replicas of the service on one store grant no more than one service, and end no request in an error", "`cargo test`, `.ci/run`, full", "`cargo test -p tollgate-server --all-features replicas`", "by hand"),
-    ("state", "a restored limiter grants no more than one that went on, and at most a tick less", "`cargo test`, `.ci/run`, full", "`cargo test state`", "by hand"),
+    ("state", "a restored limiter grants no more than one that went on, and at most a tick less", "`cargo test`, `.ci/run`, full", "`cargo test --tests state`", "by hand"),
     ("hostile-keys", "keys with hostile code lock no caller out", "full", "`cargo test` in `verify/`", "a plain map hangs"),
 ]
 PAGE = "docs/verification.md"
