@@ -174,7 +174,7 @@ fn a_hold_of_a_key_that_enters_the_table_is_charged_to_the_key() {
 #[test]
 #[cfg_attr(loom, ignore = "200,000 executions: in the full run")]
 fn a_reservation_of_a_key_that_enters_the_table_is_that_of_the_key() {
-    explore("a reservation without room, its key enters", || {
+    explore_within(1, "a reservation without room, its key enters", || {
         let world = keys(OWN.burst(1), false);
         run(&world, &[reserve_all, TAKE]);
         reserve_all(&world);

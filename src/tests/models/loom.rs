@@ -12,16 +12,17 @@ pub(in crate::tests::models) fn explore(name: &str, f: impl Fn() + Sync + Send +
     explore_within(3, name, f);
 }
 
-/// Does the same with another number of preemptions in place of 3: for a model that would run for
-/// hours with plain loads.
+/// Does the same, with plain loads within another number of preemptions than 3: for a model that
+/// would run for hours.
 pub(in crate::tests::models) fn explore_within(
-    preemptions: usize,
+    with_plain_loads: usize,
     name: &str,
     f: impl Fn() + Sync + Send + 'static,
 ) {
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
     let mut model = loom::model::Builder::new();
+    let preemptions = if cfg!(rmw_loads) { 3 } else { with_plain_loads };
     model.preemption_bound = model.preemption_bound.or(Some(preemptions));
     model.max_branches = 5_000;
     model.check(move || {
