@@ -3,7 +3,7 @@
 use crate::bucket::atomic::{Bucket, BucketRef, rarely};
 use crate::fault::{Fault, injected};
 use crate::keyed::key::mix;
-use crate::sync::{AtomicU64, MODEL, Ordering};
+use crate::sync::{AtomicU64, MODEL, Ordering, fence};
 use crate::word::state::State;
 
 /// Number of slots of a line. Four slots fill a cache line.
@@ -100,7 +100,14 @@ impl Slot {
 
     /// Seals the slot, if it has this state. Returns whether this thread owns it.
     pub(super) fn seal(&self, state: State) -> bool {
-        (&self.bucket).commit(state, State::SEALED).is_ok() || state == State::FULL && self.seal_new()
+        if (&self.bucket).commit(state, State::SEALED).is_ok() {
+            // The slot may have been taken and left since its state was read. The fence is for the
+            // fingerprint of that time, which is changed by a difference. Model, with plain loads:
+            // `a_slot_that_was_never_taken_is_not_taken_by_a_word_of_a_key`.
+            fence(Ordering::Acquire);
+            return true;
+        }
+        state == State::FULL && self.seal_new()
     }
 
     /// Seals a slot that was never taken. The fingerprint decides, as the word may be a key's.
