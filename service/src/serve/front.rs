@@ -26,10 +26,11 @@ use tollgate_common::net::serving::{Answer, Connections};
 use tollgate_common::net::socket::Socket;
 use tollgate_common::net::tls::Tls;
 
-/// The longest head, and the longest time for it.
-const HEAD: usize = 16 << 10;
-/// The longest head of a call of gRPC: a proxy may pass headers of its client, as `tracestate`.
-const GRPC_HEAD: u32 = 128 << 10;
+/// The longest head, and the longest time for it. A proxy may pass all headers of its client, and
+/// its path: where it bounds them, no value of a client is too long here. The connection would end
+/// before the head is read, and a proxy may take that for a service that is away.
+const HEAD: usize = 128 << 10;
+const GRPC_HEAD: u32 = HEAD as u32;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The most calls of a connection at a time.
 const STREAMS: u32 = 1_024;

@@ -122,8 +122,9 @@ impl Proxy {
         for name in recipe.files {
             let text = changes.iter().fold(text_of(name), |text, (from, to)| text.replace(from, to));
             let text = ports.iter().fold(text, |text, (from, to)| text.replace(from, to));
-            let admin = if *name == "Caddyfile" { "{\n\tadmin off\n}\n" } else { "" };
-            fs::write(folder.path().join(name), format!("{admin}{text}")).expect("it is written");
+            // Caddy's port of administration is one for the machine.
+            let text = text.replace("\n\tservers {", "\n\tadmin off\n\tservers {");
+            fs::write(folder.path().join(name), text).expect("it is written");
         }
         let program = if recipe.command[0] == "envoy" { std::env::var_os("ENVOY") } else { None };
         let mut command = Command::new(program.unwrap_or_else(|| recipe.command[0].into()));
