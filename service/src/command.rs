@@ -72,11 +72,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// Runs the command of this name.
 fn call(name: &str, matches: &ArgMatches) -> Result<bool, String> {
     let known = |error: clap::Error| sentence(&error);
-    if name == "serve" {
-        return process::serve(run::run(ServeOptions::given(matches).map_err(known)?));
-    }
-    if name == "replay" {
-        return replay::run(&ReplayOptions::given(matches).map_err(known)?);
+    match name {
+        "serve" => return process::serve(run::run(ServeOptions::given(matches).map_err(known)?)),
+        "replay" => return replay::run(&ReplayOptions::given(matches).map_err(known)?),
+        _ => (),
     }
     let settings = matches.get_one::<PathBuf>("config").map(PathBuf::as_path);
     let store = TableOptions::from_arg_matches(matches).map_err(known)?;

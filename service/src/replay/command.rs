@@ -80,6 +80,7 @@ impl ReplayOptions {
         )
     }
 
+    /// Returns the options that were given, with the logs that clap takes for paths.
     pub(crate) fn given(matches: &ArgMatches) -> Result<ReplayOptions, clap::Error> {
         let (mut paths, mut check) = (many::<PathBuf>(matches, "paths"), many::<String>(matches, "check"));
         let mut logs = check.split_off(1);

@@ -35,6 +35,7 @@ impl ServeOptions {
         TableOptions::<ServeTable>::augment_args(command)
     }
 
+    /// Returns the options that were given.
     pub(crate) fn given(matches: &ArgMatches) -> Result<ServeOptions, clap::Error> {
         Ok(ServeOptions {
             paths: many(matches, "paths"),
@@ -43,9 +44,7 @@ impl ServeOptions {
             flags: TableOptions::from_arg_matches(matches)?,
         })
     }
-}
 
-impl ServeOptions {
     /// Returns the options of a command that serves nothing, and has the store of a service.
     pub(crate) fn with_store(
         paths: &[PathBuf],
