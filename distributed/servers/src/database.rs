@@ -130,7 +130,7 @@ fn data(folder: &Path) -> PathBuf {
 /// Fills a folder with a new database.
 ///
 /// To make one takes a second of a processor, and to copy one a tenth of that. So the first one is
-/// kept beside the program, under a name of what made it.
+/// kept beside the program, and its name is a hash of the command that made it.
 fn fill<K: Kind>(data: &Path, account: Account) -> io::Result<()> {
     let mut create = K::create(data)?;
     let mut maker = DefaultHasher::new();
@@ -156,7 +156,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     complete(Command::new("cp").arg("-a").arg(from).arg(to))
 }
 
-/// Runs a command to its end. The error of one that fails is what it said.
+/// Runs a command to its end. The error of one that fails has its output.
 fn complete(command: &mut Command) -> io::Result<()> {
     let output = command.output()?;
     if output.status.success() {
