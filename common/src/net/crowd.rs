@@ -212,6 +212,11 @@ impl Activity {
         }
     }
 
+    /// Returns whether a part of a head was read, and nothing behind it.
+    pub fn is_in_head(&self) -> bool {
+        !self.is_multiplexed.load(Relaxed) && self.head.load(Relaxed) != 0
+    }
+
     /// Returns whether a head takes longer than it may, or a connection between two requests is
     /// silent for longer than it may be. The time of a head begins with the first look at it.
     pub fn is_late(&self, head: Duration, keep_alive: Duration) -> bool {

@@ -4,10 +4,11 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 use tokio_io_timeout::TimeoutWriter;
 use tracing::debug;
 
@@ -16,6 +17,9 @@ use super::frames::Calm;
 use super::io::Io;
 use super::socket::Socket;
 use super::tls::Tls;
+
+/// The longest time in which the rest of a client's bytes is read, after the last answer.
+const REST: Duration = Duration::from_secs(5);
 
 /// The stream of bytes from a client, once its connection is open.
 ///
@@ -83,7 +87,7 @@ pub async fn open(socket: Socket, door: &Door) -> Option<(Stream, Peer)> {
     let mut io = TimeoutWriter::new(io);
     io.set_timeout(Some(door.slow_reader));
     let (count, activity) = (Some(door.count.clone()), door.activity.clone());
-    let mut io: Stream = Box::new(SlowReader { io: Box::pin(io), count, activity });
+    let mut io: Stream = Box::new(SlowReader { io: Box::pin(io), count, activity, rest: None });
     let mut address = connected;
 
     if let Some(source) = &door.source {
@@ -132,9 +136,27 @@ struct SlowReader {
     /// The function that counts, or `None` once the connection is counted.
     count: Option<Count>,
     activity: Arc<Activity>,
+    /// The time for the rest of the client's bytes, from the last byte to it on.
+    rest: Option<Pin<Box<Sleep>>>,
 }
 
 impl SlowReader {
+    /// Reads what the client still sends, to its end or for [`REST`]. A socket that is closed with
+    /// bytes unread resets the connection, and the client may lose the answer.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut is_sending = self.activity.is_in_head();
+        loop {
+            let mut bytes = [0; 4096];
+            let mut rest = ReadBuf::new(&mut bytes);
+            match self.io.as_mut().poll_read(cx, &mut rest) {
+                Poll::Ready(Ok(())) if !rest.filled().is_empty() => is_sending = true,
+                Poll::Pending if is_sending || self.rest.is_some() => break,
+                _ => return Poll::Ready(()),
+            }
+        }
+        self.rest.get_or_insert_with(|| Box::pin(sleep(REST))).as_mut().poll(cx)
+    }
+
     fn count<T>(&mut self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = &result
             && error.kind() == io::ErrorKind::TimedOut
@@ -173,8 +195,11 @@ impl AsyncWrite for SlowReader {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = self.io.as_mut().poll_shutdown(cx);
-        self.count(result)
+        if self.rest.is_none() {
+            let result = ready!(self.io.as_mut().poll_shutdown(cx));
+            ready!(self.count(Poll::Ready(result)))?;
+        }
+        self.poll_rest(cx).map(Ok)
     }
 
     fn poll_write_vectored(
