@@ -44,7 +44,7 @@ use crate::word::verb::Take;
 /// `try_acquire` of a request costs the instructions of the limiter's own
 /// [`try_acquire`](crate::RateLimiter::try_acquire); a kept part and `acquire_up_to` 1.2 times as
 /// many (1.2 times on one bucket), and a plan 1.4 times; one that a function chooses 3.8 times. On
-/// a key a `refund` takes 1.8 times as many, and a `hold` 2.9 times. `verify/instructions.txt` has
+/// a key a `refund` takes 1.7 times as many, and a `hold` 2.8 times. `verify/instructions.txt` has
 /// the counts.
 ///
 /// # Examples
