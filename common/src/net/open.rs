@@ -144,13 +144,19 @@ impl SlowReader {
     /// Reads what the client still sends, to its end or for [`REST`]. A socket that is closed with
     /// bytes unread resets the connection, and the client may lose the answer.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut is_sending = self.activity.is_in_head();
+        // Before the reads: a client that sends on and on leaves no turn to a timer behind them.
+        if let Some(rest) = &mut self.rest
+            && rest.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(());
+        }
+        let mut is_sending = self.rest.is_some() || self.activity.is_in_head();
         loop {
             let mut bytes = [0; 4096];
             let mut rest = ReadBuf::new(&mut bytes);
             match self.io.as_mut().poll_read(cx, &mut rest) {
                 Poll::Ready(Ok(())) if !rest.filled().is_empty() => is_sending = true,
-                Poll::Pending if is_sending || self.rest.is_some() => break,
+                Poll::Pending if is_sending => break,
                 _ => return Poll::Ready(()),
             }
         }
@@ -213,5 +219,40 @@ impl AsyncWrite for SlowReader {
 
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, duplex};
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn reader(io: impl Io + 'static) -> SlowReader {
+        let io: Box<dyn Io> = Box::new(io);
+        SlowReader {
+            io: Box::pin(TimeoutWriter::new(io)),
+            count: None,
+            activity: Arc::new(Activity::new()),
+            rest: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_on_and_on_has_a_time() {
+        let (mut client, server) = duplex(1 << 20);
+        client.write_all(b"a").await.unwrap();
+        let ends = tokio::spawn(async move { reader(server).shutdown().await });
+        for _ in 0..20 {
+            assert!(!ends.is_finished());
+            // More than the task reads at one turn.
+            let _ = client.write_all(&[0; 1 << 20]).await;
+            advance(REST / 10).await;
+            if ends.is_finished() {
+                return;
+            }
+        }
+        panic!("it is read on and on");
     }
 }
