@@ -347,6 +347,8 @@ pub(crate) fn door(
         header: request_head,
         handshake: request_head,
         slow_reader,
+        // A tunnel reads on after its last byte to the client.
+        rest: Duration::ZERO,
         count: Arc::new(count),
         activity,
     }

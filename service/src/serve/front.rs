@@ -40,6 +40,8 @@ const STREAMS: u32 = 1_024;
 const TAKEN_BACK: usize = 32_768;
 /// A client that does not read its response is closed after this time.
 const SLOW_READER: Duration = Duration::from_secs(60);
+/// The longest time for what a client sends behind the last answer.
+const REST: Duration = Duration::from_secs(5);
 /// The longest silence of a connection of HTTP, and before the first call of one of gRPC.
 const SILENCE: Duration = Duration::from_secs(75);
 /// From one ping of a connection to the next, and for its answer.
@@ -82,6 +84,7 @@ impl Front {
             header: HEAD_TIME,
             handshake: HEAD_TIME,
             slow_reader: SLOW_READER,
+            rest: REST,
             count: Arc::new(move |fault| service.closed(fault)),
             activity,
         }
