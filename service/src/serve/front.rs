@@ -27,8 +27,7 @@ use tollgate_common::net::socket::Socket;
 use tollgate_common::net::tls::Tls;
 
 /// The longest head, and the longest time for it. A proxy may pass all headers of its client, and
-/// its path: where it bounds them, no value of a client is too long here. The connection would end
-/// before the head is read, and a proxy may take that for a service that is away.
+/// its path: where it bounds them, no value of a client is too long here.
 const HEAD: usize = 128 << 10;
 const GRPC_HEAD: u32 = HEAD as u32;
 const HEAD_TIME: Duration = Duration::from_secs(5);
@@ -40,7 +39,8 @@ const STREAMS: u32 = 1_024;
 const TAKEN_BACK: usize = 32_768;
 /// A client that does not read its response is closed after this time.
 const SLOW_READER: Duration = Duration::from_secs(60);
-/// The longest time for what a client sends behind the last answer.
+/// The longest time for what a client sends behind the last answer, as the rest of a head that is
+/// too long. If the connection were reset, a proxy would take the service for one that is away.
 const REST: Duration = Duration::from_secs(5);
 /// The longest silence of a connection of HTTP, and before the first call of one of gRPC.
 const SILENCE: Duration = Duration::from_secs(75);

@@ -14,9 +14,6 @@ use crate::client::Service;
 use crate::envoy::{Edge, example};
 use tollgate_common::paths::ACCEPTED;
 
-/// The most bytes of a head that Envoy takes.
-const LONGEST: usize = 60 << 10;
-
 /// The answer to a request. There is none if the connection is closed.
 fn answer(to: SocketAddr, target: &str, headers: &[u8]) -> Option<Message> {
     let line = format!("GET {target} HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n");
@@ -59,7 +56,8 @@ pub(crate) fn spellings(to: SocketAddr) {
 pub(crate) fn values(to: SocketAddr) {
     use_up(to);
     let of_length = |length| vec![b'k'; length];
-    let lengths = [0, 1, 1_000, 4_000, 4_096, 4_097, 8_000, 16_000, 32_000, LONGEST];
+    // Envoy takes a head of 60 KiB, the service one of 128, and Caddy one of 1 MiB.
+    let lengths = [0, 1, 1_000, 4_000, 4_096, 4_097, 8_000, 16_000, 32_000, 60 << 10, 200_000, 900_000];
     let values = (1..=u8::MAX).map(|byte| vec![b'k', byte, b'k']).chain(lengths.map(of_length));
     let mut heads = vec![(String::new(), Vec::new())];
     for value in values {
