@@ -129,7 +129,10 @@ impl Amount {
     pub fn of(self, burst: u64) -> u64 {
         match self {
             Amount::Few(n) => n.into(),
-            Amount::Part(part) => u64::from(part) * burst / 32,
+            // The burst may be one that no quota has.
+            Amount::Part(part) => {
+                u64::try_from(u128::from(part) * u128::from(burst) / 32).unwrap_or(u64::MAX)
+            }
             Amount::Near(by) => burst.saturating_add_signed(by.into()),
             Amount::Any(n) => n,
         }
