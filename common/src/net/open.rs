@@ -59,8 +59,8 @@ pub struct Door {
     pub header: Duration,
     pub handshake: Duration,
     pub slow_reader: Duration,
-    /// The longest time for the bytes that a client still sends after the last answer. They are not
-    /// seen by whoever reads on, as a tunnel does: zero leaves them.
+    /// The longest time for the bytes that a client still sends after the last answer. A tunnel
+    /// reads on behind that answer and would lose them: with zero they are left to it.
     pub rest: Duration,
     pub count: Count,
     /// Notes the bytes of the client.
@@ -227,7 +227,7 @@ impl AsyncWrite for SlowReader {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-    use tokio::time::advance;
+    use tokio::time::{Instant, advance};
 
     use super::*;
 
@@ -253,6 +253,22 @@ mod tests {
             }
         }
         panic!("it is read on and on");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_a_head_has_a_time_and_a_client_between_two_requests_none() {
+        for (is_in_head, time) in [(true, REST), (false, Duration::ZERO)] {
+            let (mut client, server) = duplex(64);
+            let mut server = reader(server, REST);
+            client.write_all(b"G").await.unwrap();
+            assert_eq!(server.read_u8().await.unwrap(), b'G');
+            if !is_in_head {
+                server.activity.touch();
+            }
+            let begin = Instant::now();
+            server.shutdown().await.unwrap();
+            assert_eq!(begin.elapsed(), time, "{is_in_head}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
