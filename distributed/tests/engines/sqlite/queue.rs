@@ -42,14 +42,15 @@ async fn a_store_that_is_dropped_releases_its_file() {
     let file = File::open();
     ask(&file.store, b"key", spec(), exactly(1)).await;
     let File { store, other, path, .. } = file;
-    drop((store, other));
-    // The last connection to a file removes its log.
+    // The last connection to a file removes its log. Of two that close at once neither may be last.
+    drop(other);
+    drop(store);
     let log = format!("{}-wal", path.display());
-    for _ in 0..1_000 {
+    for _ in 0..12_000 {
         if !std::path::Path::new(&log).exists() {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    panic!("the thread has the file open after 5 s");
+    panic!("the thread has the file open after a minute");
 }
