@@ -9,6 +9,8 @@
 //! may return the value before another `SeqCst` store; a read-modify-write returns the latest
 //! value.
 
+use std::time::{Duration, Instant};
+
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("tollgate needs a target with atomics of 64 bits: a bucket is one atomic word of 64 bits");
 
@@ -45,6 +47,39 @@ pub(crate) use loom::{
     },
     thread::yield_now,
 };
+
+/// The longest wait of [`Turns`]: some thirty time slices of Linux.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// Whether std has a clock for the waits. A model run has none: it would depend on it.
+const HAS_CLOCK: bool = !MODEL && !cfg!(all(target_family = "wasm", target_os = "unknown"));
+
+/// The turns that a thread gives others while it waits for one of them.
+///
+/// Time bounds them as well as their number, because a turn takes as long as other threads run:
+/// turns for 10 ms of an idle machine are minutes of a busy one.
+pub(crate) struct Turns {
+    left: usize,
+    until: Option<Instant>,
+}
+
+impl Turns {
+    /// Returns at most this many turns.
+    pub(crate) fn new(most: usize) -> Turns {
+        Turns { left: most, until: None }
+    }
+
+    /// Yields, or returns `None` if the wait is over.
+    #[cold]
+    pub(crate) fn pass(&mut self) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        if HAS_CLOCK {
+            let now = Instant::now();
+            (now <= *self.until.get_or_insert(now + LONGEST_WAIT)).then_some(())?;
+        }
+        yield_now();
+        Some(())
+    }
+}
 
 /// Declares a `const fn`. In a loom run it is a plain `fn`: loom's atomics have no `const`
 /// constructor.

@@ -11,6 +11,7 @@ use crate::bucket::lease::{LeaseCells, Spread};
 use crate::bucket::live_terms::LiveTerms;
 use crate::keyed::removals::Removals;
 use crate::rule::rate::Quota;
+use crate::sync::Turns;
 use crate::time::clock::{Clock, MockClock};
 use crate::word::by_refill::OwnRefill;
 use crate::word::decision::Granted;
@@ -262,4 +263,13 @@ fn a_lower_burst_holds_beside_a_claimed_cell() {
     world.cells.of(0).put(lease);
     let granted = (0..1_000).filter(|_| world.spread().run(world.now(), Take::Exactly(1)).outcome.granted);
     assert_eq!(granted.count() as u64, 100 - (lease.size() - lease.left()));
+}
+
+/// A wait for another thread ends by its number of turns, and without one by the time it takes.
+#[test]
+fn a_wait_for_a_thread_that_never_returns_ends() {
+    let mut three = Turns::new(3);
+    assert!((0..10).filter(|_| three.pass().is_some()).count() <= 3);
+    let mut all = Turns::new(usize::MAX);
+    while all.pass().is_some() {}
 }

@@ -15,7 +15,7 @@ use crate::bucket::atomic::{Bucket, BucketRef, ReadClock};
 use crate::bucket::engine::{Engine, Now};
 use crate::fault::{Fault, injected};
 use crate::rule::gate::Gate;
-use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
+use crate::sync::{AtomicU64, MODEL, Ordering, Turns};
 use crate::word::decision::Granted;
 use crate::word::state::{Reading, State};
 use crate::word::terms::Terms;
@@ -23,13 +23,14 @@ use crate::word::wait::Wait;
 
 /// Largest number of cells of one bucket.
 const MAX_CELLS: usize = 64;
-/// Looks at a claimed cell before it is passed over.
-const MAX_LOOKS: usize = if MODEL { 2 } else { 200 };
-/// Looks by the setter of a lower burst, which waits for one cell and then claims all.
+/// Turns for a claimed cell before it is passed over.
+const MAX_TURNS: usize = if MODEL { 1 } else { 200 };
+/// Turns by the setter of a lower burst, which waits for one cell and then claims all: about as
+/// many as there are in the longest wait.
 ///
-/// A model has one look: under loom a thread that yields waits until the others are done.
-const MAX_LOOKS_AFTER_A_CHANGE: usize = if MODEL { 1 } else { 100_000 };
-const MAX_LOOKS_FOR_ALL: usize = if MODEL { 1 } else { MAX_LOOKS };
+/// A model has none: under loom a thread that yields waits until the others are done.
+const MAX_TURNS_AFTER_A_CHANGE: usize = if MODEL { 0 } else { 100_000 };
+const MAX_TURNS_FOR_ALL: usize = if MODEL { 0 } else { MAX_TURNS };
 /// All leases together are at most the burst divided by this.
 const LEASED_SHARE: u64 = if MODEL { 1 } else { 4 };
 /// Fills of a cell after which it looks for an idle one.
@@ -214,7 +215,7 @@ impl<'a> Spread<'a> {
     #[cold]
     pub(crate) fn recall_after_a_lower_burst(self) {
         // One by one at first: while this waits, other cells serve their takers.
-        self.all().for_each(|cell| drop(self.seize(cell, MAX_LOOKS_AFTER_A_CHANGE)));
+        self.all().for_each(|cell| drop(self.seize(cell, MAX_TURNS_AFTER_A_CHANGE)));
         let mut claims = Vec::with_capacity(self.cells.cells.len());
         let end = |claims: &mut Vec<Claim<'_>>| {
             self.end_leases(claims);
@@ -222,7 +223,7 @@ impl<'a> Spread<'a> {
         };
         let mut kept = false;
         for cell in self.all() {
-            match self.seize(cell, MAX_LOOKS_FOR_ALL) {
+            match self.seize(cell, MAX_TURNS_FOR_ALL) {
                 Some(claim) => claims.push(claim),
                 None => kept = true,
             }
@@ -239,19 +240,17 @@ impl<'a> Spread<'a> {
     /// Claims a cell, with a lease or without; returns `None` if another thread keeps it claimed.
     ///
     /// A thread that claims the cell later sees the quota in force.
-    fn seize(self, cell: &'a Cell, looks: usize) -> Option<Claim<'a>> {
-        for look in 0..looks {
-            if look > 0 {
-                yield_now();
-            }
+    fn seize(self, cell: &'a Cell, most: usize) -> Option<Claim<'a>> {
+        let mut turns = Turns::new(most);
+        loop {
             let was = cell.latest();
             if !was.is_claimed()
                 && let Some(claim) = self.claim(cell, was)
             {
                 return Some(claim);
             }
+            turns.pass()?;
         }
-        None
     }
 
     /// Cuts the word to the room beside the tokens that count as leased.
@@ -268,19 +267,13 @@ impl<'a> Spread<'a> {
     ///
     /// The lease stays if another thread keeps the cell claimed.
     pub(super) fn recall(self, cell: &'a Cell) {
-        for _ in 0..MAX_LOOKS {
-            let was = cell.lease();
-            if was.is_claimed() {
-                yield_now();
-                continue;
-            }
-            if was.size() == 0 {
-                return;
-            }
-            let Some(claim) = self.claim(cell, was) else { continue };
-            self.end_leases(slice::from_ref(&claim));
-            return claim.settle(0);
+        let was = cell.lease();
+        if !was.is_claimed() && was.size() == 0 {
+            return;
         }
+        let Some(claim) = self.seize(cell, MAX_TURNS) else { return };
+        self.end_leases(slice::from_ref(&claim));
+        claim.settle(0);
     }
 
     /// Commits the end of the claimed leases, and gives the tokens left in them back to the word.

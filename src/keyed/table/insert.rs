@@ -12,7 +12,7 @@ use crate::fault::{Fault, injected};
 use crate::keyed::idle::{self, IdleCheck};
 use crate::keyed::protocol;
 use crate::keyed::protocol::Entry;
-use crate::sync::{AtomicU64, MODEL, Ordering, yield_now};
+use crate::sync::{AtomicU64, MODEL, Ordering, Turns};
 use crate::word::decision::Denied;
 use crate::word::state::State;
 use crate::word::verb::Call;
@@ -20,9 +20,9 @@ use crate::word::verb::Call;
 /// Free slots of the primary set below which a key goes to its secondary set, if that has more.
 pub(super) const FREE_IN_PRIMARY: usize = SLOTS - KEYS_PER_SET + 1;
 
-/// Tries for a latch: for some hundred nanoseconds at once, then for many time slices.
-const TRIES: usize = if MODEL { 1 } else { 1 << 14 };
-const TRIES_AT_ONCE: usize = 64;
+/// Tries for a latch that is held: for some hundred nanoseconds at once, then for many time slices.
+const TRIES_AT_ONCE: usize = if MODEL { 0 } else { 64 };
+const TRIES: usize = if MODEL { 0 } else { 1 << 14 };
 
 impl Table {
     /// Looks at the slots of a key, and then at the plans and the clock.
@@ -95,13 +95,17 @@ impl Table {
     pub(crate) fn latch(&self, hash: u64) -> Option<Latch<'_>> {
         let [primary, _] = self.choices(hash);
         let word = primary.latch();
-        for tried in 0..TRIES {
-            if word.fetch_or(LATCH, Ordering::Acquire) & LATCH == 0 || injected(Fault::NoLatch) {
-                return Some(Latch { word });
+        let mut at_once = TRIES_AT_ONCE;
+        let mut turns = Turns::new(TRIES);
+        while word.fetch_or(LATCH, Ordering::Acquire) & LATCH != 0 && !injected(Fault::NoLatch) {
+            if at_once > 0 {
+                at_once -= 1;
+                hint::spin_loop();
+            } else {
+                turns.pass()?;
             }
-            if tried < TRIES_AT_ONCE { hint::spin_loop() } else { yield_now() }
         }
-        None
+        Some(Latch { word })
     }
 
     /// Returns the clock reading at which there is a slot for the key.
