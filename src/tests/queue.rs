@@ -46,10 +46,21 @@ impl Naive {
         self.callers[self.placed..].iter().map(|caller| caller.1).sum()
     }
 
-    fn fits(&self, units: u64) -> bool {
-        let Some((run, from)) = self.cursor() else { return false };
-        let rests = self.runs[run..].iter().map(|run| run.1 - run.0.max(from));
-        rests.into_iter().any(|rest| rest >= units.cast_signed())
+    /// Returns the end of the next stretch that fits.
+    fn next_fit(&self, units: u64) -> Option<i64> {
+        let (run, from) = self.cursor()?;
+        let mut ends = self.runs[run..].iter().map(|run| (run.0.max(from) + units.cast_signed(), run.1));
+        ends.find(|(end, upto)| end <= upto).map(|(end, _)| end)
+    }
+
+    /// Returns the end of a further caller: in the next stretch, or behind all callers without one.
+    fn end_of_next(&self, mark: i64, units: u64) -> i64 {
+        let from = match (self.cursor(), self.runs.last()) {
+            (Some((_, from)), Some(last)) if last.1 == mark => from.max(last.0),
+            _ => mark,
+        };
+        let behind = from + (self.tail_units() + units).cast_signed();
+        self.next_fit(units).filter(|_| self.tail_units() == 0).unwrap_or(behind)
     }
 
     fn rest(&self) -> u64 {
@@ -118,7 +129,7 @@ impl Both {
         assert_eq!(self.queue.runs.first_of_tail(), first);
         let Some(units) = first else { return };
         let fits = self.queue.runs.fits(units);
-        assert!(self.naive.fits(units) || !fits);
+        assert!(self.naive.next_fit(units).is_some() || !fits);
         if !fits {
             self.take(units, true);
         }
@@ -216,6 +227,10 @@ impl Both {
         assert_eq!(self.queue.waiting(), self.naive.callers.len());
         assert_eq!(self.queue.runs.tail_units(), self.naive.tail_units());
         assert_eq!(self.queue.runs.has_positions(), self.naive.placed > 0);
+        for units in [1, 4] {
+            let next = self.queue.runs.end_of_next(self.end, units);
+            assert_eq!(next, self.naive.end_of_next(self.end, units), "of {units}");
+        }
         assert_eq!(self.queue.runs.head().is_some(), !self.naive.callers.is_empty());
     }
 }
