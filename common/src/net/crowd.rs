@@ -65,6 +65,8 @@ pub struct Activity {
     /// that look, or 0.
     head: AtomicU64,
     has_asked: AtomicBool,
+    /// Whether the last request was answered before its body was read whole.
+    pub is_in_body: AtomicBool,
     /// Whether requests overlap. Other bytes than heads are read then.
     pub is_multiplexed: AtomicBool,
     /// Whether it is to leave.
@@ -185,6 +187,7 @@ impl Activity {
             last: AtomicU64::new(0),
             head: AtomicU64::new(0),
             has_asked: AtomicBool::new(false),
+            is_in_body: AtomicBool::new(false),
             is_multiplexed: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             dismissal: Notify::new(),
@@ -212,9 +215,10 @@ impl Activity {
         }
     }
 
-    /// Returns whether a part of a head was read, and nothing behind it.
-    pub fn is_in_head(&self) -> bool {
-        !self.is_multiplexed.load(Relaxed) && self.head.load(Relaxed) != 0
+    /// Returns whether a part of a head or of a body was read, and nothing behind it.
+    pub fn is_sending(&self) -> bool {
+        let is_in_head = !self.is_multiplexed.load(Relaxed) && self.head.load(Relaxed) != 0;
+        is_in_head || self.is_in_body.load(Relaxed)
     }
 
     /// Returns whether a head takes longer than it may, or a connection between two requests is

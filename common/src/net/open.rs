@@ -152,7 +152,7 @@ impl SlowReader {
         {
             return Poll::Ready(());
         }
-        let mut is_sending = self.resting.is_some() || self.activity.is_in_head();
+        let mut is_sending = self.resting.is_some() || self.activity.is_sending();
         loop {
             let mut bytes = [0; 4096];
             let mut rest = ReadBuf::new(&mut bytes);

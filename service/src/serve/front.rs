@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
@@ -27,8 +27,8 @@ use tollgate_common::net::socket::Socket;
 use tollgate_common::net::tls::Tls;
 
 /// The longest head, and the longest time for it. A proxy may pass all headers of its client, and
-/// its path: where it bounds them, no value of a client is too long here.
-const HEAD: usize = 128 << 10;
+/// its path: Envoy bounds them by 60 KiB, nginx by 32 and HAProxy by 16.
+const HEAD: usize = 64 << 10;
 const GRPC_HEAD: u32 = HEAD as u32;
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// The most calls of a connection at a time.
@@ -39,8 +39,9 @@ const STREAMS: u32 = 1_024;
 const TAKEN_BACK: usize = 32_768;
 /// A client that does not read its response is closed after this time.
 const SLOW_READER: Duration = Duration::from_secs(60);
-/// The longest time for what a client sends behind the last answer, as the rest of a head that is
-/// too long. If the connection were reset, a proxy would take the service for one that is away.
+/// The longest time for what a client sends behind the last answer, as the rest of a head or a body
+/// that is too long. If the connection were reset, a proxy would take the service for one that is
+/// away.
 const REST: Duration = Duration::from_secs(5);
 /// The longest silence of a connection of HTTP, and before the first call of one of gRPC.
 const SILENCE: Duration = Duration::from_secs(75);
@@ -94,7 +95,7 @@ impl Front {
         &self,
         activity: &Arc<Activity>,
         peer: IpAddr,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
         let (_busy, is_http1) = (activity.busy(), request.version() < Version::HTTP_2);
         // hyper drops the body of an answer to `HEAD` in HTTP/1 alone.
@@ -104,7 +105,11 @@ impl Front {
         let service = self.service.clone();
         let mut response = match self.protocol {
             Protocol::Grpc => grpc::answer(service, request).await,
-            Protocol::Http => http::answer(service, peer, request).await,
+            Protocol::Http => {
+                let response = http::answer(service, peer, &mut request).await;
+                activity.is_in_body.store(is_http1 && !request.body().is_end_stream(), Relaxed);
+                response
+            }
             Protocol::Prometheus => http::metrics(&service, &request),
         };
         if is_head {

@@ -34,11 +34,11 @@ const READINGS: usize = 4 * DESCRIPTORS;
 pub(super) async fn answer(
     service: Arc<Service>,
     peer: IpAddr,
-    request: Request<Incoming>,
+    request: &mut Request<Incoming>,
 ) -> Response<Body> {
     match request.uri().path() {
-        path if path.starts_with(CHECK) => check(&service, peer, &request).await,
-        "/json" => decision(&service, request.into_body()).await,
+        path if path.starts_with(CHECK) => check(&service, peer, request).await,
+        "/json" => decision(&service, request.body_mut()).await,
         "/healthcheck" if service.is_healthy() => of(StatusCode::OK, TEXT, "OK"),
         "/healthcheck" => of(StatusCode::INTERNAL_SERVER_ERROR, TEXT, ""),
         _ => not_found("There are /json, /healthcheck and /check/NAME.\n"),
@@ -56,7 +56,7 @@ pub(super) fn metrics(service: &Service, request: &Request<Incoming>) -> Respons
     }
 }
 
-async fn decision(service: &Service, body: Incoming) -> Response<Body> {
+async fn decision(service: &Service, body: &mut Incoming) -> Response<Body> {
     let body = timeout(PATIENCE, Roomed::new(body, MESSAGE, &service.room).collect()).await;
     let answer = match body {
         Ok(Ok(body)) => match json::request(&body.to_bytes()) {

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
@@ -17,16 +17,16 @@ const FREE: usize = 4 << 10;
 const PREFIX: usize = 5;
 
 /// The body of a request. It keeps its room until it is dropped.
-pub(super) struct Roomed {
-    body: Incoming,
+pub(super) struct Roomed<B> {
+    body: B,
     read: usize,
     most: usize,
     room: Arc<Semaphore>,
     held: Option<OwnedSemaphorePermit>,
 }
 
-impl Roomed {
-    pub(super) fn new(body: Incoming, most: usize, room: &Arc<Semaphore>) -> Roomed {
+impl<B> Roomed<B> {
+    pub(super) fn new(body: B, most: usize, room: &Arc<Semaphore>) -> Roomed<B> {
         Roomed { body, read: 0, most, room: room.clone(), held: None }
     }
 
@@ -51,7 +51,7 @@ impl Roomed {
     }
 }
 
-impl Body for Roomed {
+impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for Roomed<B> {
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
