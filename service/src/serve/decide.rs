@@ -262,14 +262,16 @@ impl<'a> Decision<'a> {
     }
 
     /// Returns the names that the limits of this request replace.
+    #[inline(always)]
     pub(super) fn replaced(&self) -> Vec<&'a str> {
-        let mut names = Vec::new();
-        if self.loaded.has_replaces {
-            let rules = self.request.descriptors.iter().filter(|each| override_of(each).is_none());
-            let replaces = rules.filter_map(|each| self.rule(each)).flat_map(|rule| &rule.replaces);
-            names.extend(replaces.map(|name| &**name));
-        }
-        names
+        if self.loaded.has_replaces { self.names_replaced() } else { Vec::new() }
+    }
+
+    #[cold]
+    fn names_replaced(&self) -> Vec<&'a str> {
+        let rules = self.request.descriptors.iter().filter(|each| override_of(each).is_none());
+        let replaces = rules.filter_map(|each| self.rule(each)).flat_map(|rule| &rule.replaces);
+        replaces.map(|name| &**name).collect()
     }
 
     /// Returns whether each descriptor adds its hits, if counting stops at a refusal and there is
