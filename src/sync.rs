@@ -50,6 +50,8 @@ pub(crate) use loom::{
 
 /// The longest wait of [`Turns`]: some thirty time slices of Linux.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// The turns for which time is no bound: while a process is stopped, no thread comes back.
+const FIRST_TURNS: usize = 32;
 /// Whether std has a clock for the waits. A model run has none: it would depend on it.
 const HAS_CLOCK: bool = !MODEL && !cfg!(all(target_family = "wasm", target_os = "unknown"));
 
@@ -58,26 +60,27 @@ const HAS_CLOCK: bool = !MODEL && !cfg!(all(target_family = "wasm", target_os = 
 /// Time bounds them as well as their number, because a turn takes as long as other threads run:
 /// turns for 10 ms of an idle machine are minutes of a busy one.
 pub(crate) struct Turns {
-    left: usize,
+    passed: usize,
+    most: usize,
     until: Option<Instant>,
 }
 
 impl Turns {
     /// Returns at most this many turns.
     pub(crate) fn new(most: usize) -> Turns {
-        Turns { left: most, until: None }
+        Turns { passed: 0, most, until: None }
     }
 
     /// Yields, or returns `None` if the wait is over.
     #[cold]
     pub(crate) fn pass(&mut self) -> Option<()> {
-        self.left = self.left.checked_sub(1)?;
+        let mut is_over = self.passed >= self.most;
         if HAS_CLOCK {
             let now = Instant::now();
-            (now <= *self.until.get_or_insert(now + LONGEST_WAIT)).then_some(())?;
+            is_over |= now > *self.until.get_or_insert(now + LONGEST_WAIT) && self.passed > FIRST_TURNS;
         }
-        yield_now();
-        Some(())
+        self.passed += 1;
+        (!is_over).then(yield_now)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::marker::PhantomData;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -130,17 +131,18 @@ fn data(folder: &Path) -> PathBuf {
 /// Fills a folder with a new database.
 ///
 /// To make one takes a second of a processor, and to copy one a tenth of that. So the first one is
-/// kept beside the program, and its name is a hash of the command that made it.
+/// kept beside the program, and its name is a hash of the command that made it and of the owner.
 fn fill<K: Kind>(data: &Path, account: Account) -> io::Result<()> {
+    let folder = data.parent().unwrap_or(data);
     let mut create = K::create(data)?;
     let mut maker = DefaultHasher::new();
+    fs::metadata(folder)?.uid().hash(&mut maker);
     format!("{:?}", K::create(Path::new("data"))?).hash(&mut maker);
     fs::metadata(create.get_program())?.modified()?.hash(&mut maker);
     let kept = env::current_exe()?.with_file_name(format!("{}-{:016x}", K::ACCOUNT, maker.finish()));
     if kept.exists() {
         return copy(&kept, data);
     }
-    let folder = data.parent().unwrap_or(data);
     account.run(&mut create).env("TMPDIR", folder).current_dir(folder).stdin(Stdio::null());
     complete(&mut create)?;
     // Another process may be about the same: the folder appears whole, or not at all.

@@ -138,14 +138,17 @@ fn no_failure_of_a_store_is_an_error_or_grants_more_than_the_limit() {
             // lost the earlier ones.
             let told = if let Failure::Killed = failure { during } else { 10 + during };
             until(&format!("told: {name}"), || hits(&pair.replicas[0], "ann") >= told);
+            let in_time = pair.metric("tollgate_serve_without_store_total ");
             let after = pair.ask("year", "ann", 2 * LIMIT);
+            // On a busy machine a call may miss the deadline: that is an outage of its own.
+            let late = pair.metric("tollgate_serve_without_store_total ") - in_time;
             let most = match (failure, engine.name()) {
                 (Failure::Killed, "Redis") => LIMIT,
                 // Its last commits before a crash are lost, unless `synchronous_commit` is on.
                 (Failure::Killed, "PostgreSQL") => LIMIT - during,
                 _ => 30 - during,
             };
-            assert!(after <= most, "{name}: {after} of {most} after {during}");
+            assert!(after <= most + late as usize, "{name}: {after} of {most} after {during}, {late} late");
         }
     }
 }

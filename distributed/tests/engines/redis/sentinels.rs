@@ -20,7 +20,9 @@ async fn after_a_failover_the_limiter_goes_on_at_the_new_master() {
     let mut pair = Pair::start(&[]).unwrap();
     let mut sentinels = Sentinels::start(&pair).unwrap();
     let store = AnyStore::open(&sentinels.url()).unwrap();
-    let limiter = DistributedLimiter::<String, _>::builder(Quota::per_hour(1_000), store)
+    // A failover may take a minute, in which the bucket is to earn nothing.
+    let quota = Quota::per_day(1).burst(1_000);
+    let limiter = DistributedLimiter::<String, _>::builder(quota, store)
         .name("clients")
         .exact()
         .deadline(Duration::from_secs(2))
@@ -45,7 +47,7 @@ async fn after_a_failover_the_limiter_goes_on_at_the_new_master() {
     assert_eq!(role, "master");
     // The tokens of before are known there.
     let known = RedisStore::builder().lazy(&pair.replica.url()).unwrap();
-    let spec = tollgate_distributed::Spec::new(Quota::per_hour(1_000), 0).unwrap();
+    let spec = tollgate_distributed::Spec::new(quota, 0).unwrap();
     assert!(taken(&known, "clients:ada", spec).await >= 2);
     sentinels.nodes[0].process().thaw().unwrap();
 }
