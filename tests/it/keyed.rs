@@ -1,5 +1,5 @@
 //! Promises of keys, wherever their buckets are. They run in a map, and in a process of their own
-//! in a table: `TOLLGATE_STORE=table` does so as well.
+//! in a table: `TOLLGATE_TEST_STORE=table` does so as well.
 //!
 //! The stores differ on purpose in their room. A map has exactly the room asked for. The smallest
 //! table has eight places; so a test that needs a full limiter fills them with keys that it does
@@ -41,7 +41,7 @@ use tollgate::{Builder, RateLimiter, Rule};
 /// Returns whether the buckets of this process are in a table.
 pub(crate) fn in_table() -> bool {
     static IN_TABLE: OnceLock<bool> = OnceLock::new();
-    *IN_TABLE.get_or_init(|| std::env::var("TOLLGATE_STORE").is_ok_and(|store| store == "table"))
+    *IN_TABLE.get_or_init(|| std::env::var("TOLLGATE_TEST_STORE").is_ok_and(|store| store == "table"))
 }
 
 /// Returns the keys that a limiter without room holds.
@@ -60,7 +60,7 @@ fn all_of_these_hold_in_a_table() {
         return;
     }
     let program = std::env::current_exe().unwrap();
-    let ended = Command::new(program).arg("keyed::").env("TOLLGATE_STORE", "table").output().unwrap();
+    let ended = Command::new(program).arg("keyed::").env("TOLLGATE_TEST_STORE", "table").output().unwrap();
     let text = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{text}{}", String::from_utf8_lossy(&ended.stderr));
     assert!(text.contains("test keyed::walk::"), "no test ran: {text}");
