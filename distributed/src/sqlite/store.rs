@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use super::clean_up::{Table, page};
@@ -19,6 +19,10 @@ use crate::store::op::{Op, OwnedOp, Store, settle};
 
 /// The most calls in the queue of the thread. A further one waits for room.
 const QUEUE: usize = 4_096;
+
+/// The longest time for others at the opening of a file. SQLite waits for a writer, but not for one
+/// that closes the last connection at that moment.
+const OPENING: Duration = Duration::from_secs(5);
 
 const TABLES: &str = concat!(
     include_str!("../../migrations/sqlite/buckets.sql"),
@@ -45,7 +49,7 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     /// Opens a file, and creates the file and the tables if they are missing. Blocks the thread
-    /// meanwhile: for up to 1 s if another process writes.
+    /// meanwhile: for some 5 s if other processes have the file locked.
     ///
     /// # Errors
     ///
@@ -71,8 +75,14 @@ impl SqliteStore {
     ///
     /// [`StoreError`] if the file cannot be written or is no database.
     pub fn with_connection(connection: Connection) -> Result<SqliteStore, StoreError> {
-        set_up(&connection).map_err(Fault::from)?;
-        connection.execute_batch(TABLES).map_err(Fault::from)?;
+        let begun = Instant::now();
+        while let Err(error) = set_up(&connection).and_then(|()| connection.execute_batch(TABLES)) {
+            let is_busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+            if !is_busy || begun.elapsed() > OPENING {
+                return Err(Fault::from(error).into());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
         let (sender, receiver) = mpsc::channel(QUEUE);
         thread::Builder::new()
             .name("tollgate-sqlite".into())

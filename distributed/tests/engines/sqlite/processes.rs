@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use tollgate::Quota;
 use tollgate_distributed::{Amount, Bucket, Spec, SqliteStore, StoreAnswer};
@@ -28,6 +28,18 @@ async fn a_file_keeps_its_buckets_when_it_is_opened_anew() {
     file.store = SqliteStore::open(&file.path).unwrap();
     assert_eq!(file.rows().await, rows);
     assert_eq!(ask(&file.store, b"key", spec, exactly(1)).await.granted, 0);
+}
+
+/// Replicas come and go: one opens the file while the last connection of another is closed.
+#[test]
+fn a_store_opens_its_file_beside_others_that_open_and_close_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("counts");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..200).for_each(|_| drop(SqliteStore::open(&path).expect("it opens"))));
+        }
+    });
 }
 
 /// Takes all tokens of an empty bucket by two processes in turn, ten times each. The clock of one
