@@ -139,7 +139,7 @@ async fn http_answers_json_health_and_nothing_else() {
     assert_eq!(exchange(server.at, b"GET / HTTP/1.1\r\nHost:").await, "", "a head has 5 s");
 }
 
-/// A body that is refused by its first bytes, or that nobody reads, is sent on behind the answer.
+/// A client sends 3 MiB behind the refusal of its first 5 MiB, and 8 MiB of a body that none reads.
 #[tokio::test]
 async fn who_sends_a_body_behind_its_answer_is_not_cut_off() {
     let folder = shop();
